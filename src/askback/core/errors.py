@@ -1,0 +1,151 @@
+"""Every error there is: codes that a run may end with, warnings it may carry, and what a caller is told.
+
+A run that goes badly is a value, a `RunError` with an `ErrorCode`. A caller's mistake, or a machine that
+cannot do the work, is an exception with a `RefusalCode`. HTTP and the command line map the five kinds,
+never single codes:
+
+    AskbackError
+    ├── Invalid       what was sent cannot be taken; `problems` names each mistake by its path
+    ├── NotFound      there is no such run, skill, question or engine
+    ├── Conflict      it was possible once, or may be later, but not in this state
+    ├── Forbidden     the caller may not do this
+    └── Unavailable   this machine, file or disk cannot do the work now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """Why a run failed. Each code means one thing and is never reused."""
+
+    SESSION_RESUME_FAILED = "SESSION_RESUME_FAILED"
+    INTERACTION_WAIT_TIMEOUT = "INTERACTION_WAIT_TIMEOUT"
+    INTERACTION_PROCESS_LOST = "INTERACTION_PROCESS_LOST"
+    INTERACTIVE_MAX_ATTEMPT_EXCEEDED = "INTERACTIVE_MAX_ATTEMPT_EXCEEDED"
+    ASK_USER_PAYLOAD_INVALID = "ASK_USER_PAYLOAD_INVALID"
+    OUTPUT_SCHEMA_INVALID = "OUTPUT_SCHEMA_INVALID"
+    ORCHESTRATOR_RESTART_INTERRUPTED = "ORCHESTRATOR_RESTART_INTERRUPTED"
+    ENGINE_NOT_FOUND = "ENGINE_NOT_FOUND"
+    ENGINE_AUTH_REQUIRED = "ENGINE_AUTH_REQUIRED"
+    ENGINE_RATE_LIMITED = "ENGINE_RATE_LIMITED"
+    ENGINE_UNREACHABLE = "ENGINE_UNREACHABLE"
+    ENGINE_API_ERROR = "ENGINE_API_ERROR"
+    ENGINE_CRASHED = "ENGINE_CRASHED"
+    TURN_TIMEOUT = "TURN_TIMEOUT"
+    OUTPUT_LIMIT_EXCEEDED = "OUTPUT_LIMIT_EXCEEDED"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+
+
+ERROR_MEANINGS: dict[ErrorCode, str] = {
+    ErrorCode.SESSION_RESUME_FAILED: "The engine could not go on with the run's session, or has no session to go on with.",
+    ErrorCode.INTERACTION_WAIT_TIMEOUT: "A sticky run's deadline passed with no reply; its process was ended.",
+    ErrorCode.INTERACTION_PROCESS_LOST: "A sticky run's process ended while it waited for a reply.",
+    ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED: "The last turn that `max_attempt` allows ended without completion evidence.",
+    ErrorCode.ASK_USER_PAYLOAD_INVALID: "With strict validation: the engine's question has no `interaction_id` or no `prompt`.",
+    ErrorCode.OUTPUT_SCHEMA_INVALID: "The output did not pass its schema, also not after the allowed repair turns.",
+    ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was cut off by restarts more often than it may be taken up again.",
+    ErrorCode.ENGINE_NOT_FOUND: "The engine's program is not installed or cannot be started.",
+    ErrorCode.ENGINE_AUTH_REQUIRED: "The engine is not signed in, or its key was refused.",
+    ErrorCode.ENGINE_RATE_LIMITED: "The model's side limits the rate or the quota is used up.",
+    ErrorCode.ENGINE_UNREACHABLE: "The engine could not connect to the model's side.",
+    ErrorCode.ENGINE_API_ERROR: "The model's side answered with an error, refused, or broke off.",
+    ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",
+    ErrorCode.TURN_TIMEOUT: "The turn took longer than `turn_timeout_sec`; the engine was ended.",
+    ErrorCode.OUTPUT_LIMIT_EXCEEDED: "The engine printed more in one turn than `limits.output` allows; it was ended.",
+    ErrorCode.INTERNAL_ERROR: "A fault of Askback's own; `detail` says where, the log has the rest.",
+}
+
+
+class WarningCode(StrEnum):
+    """What a run may be warned of without failing."""
+
+    INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER"
+    ASK_USER_PAYLOAD_INVALID = "ASK_USER_PAYLOAD_INVALID"
+    AUTO_RUN_ASKED = "AUTO_RUN_ASKED"
+    ENGINE_LINE_TRUNCATED = "ENGINE_LINE_TRUNCATED"
+
+
+WARNING_MEANINGS: dict[WarningCode, str] = {
+    WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER: "The output passed its schema, but the engine did not say that it was done.",
+    WarningCode.ASK_USER_PAYLOAD_INVALID: "The engine's question was malformed; the question shown was made from its message.",
+    WarningCode.AUTO_RUN_ASKED: "The engine asked a question in `auto` mode, where nobody can answer.",
+    WarningCode.ENGINE_LINE_TRUNCATED: "A line of the engine was longer than `limits.line`; it was left out.",
+}
+
+
+class RefusalCode(StrEnum):
+    """Why a request was refused. Nothing has changed when one of these is told."""
+
+    INPUT_INVALID = "INPUT_INVALID"
+    SKILL_INVALID = "SKILL_INVALID"
+    SETTINGS_INVALID = "SETTINGS_INVALID"
+    REPLY_INVALID = "REPLY_INVALID"
+    ENGINE_UNKNOWN = "ENGINE_UNKNOWN"
+    ENGINE_NOT_FOUND = "ENGINE_NOT_FOUND"
+    ENGINE_UNSUITABLE = "ENGINE_UNSUITABLE"
+    PROFILE_UNAVAILABLE = "PROFILE_UNAVAILABLE"
+    IDEMPOTENCY_KEY_REUSED = "IDEMPOTENCY_KEY_REUSED"
+    RUN_NOT_FOUND = "RUN_NOT_FOUND"
+    SKILL_NOT_FOUND = "SKILL_NOT_FOUND"
+    INTERACTION_NOT_FOUND = "INTERACTION_NOT_FOUND"
+    INTERACTION_NOT_PENDING = "INTERACTION_NOT_PENDING"
+    RUN_FINAL = "RUN_FINAL"
+    RUN_NOT_FINAL = "RUN_NOT_FINAL"
+    RUN_HELD = "RUN_HELD"
+    RUN_STALE = "RUN_STALE"
+    STATE_UNSUITABLE = "STATE_UNSUITABLE"
+    STORE_NEWER = "STORE_NEWER"
+    STORE_CORRUPT = "STORE_CORRUPT"
+    STORE_READ_ONLY = "STORE_READ_ONLY"
+    STORE_UNUSABLE = "STORE_UNUSABLE"
+    DISK_FULL = "DISK_FULL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunError:
+    """How a failed run is told: `message` for people, `cause` a finer code, `detail` the engine's own words."""
+
+    code: ErrorCode
+    message: str
+    cause: ErrorCode | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWarning:
+    code: WarningCode
+    message: str
+
+
+class AskbackError(Exception):
+    """What a caller is told. `message` says what happened and what to do about it."""
+
+    def __init__(self, code: RefusalCode, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.problems = tuple(problems)
+
+
+class Invalid(AskbackError):
+    """What was sent cannot be taken."""
+
+
+class NotFound(AskbackError):
+    """There is no such thing."""
+
+
+class Conflict(AskbackError):
+    """Not in this state."""
+
+
+class Forbidden(AskbackError):
+    """The caller may not."""
+
+
+class Unavailable(AskbackError):
+    """The machine cannot, now."""

@@ -1,0 +1,87 @@
+"""How changes of a run are told as events. One function an event, so that every writer tells it the same way."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, assert_never
+
+from askback.core.errors import RunError, RunWarning
+from askback.core.events import EventType, NewEvent
+from askback.core.interactions import Interaction
+from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
+from askback.core.runs import Run, RunState
+from askback.core.signals import TurnEnded
+
+
+def moved(old: RunState | None, new: RunState, at: datetime, error: RunError | None = None) -> NewEvent:
+    data: dict[str, Any] = {"from": old, "to": new}
+    if error is not None:
+        data["error"] = {
+            "code": error.code,
+            "message": error.message,
+            "cause": error.cause,
+            "detail": error.detail,
+        }
+    return NewEvent(type=EventType.RUN_STATE, at=at, data=data)
+
+
+def warned(warning: RunWarning, at: datetime) -> NewEvent:
+    return NewEvent(type=EventType.RUN_WARNING, at=at, data={"code": warning.code, "message": warning.message})
+
+
+def turn_started(run: Run, at: datetime) -> NewEvent:
+    data = {"attempt_number": run.attempt_number, "kind": run.next_turn.kind, "take_ups": run.take_ups}
+    return NewEvent(type=EventType.TURN_STARTED, at=at, data=data)
+
+
+def turn_ended(run: Run, signal: TurnEnded, warnings: tuple[RunWarning, ...]) -> tuple[NewEvent, ...]:
+    events = [warned(warning, signal.at) for warning in warnings]
+    if signal.usage is not None:
+        usage = signal.usage
+        data = {
+            "attempt_number": run.attempt_number,
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "total_tokens": usage.total_tokens,
+        }
+        events.append(NewEvent(type=EventType.USAGE, at=signal.at, data=data))
+    ended = {"attempt_number": run.attempt_number, "outcome": outcome_name(signal.outcome)}
+    events.append(NewEvent(type=EventType.TURN_ENDED, at=signal.at, data=ended))
+    return tuple(events)
+
+
+def outcome_name(outcome: TurnOutcome) -> str:
+    match outcome:
+        case Final():
+            return "final"
+        case AskUser():
+            return "ask_user"
+        case TurnError():
+            return "error"
+        case _:
+            assert_never(outcome)
+
+
+def asked(interaction: Interaction, at: datetime) -> NewEvent:
+    data = {
+        "interaction_id": interaction.interaction_id,
+        "attempt_number": interaction.attempt_number,
+        "kind": interaction.kind,
+        "prompt": interaction.prompt,
+        "options": list(interaction.options),
+        "default": interaction.default,
+        "response_schema": interaction.response_schema,
+        "context": interaction.context,
+    }
+    return NewEvent(type=EventType.INTERACTION_ASKED, at=at, data=data)
+
+
+def closed(interaction: Interaction, at: datetime) -> NewEvent:
+    data = {
+        "interaction_id": interaction.interaction_id,
+        "outcome": interaction.outcome,
+        "answered_by": interaction.answered_by,
+        "response": None if interaction.secret else interaction.response,
+    }
+    return NewEvent(type=EventType.INTERACTION_CLOSED, at=at, data=data)

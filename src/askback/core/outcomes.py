@@ -1,0 +1,128 @@
+"""How a turn ended, in one form for every engine: `Final`, `AskUser` or `TurnError`.
+
+`conclude` reads what was found in the assistant's messages, in the contract's order; what the run
+does with the outcome is `lifecycle.decide`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
+from askback.core.interactions import Json, Question
+from askback.core.runs import Mode, Validation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Final:
+    """The engine finished. `problems` is what the output schema says against `data`; empty means it passed."""
+
+    data: Json
+    done: bool
+    problems: tuple[str, ...] = ()
+    warnings: tuple[RunWarning, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskUser:
+    """The engine wants to know something, or stopped without completion evidence."""
+
+    question: Question
+    warnings: tuple[RunWarning, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnError:
+    error: RunError
+
+
+TurnOutcome = Final | AskUser | TurnError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the assistant's messages hold, before it is known whether it counts.
+
+    `output_problems` is None when nothing like an output was found. `question_problems` is not empty
+    when a question was found that lacks what it needs; `question` then holds what could be saved of it.
+    """
+
+    message: str
+    done: bool = False
+    output: Json = None
+    output_problems: tuple[str, ...] | None = None
+    question: Question | None = None
+    question_problems: tuple[str, ...] = ()
+
+
+NO_MESSAGE = "(the engine ended its turn without a message)"
+
+
+def conclude(answer: Answer, *, mode: Mode, validation: Validation, has_schema: bool) -> TurnOutcome:
+    """Read an answer of an engine that ended its turn properly."""
+    if mode is Mode.AUTO:
+        return _conclude_auto(answer, has_schema=has_schema)
+    passed = answer.output_problems == ()
+    if answer.done and (passed or not has_schema):
+        return Final(data=answer.output, done=True)
+    if answer.question is not None and not answer.question_problems:
+        return AskUser(question=answer.question)
+    if answer.question_problems and validation is Validation.STRICT:
+        return _malformed_question(answer)
+    if answer.done:
+        return Final(data=answer.output, done=True, problems=answer.output_problems or ("output: none was found",))
+    if passed and has_schema:
+        return Final(data=answer.output, done=False)
+    return _question_from_message(answer)
+
+
+def _conclude_auto(answer: Answer, *, has_schema: bool) -> Final:
+    asked = answer.question is not None or bool(answer.question_problems)
+    if has_schema:
+        problems = answer.output_problems if answer.output_problems is not None else ("output: none was found",)
+    else:
+        problems = ()
+    only_asked = asked and not answer.done and (bool(problems) or not has_schema)
+    if only_asked:
+        problems = problems or ("output: the turn asked a question instead of finishing",)
+        warning = RunWarning(
+            code=WarningCode.AUTO_RUN_ASKED, message="the engine asked a question in auto mode, where nobody can answer"
+        )
+        return Final(data=answer.output, done=False, problems=problems, warnings=(warning,))
+    return Final(data=answer.output, done=answer.done, problems=problems)
+
+
+def _malformed_question(answer: Answer) -> TurnError:
+    return TurnError(
+        error=RunError(
+            code=ErrorCode.ASK_USER_PAYLOAD_INVALID,
+            message="the engine's question is malformed: " + "; ".join(answer.question_problems),
+        )
+    )
+
+
+def _question_from_message(answer: Answer) -> AskUser:
+    question = answer.question or Question(prompt=answer.message.strip() or NO_MESSAGE)
+    if not answer.question_problems:
+        return AskUser(question=question)
+    warning = RunWarning(
+        code=WarningCode.ASK_USER_PAYLOAD_INVALID,
+        message="the engine's question is malformed: " + "; ".join(answer.question_problems),
+    )
+    return AskUser(question=question, warnings=(warning,))
+
+
+def engine_failure(
+    code: ErrorCode, message: str, *, detail: str | None = None, resuming: bool = False, confirmed: bool = False
+) -> TurnError:
+    """A turn that the engine could not finish. Before a resumed session is confirmed, the resume is what failed."""
+    if resuming and not confirmed and code is not ErrorCode.SESSION_RESUME_FAILED:
+        error = RunError(
+            code=ErrorCode.SESSION_RESUME_FAILED,
+            message=f"the session could not be resumed: {message}",
+            cause=code,
+            detail=detail,
+        )
+    else:
+        error = RunError(code=code, message=message, detail=detail)
+    return TurnError(error=error)

@@ -1,0 +1,187 @@
+"""A run: one execution of a skill, as it stands in the store between turns and through restarts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from askback.core.errors import RunError, RunWarning
+from askback.core.interactions import Interaction
+
+SHARED = ""
+"""The keeper of a run that any server on the data folder may carry on."""
+
+
+class RunState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING_USER = "waiting_user"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def final(self) -> bool:
+        return self in (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED)
+
+
+class Mode(StrEnum):
+    AUTO = "auto"
+    INTERACTIVE = "interactive"
+
+
+class ProfileKind(StrEnum):
+    RESUMABLE = "resumable"
+    STICKY_PROCESS = "sticky_process"
+
+
+class ProfileChoice(StrEnum):
+    AUTO = "auto"
+    RESUMABLE = "resumable"
+    STICKY_PROCESS = "sticky_process"
+
+
+class Validation(StrEnum):
+    LENIENT = "lenient"
+    STRICT = "strict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How an interactive run goes on after a wait (`EngineInteractiveProfile`); `reason` says what the probe saw."""
+
+    kind: ProfileKind
+    reason: str
+    session_timeout_sec: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handle:
+    """What an engine needs to go on with a session (`EngineSessionHandle`). Only the engine's module reads the value."""
+
+    engine: str
+    handle_type: str
+    handle_value: str
+    created_at_turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    session_timeout_sec: float = 1200
+    turn_timeout_sec: float = 1200
+    interactive_require_user_reply: bool = True
+    interactive_profile: ProfileChoice = ProfileChoice.AUTO
+    ask_user_validation: Validation = Validation.LENIENT
+    repair_attempts: int = 1
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillRef:
+    """Which package a run executes; the digest names its exact content."""
+
+    id: str
+    version: str | None
+    digest: str
+
+
+class TurnKind(StrEnum):
+    START = "start"
+    REPLY = "reply"
+    REPAIR = "repair"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOrder:
+    """What the next turn is for. A reply's text is in the interaction; a repair carries what was wrong."""
+
+    kind: TurnKind
+    attempt_number: int
+    interaction_id: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessIdentity:
+    """A process that cannot be mistaken for another one: a pid alone may be reused."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens in one form for every engine; zero where the engine does not say."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    total_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            total_tokens=self.total_tokens + other.total_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The row. `version` guards every change; `epoch` counts claims, so that a worker that was given up cannot write.
+
+    `keeper` names the one program that may carry the run on (`SHARED`: any server); `worker` the one that does now.
+    """
+
+    id: str
+    state: RunState
+    skill: SkillRef
+    engine: str
+    mode: Mode
+    profile: Profile
+    options: RunOptions
+    next_turn: TurnOrder
+    created_at: datetime
+    updated_at: datetime
+    keeper: str = SHARED
+    version: int = 1
+    epoch: int = 0
+    attempt_number: int = 1
+    max_attempt: int | None = None
+    take_ups: int = 0
+    repairs: int = 0
+    worker: str | None = None
+    process: ProcessIdentity | None = None
+    handle: Handle | None = None
+    pending_interaction: Interaction | None = None
+    interaction_ids: tuple[str, ...] = ()
+    wait_deadline_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    warnings: tuple[RunWarning, ...] = ()
+    error: RunError | None = None
+    usage: Usage | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    def evolve(self, **changes: Any) -> Run:
+        return replace(self, **changes)
+
+    @property
+    def sticky(self) -> bool:
+        return self.profile.kind is ProfileKind.STICKY_PROCESS
+
+    @property
+    def cancel_requested(self) -> bool:
+        return self.cancel_requested_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What a run was asked to do; stored once, beside the row."""
+
+    input: dict[str, Any] = field(default_factory=dict)
+    parameter: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""The engines: one file each, pure. See `base` for what an engine is and `registry` for how they are found."""

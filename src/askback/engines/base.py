@@ -1,0 +1,210 @@
+"""What an engine is: pure data and pure functions. No engine reads a file, starts a process or knows a run's state.
+
+An engine turns a `Turn` into a `Launch` (what to start) and makes a `Parser` that reads what the program prints.
+What differs between engines stands here as data; no other code asks for an engine's name to choose what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from askback.core.errors import ErrorCode
+from askback.core.runs import Handle, Mode, ProfileKind, Usage
+
+
+class Stream(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+# What an engine is told.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult:
+    """What a probing call of the program gave. `exit_code` is None when it did not end in time."""
+
+    args: tuple[str, ...]
+    exit_code: int | None
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What was seen of an installed engine. `signed_in` is None where it cannot be told without a request."""
+
+    kind: ProfileKind
+    reason: str
+    version: str | None = None
+    signed_in: bool | None = None
+    advice: str | None = None
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One execution of the engine. With a `handle` it goes on with that session, else it starts one.
+
+    Paths are absolute, except `skill_dir`, which is relative to `cwd`.
+    """
+
+    prompt: str
+    mode: Mode
+    attempt_number: int
+    command: tuple[str, ...]
+    cwd: str
+    home: str
+    skill_dir: str
+    probe: Probe
+    handle: Handle | None = None
+    model: str | None = None
+    output_schema: Mapping[str, Any] | None = None
+    extra_args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What to start, as data. A user's text is in `stdin` or `files`, never a bare argument.
+
+    `files` are written before the start; their paths are relative to the engine's home.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: bytes = b""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+# What a parser tells while the engine works.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionNamed:
+    """The engine said which session it is in. After a resume this must be the session that was asked for."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A whole assistant message. Only these are searched for the marker, a question or an output."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStarted:
+    call_id: str
+    name: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolEnded:
+    call_id: str
+    name: str
+    ok: bool
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSeen:
+    """The turn's tokens so far; a later one replaces an earlier one."""
+
+    usage: Usage
+
+
+Seen = SessionNamed | Said | ToolStarted | ToolEnded | UsageSeen
+
+
+# What a parser says at the end.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How the program ended: `code` as `subprocess` has it (negative: by signal), and what we did to it."""
+
+    code: int
+    timed_out: bool = False
+    over_limit: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """The engine ended its turn by its own event. `messages` are the assistant's, in order."""
+
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broke:
+    """The engine did not end its turn properly; `detail` is its own words."""
+
+    code: ErrorCode
+    message: str
+    detail: str | None = None
+
+
+class Parser(Protocol):
+    """Reads one turn of one program. Survives every line: what it does not know, it passes over."""
+
+    def feed(self, stream: Stream, line: bytes) -> Iterable[Seen]:
+        """Take one line without its newline."""
+        ...
+
+    def finish(self, exit: Exit) -> Completed | Broke:
+        """Say how the turn ended. The exit code alone proves nothing."""
+        ...
+
+
+class Engine(Protocol):
+    """One coding-agent program. `launch` is the only place where a command line is built, also for a resume."""
+
+    name: str
+    title: str
+    default_command: tuple[str, ...]
+    install: str
+    """The one command that installs it, shown when it is missing."""
+    handle_type: str
+    handle_pattern: re.Pattern[str]
+    profiles: frozenset[ProfileKind]
+    """What the engine's module can drive; the probe says what the installed version allows."""
+    env_allow: tuple[str, ...]
+    """Variables of the user's environment that the program may have besides the common ones."""
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        """Arguments of the calls that show what the installed version can do."""
+        ...
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe: ...
+
+    def launch(self, turn: Turn) -> Launch: ...
+
+    def parser(self, turn: Turn) -> Parser: ...
+
+
+class HandleInvalid(ValueError):
+    """A handle that is not of the engine's form; it never reaches a command line."""
+
+
+def session_of(engine: Engine, handle: Handle) -> str:
+    """The handle's value, once it is certain that it is this engine's and of its form."""
+    if handle.engine != engine.name or handle.handle_type != engine.handle_type:
+        raise HandleInvalid(f"the handle is of {handle.engine} ({handle.handle_type}), not of {engine.name}")
+    if not engine.handle_pattern.fullmatch(handle.handle_value):
+        raise HandleInvalid(f"the handle is not a session id of {engine.name}")
+    return handle.handle_value
+
+
+def out_of_bounds(exit: Exit) -> Broke | None:
+    """How a turn ended that we had to stop, the same for every engine."""
+    if exit.over_limit:
+        return Broke(code=ErrorCode.OUTPUT_LIMIT_EXCEEDED, message="the engine printed more than one turn may print")
+    if exit.timed_out:
+        return Broke(code=ErrorCode.TURN_TIMEOUT, message="the turn took longer than it may take")
+    return None

@@ -1,0 +1,1 @@
+"""Where runs live. `base` says what a store is, `sqlite` is the one that needs no server."""

@@ -1,0 +1,145 @@
+"""What a store is: the one writer of states, and the queue of turns. A second database implements this Protocol.
+
+Every change is guarded: `apply` by the run's version, `append` by its epoch. Whoever loses a race gets `StaleWrite`
+and decides again from what is there now; `move` does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from askback.core.errors import Conflict
+from askback.core.events import Event, NewEvent
+from askback.core.interactions import Interaction, Json
+from askback.core.lifecycle import Decision, Refusal, Stay, decide
+from askback.core.runs import Run, RunRequest, RunState
+from askback.core.signals import Signal
+
+
+class StaleWrite(Exception):
+    """The run has moved since it was read; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyKey:
+    """A caller's key for one creation; `body_digest` tells whether it is really the same request."""
+
+    key: str
+    body_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    state: RunState | None = None
+    skill: str | None = None
+    engine: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """Newest first. `next_cursor` is None on the last page."""
+
+    items: tuple[Run, ...]
+    next_cursor: str | None
+
+
+class Changes(Protocol):
+    """Which runs have changed since one last looked, in this program or another on the same store.
+
+    Holds run ids, not events: a listener that is slow costs a constant, and reads what it missed from the store.
+    The value is the run as it became, or None where only events were added or another program made the change.
+    """
+
+    async def wait(self) -> Mapping[str, Run | None]:
+        """Wait until something has changed; take it all."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    async def create(self, decision: Decision, request: RunRequest, key: IdempotencyKey | None = None) -> Run:
+        """Store a new run. The same key and body again gives the run that it made; another body is `Invalid`."""
+        ...
+
+    async def apply(self, before: Run, decision: Decision) -> Run:
+        """Move the run, append its events, keep its place in the queue and its interactions: all of it or nothing.
+
+        Raises `StaleWrite` unless the stored run still has `before.version`.
+        """
+        ...
+
+    async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:
+        """Add events of a turn in progress. Raises `StaleWrite` unless the run is running under that epoch."""
+        ...
+
+    async def get(self, run_id: str) -> Run:
+        """The run, or `NotFound`."""
+        ...
+
+    async def request(self, run_id: str) -> RunRequest: ...
+
+    async def result(self, run_id: str) -> Json:
+        """The checked output of a run that succeeded, else None."""
+        ...
+
+    async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage: ...
+
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]: ...
+
+    async def interactions(self, run_id: str) -> Sequence[Interaction]:
+        """All questions of the run, in the order they were asked."""
+        ...
+
+    async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
+        """Runs that wait for their user, the oldest question first."""
+        ...
+
+    async def queued(self, keepers: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
+        """Runs whose turn is next, first come first served, of these keepers."""
+        ...
+
+    async def held(self) -> Sequence[Run]:
+        """Runs that some worker holds: running, or waiting with a process."""
+        ...
+
+    async def overdue(self, keepers: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
+        """Waiting runs of these keepers whose deadline is not after `at`, the earliest first."""
+        ...
+
+    async def next_deadline(self, keepers: Collection[str]) -> datetime | None: ...
+
+    async def keepers(self) -> Collection[str]:
+        """Who keeps the runs that are not final."""
+        ...
+
+    async def check(self) -> str:
+        """One line on the store's health for people; raises `Unavailable` with what to do when it is not well."""
+        ...
+
+    def changes(self, run_id: str | None = None) -> Changes:
+        """Listen to one run, or to all."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+async def move(store: Store, run_id: str, signal: Signal, *, seen: Run | None = None) -> Run:
+    """Let the lifecycle decide and store what it says; when the run has moved meanwhile, decide again.
+
+    `seen` spares the first read. Raises `Conflict` when the lifecycle refuses.
+    """
+    run = seen or await store.get(run_id)
+    while True:
+        answer = decide(run, signal)
+        if isinstance(answer, Stay):
+            return run
+        if isinstance(answer, Refusal):
+            raise Conflict(answer.code, answer.message)
+        try:
+            return await store.apply(run, answer)
+        except StaleWrite:
+            run = await store.get(run_id)
