@@ -98,11 +98,40 @@ class RefusalCode(StrEnum):
     RUN_HELD = "RUN_HELD"
     RUN_STALE = "RUN_STALE"
     STATE_UNSUITABLE = "STATE_UNSUITABLE"
+    SKILL_DAMAGED = "SKILL_DAMAGED"
     STORE_NEWER = "STORE_NEWER"
     STORE_CORRUPT = "STORE_CORRUPT"
     STORE_READ_ONLY = "STORE_READ_ONLY"
     STORE_UNUSABLE = "STORE_UNUSABLE"
     DISK_FULL = "DISK_FULL"
+
+
+REFUSAL_MEANINGS: dict[RefusalCode, str] = {
+    RefusalCode.INPUT_INVALID: "The input, a parameter, an option or an argument cannot be taken.",
+    RefusalCode.SKILL_INVALID: "The skill package has mistakes; each is named by its file and place.",
+    RefusalCode.SETTINGS_INVALID: "The settings file or the environment has mistakes; each is named by its key.",
+    RefusalCode.REPLY_INVALID: "The reply does not fit what the question asks for.",
+    RefusalCode.ENGINE_UNKNOWN: "No engine has that name.",
+    RefusalCode.ENGINE_NOT_FOUND: "The engine is known, but its program is not installed; the message says what to install.",
+    RefusalCode.ENGINE_UNSUITABLE: "The skill does not allow that engine or mode.",
+    RefusalCode.PROFILE_UNAVAILABLE: "The engine cannot give the profile that was asked for; the message says what was seen.",
+    RefusalCode.IDEMPOTENCY_KEY_REUSED: "The idempotency key was used before, for another request.",
+    RefusalCode.RUN_NOT_FOUND: "There is no such run.",
+    RefusalCode.SKILL_NOT_FOUND: "There is no such skill.",
+    RefusalCode.INTERACTION_NOT_FOUND: "The run has no such question.",
+    RefusalCode.INTERACTION_NOT_PENDING: "That question is not waiting for an answer, or no longer.",
+    RefusalCode.RUN_FINAL: "The run is over.",
+    RefusalCode.RUN_NOT_FINAL: "The run is not over yet.",
+    RefusalCode.RUN_HELD: "Another program is carrying the run on.",
+    RefusalCode.RUN_STALE: "The run has moved on since it was read, or is held by another worker.",
+    RefusalCode.STATE_UNSUITABLE: "The run cannot do this in its present state.",
+    RefusalCode.SKILL_DAMAGED: "A kept skill package was changed or is damaged; the message says what to do.",
+    RefusalCode.STORE_NEWER: "The database was written by a newer version of Askback.",
+    RefusalCode.STORE_CORRUPT: "The database is damaged; it was left untouched.",
+    RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
+    RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
+    RefusalCode.DISK_FULL: "The disk is full; what was stored before is kept.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,3 +178,32 @@ class Forbidden(AskbackError):
 
 class Unavailable(AskbackError):
     """The machine cannot, now."""
+
+
+REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
+    RefusalCode.INPUT_INVALID: Invalid,
+    RefusalCode.SKILL_INVALID: Invalid,
+    RefusalCode.SETTINGS_INVALID: Invalid,
+    RefusalCode.REPLY_INVALID: Invalid,
+    RefusalCode.ENGINE_UNKNOWN: NotFound,
+    RefusalCode.ENGINE_NOT_FOUND: Invalid,
+    RefusalCode.ENGINE_UNSUITABLE: Invalid,
+    RefusalCode.PROFILE_UNAVAILABLE: Invalid,
+    RefusalCode.IDEMPOTENCY_KEY_REUSED: Invalid,
+    RefusalCode.RUN_NOT_FOUND: NotFound,
+    RefusalCode.SKILL_NOT_FOUND: NotFound,
+    RefusalCode.INTERACTION_NOT_FOUND: NotFound,
+    RefusalCode.INTERACTION_NOT_PENDING: Conflict,
+    RefusalCode.RUN_FINAL: Conflict,
+    RefusalCode.RUN_NOT_FINAL: Conflict,
+    RefusalCode.RUN_HELD: Conflict,
+    RefusalCode.RUN_STALE: Conflict,
+    RefusalCode.STATE_UNSUITABLE: Conflict,
+    RefusalCode.SKILL_DAMAGED: Unavailable,
+    RefusalCode.STORE_NEWER: Unavailable,
+    RefusalCode.STORE_CORRUPT: Unavailable,
+    RefusalCode.STORE_READ_ONLY: Unavailable,
+    RefusalCode.STORE_UNUSABLE: Unavailable,
+    RefusalCode.DISK_FULL: Unavailable,
+}
+"""With which of the five kinds a code is raised: each always with the same one."""

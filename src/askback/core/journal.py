@@ -51,6 +51,11 @@ def turn_ended(run: Run, signal: TurnEnded, warnings: tuple[RunWarning, ...]) ->
     return tuple(events)
 
 
+def turn_interrupted(run: Run, at: datetime) -> NewEvent:
+    data = {"attempt_number": run.attempt_number, "outcome": "interrupted", "take_ups": run.take_ups}
+    return NewEvent(type=EventType.TURN_ENDED, at=at, data=data)
+
+
 def outcome_name(outcome: TurnOutcome) -> str:
     match outcome:
         case Final():

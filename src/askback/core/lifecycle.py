@@ -17,7 +17,7 @@ from askback.core.errors import ErrorCode, RefusalCode, RunError, RunWarning, Wa
 from askback.core.events import EventType, NewEvent
 from askback.core.interactions import AnsweredBy, Interaction, InteractionOutcome, Json, Question
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
-from askback.core.runs import Mode, Run, RunState, TurnKind, TurnOrder, Usage
+from askback.core.runs import Handle, Mode, Run, RunState, TurnKind, TurnOrder, Usage
 from askback.core.signals import (
     Adopted,
     CancelRequested,
@@ -147,7 +147,7 @@ def _end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
     )
     events = journal.turn_ended(run, signal, warnings)
     if run.cancel_requested:
-        return _finish(ended, RunState.CANCELED, signal.at, events)
+        return _end_canceled(ended, signal.at, events)
     match signal.outcome:
         case Final():
             return _end_final(ended, signal.outcome, signal.at, events)
@@ -157,6 +157,11 @@ def _end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
             return _finish(ended, RunState.FAILED, signal.at, events, error=signal.outcome.error)
         case _:
             assert_never(signal.outcome)
+
+
+def _end_canceled(run: Run, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
+    """A sticky run's process outlives its turn; the run is canceled only when `TreeGone` says that nothing lives."""
+    return Decision(run=run, events=events) if run.sticky else _finish(run, RunState.CANCELED, at, events)
 
 
 def _end_final(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
@@ -191,6 +196,8 @@ def _repair(run: Run, problems: tuple[str, ...], at: datetime, events: tuple[New
 
 
 def _end_asking(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
+    if run.mode is Mode.AUTO:
+        return _repair(run, ("output: the turn asked a question instead of finishing",), at, events)
     if _at_max_attempt(run):
         error = RunError(
             code=ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED,
@@ -353,24 +360,33 @@ def _take_up(run: Run, signal: TurnLost) -> Decision | Refusal:
     if run.state is not RunState.RUNNING or run.epoch != signal.epoch:
         return _stale(run)
     take_ups = run.take_ups + signal.counted
-    lost = run.evolve(version=run.version + 1, take_ups=take_ups, worker=None, process=None, updated_at=signal.at)
+    lost = run.evolve(
+        version=run.version + 1,
+        take_ups=take_ups,
+        worker=None,
+        process=None,
+        handle=_handle_before_turn(run),
+        updated_at=signal.at,
+    )
     if run.cancel_requested:
         return _finish(lost, RunState.CANCELED, signal.at, ())
+    interrupted = journal.turn_interrupted(lost, signal.at)
     if run.sticky and run.next_turn.kind is not TurnKind.START:
-        return _finish(lost, RunState.FAILED, signal.at, (), error=_process_lost_error())
+        return _finish(lost, RunState.FAILED, signal.at, (interrupted,), error=_process_lost_error())
     if take_ups > MAX_TAKE_UPS:
         error = RunError(
             code=ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED,
             message=f"turn {run.attempt_number} was cut off {take_ups} times; it is not started again",
         )
-        return _finish(lost, RunState.FAILED, signal.at, (), error=error)
+        return _finish(lost, RunState.FAILED, signal.at, (interrupted,), error=error)
     queued = lost.evolve(state=RunState.QUEUED)
-    ended = NewEvent(
-        type=EventType.TURN_ENDED,
-        at=signal.at,
-        data={"attempt_number": run.attempt_number, "outcome": "interrupted", "take_ups": take_ups},
-    )
-    return Decision(run=queued, events=(ended, journal.moved(run.state, queued.state, signal.at)))
+    return Decision(run=queued, events=(interrupted, journal.moved(run.state, queued.state, signal.at)))
+
+
+def _handle_before_turn(run: Run) -> Handle | None:
+    """A session that began in the lost turn is given up with it: the turn starts again from before it."""
+    named_here = run.handle is not None and run.handle.created_at_turn == run.attempt_number
+    return None if named_here else run.handle
 
 
 def _lose_process(run: Run, signal: ProcessLost) -> Decision | Refusal:

@@ -157,7 +157,7 @@ class Parser(Protocol):
         """Take one line without its newline."""
         ...
 
-    def finish(self, exit: Exit) -> Completed | Broke:
+    def finish(self, ended: Exit) -> Completed | Broke:
         """Say how the turn ended. The exit code alone proves nothing."""
         ...
 
@@ -174,6 +174,8 @@ class Engine(Protocol):
     handle_pattern: re.Pattern[str]
     profiles: frozenset[ProfileKind]
     """What the engine's module can drive; the probe says what the installed version allows."""
+    chosen_by_default: bool
+    """Whether a run that names no engine may get this one."""
     env_allow: tuple[str, ...]
     """Variables of the user's environment that the program may have besides the common ones."""
 
@@ -201,10 +203,10 @@ def session_of(engine: Engine, handle: Handle) -> str:
     return handle.handle_value
 
 
-def out_of_bounds(exit: Exit) -> Broke | None:
+def out_of_bounds(ended: Exit) -> Broke | None:
     """How a turn ended that we had to stop, the same for every engine."""
-    if exit.over_limit:
+    if ended.over_limit:
         return Broke(code=ErrorCode.OUTPUT_LIMIT_EXCEEDED, message="the engine printed more than one turn may print")
-    if exit.timed_out:
+    if ended.timed_out:
         return Broke(code=ErrorCode.TURN_TIMEOUT, message="the turn took longer than it may take")
     return None

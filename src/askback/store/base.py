@@ -18,6 +18,9 @@ from askback.core.lifecycle import Decision, Refusal, Stay, decide
 from askback.core.runs import Run, RunRequest, RunState
 from askback.core.signals import Signal
 
+UNKNOWN_RUN = ""
+"""Stands for the id of a run in `Changes` where it is not known which runs have changed."""
+
 
 class StaleWrite(Exception):
     """The run has moved since it was read; nothing was written."""
@@ -51,10 +54,12 @@ class Changes(Protocol):
 
     Holds run ids, not events: a listener that is slow costs a constant, and reads what it missed from the store.
     The value is the run as it became, or None where only events were added or another program made the change.
+    Where two programs race, a run of an older version than one that was seen already may be told: it is old news.
+    A listener to all runs that is told `{UNKNOWN_RUN: None}` has to look at every run that concerns it.
     """
 
     async def wait(self) -> Mapping[str, Run | None]:
-        """Wait until something has changed; take it all."""
+        """Wait until something has changed; take it all. Raises `Unavailable` once this or the store is closed."""
         ...
 
     def close(self) -> None: ...
@@ -107,13 +112,20 @@ class Store(Protocol):
         ...
 
     async def overdue(self, keepers: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
-        """Waiting runs of these keepers whose deadline is not after `at`, the earliest first."""
+        """Waiting runs of these keepers whose deadline is not after `at`, the earliest first.
+
+        A run that is being canceled is not decided by its deadline any more, so it is not among them.
+        """
         ...
 
     async def next_deadline(self, keepers: Collection[str]) -> datetime | None: ...
 
     async def keepers(self) -> Collection[str]:
         """Who keeps the runs that are not final."""
+        ...
+
+    async def kept_by(self, keeper: str) -> Sequence[Run]:
+        """The runs of one keeper that are not final."""
         ...
 
     async def check(self) -> str:

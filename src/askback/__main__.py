@@ -1,0 +1,5 @@
+"""`python -m askback`."""
+
+from askback.cli.main import main
+
+main()

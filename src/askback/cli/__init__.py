@@ -1,0 +1,1 @@
+"""The command line. Knows the service and the terminal; decides nothing about runs."""

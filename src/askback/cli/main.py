@@ -1,0 +1,107 @@
+"""The command `askback`: finds its subcommands only when they are called, so that help is quick.
+
+Exit codes: 0 done, 1 the run failed or this machine cannot do it, 2 usage or bad input, 3 no server answers,
+4 the run waits for an answer, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from typing import Any
+
+import click
+
+from askback import __version__
+from askback.core.errors import AskbackError, Unavailable
+
+_COMMANDS = {
+    "demo": "A tour: a skill runs, asks, gets its answer, goes on and prints its checked result.",
+    "run": "Run a skill here and now, asking on this terminal.",
+    "reply": "Answer the question of a run that waits.",
+    "skills": "List, install and check skills.",
+    "engines": "Show each engine: found or not, version, what it can do.",
+    "doctor": "Say whether this machine is fit, and what to do if it is not.",
+}
+
+
+class _LateGroup(click.Group):
+    """Imports a command's module when it is needed; the list shows the texts above."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"askback.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
+            raise click.UsageError(_unknown(args[0]), ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _unknown(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, _COMMANDS, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(_COMMANDS)}"
+    return f"there is no command {name!r}{hint}"
+
+
+@click.command(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", prog_name="askback")
+def cli() -> None:
+    """Askback runs agent skills that can ask back.
+
+    A skill is a folder with a SKILL.md. A coding-agent program carries it out; it may stop to ask you something,
+    waits as long as it takes, and goes on in the same session when you answer.
+
+    Begin with: askback demo
+    """
+
+
+def main() -> None:
+    """Run the command line; every error is one clear message, never a traceback."""
+    as_json = "--json" in sys.argv[1:]
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = 130
+    except click.ClickException as error:
+        usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
+        code = _fail(as_json, "USAGE", error.format_message(), (), usage)
+    except AskbackError as error:
+        kind = 1 if isinstance(error, Unavailable) else 2
+        code = _fail(as_json, error.code, error.message, error.problems, exit_code=kind)
+    except BrokenPipeError:
+        # Whoever read our output has gone; there is nobody to tell.
+        sys.stderr.close()
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(
+    as_json: bool, code: str, message: str, problems: tuple[str, ...], usage: str = "", exit_code: int = 2
+) -> int:
+    from askback.cli.text import printable
+
+    if as_json:
+        error: dict[str, Any] = {"code": code, "message": message, "problems": list(problems)}
+        print(json.dumps({"error": error}, ensure_ascii=False))
+        return exit_code
+    if usage:
+        print(usage, file=sys.stderr)
+    print(f"askback: {printable(message)}", file=sys.stderr)
+    for problem in problems:
+        print(f"  - {printable(problem)}", file=sys.stderr)
+    return exit_code

@@ -1,0 +1,52 @@
+"""Text of strangers on its way to a terminal: nothing in it may move the cursor, ring, or hide what it says."""
+
+from __future__ import annotations
+
+import re
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
+    r"|\x1b[\]PX^_].*?(?:\x1b\\|\x07|$)"  # OSC, DCS, SOS, PM, APC with their text
+    r"|\x1b[ -/]*[0-~]?"  # every other escape
+    r"|\x9b[0-?]*[ -/]*[@-~]",  # CSI as one C1 character
+    re.DOTALL,
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HIDDEN = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text without control sequences; characters that hide or turn text around are shown by their number."""
+    text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
+    text = _CONTROLS.sub("", text)
+    return _HIDDEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
+
+
+def one_line(text: str, most: int) -> str:
+    """The text in one line, cut to so many characters."""
+    flat = " ".join(printable(text).split())
+    return flat if len(flat) <= most else flat[: max(most - 1, 0)] + "…"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(number: int) -> str:
+    amount = float(number)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+def duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"

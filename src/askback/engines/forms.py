@@ -1,0 +1,145 @@
+"""The parts of a question that a form is made of: its options, and the flat JSON Schema of its answer.
+
+Read leniently: what is not of the expected form is left out, so that the question itself still reaches the user.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from askback.core.interactions import Json
+
+_MOST_OPTIONS = 200
+_MOST_LABEL = 2_000
+_MOST_JSON = 64_000
+_MOST_PROPERTIES = 100
+
+
+def small(value: Json) -> Json:
+    """The value, unless it is too large to be shown beside a question."""
+    return value if len(json.dumps(value)) <= _MOST_JSON else None
+
+
+def options_of(value: Json) -> tuple[Json, ...]:
+    """Texts and numbers, or objects with `label` and `value`."""
+    if not isinstance(value, list):
+        return ()
+    options = (_option(item) for item in value[:_MOST_OPTIONS])
+    return tuple(option for option in options if option is not None)
+
+
+def _option(item: Json) -> Json:
+    if _is_scalar(item):
+        return _short(item)
+    if not isinstance(item, Mapping):
+        return None
+    option = {name: _short(item[name]) for name in ("label", "value", "description") if _is_scalar(item.get(name))}
+    return option if "label" in option or "value" in option else None
+
+
+def _is_scalar(value: Json) -> bool:
+    return isinstance(value, bool | int | float) or (isinstance(value, str) and bool(value.strip()))
+
+
+def _short(value: Json) -> Json:
+    return value[:_MOST_LABEL] if isinstance(value, str) else value
+
+
+def flat_schema(value: Json) -> dict[str, Json] | None:
+    """An object of primitive properties, as MCP's form elicitation has it. Anything else is no schema for an answer."""
+    if not isinstance(value, Mapping) or value.get("type") != "object":
+        return None
+    properties = value.get("properties")
+    if not isinstance(properties, Mapping) or not 0 < len(properties) <= _MOST_PROPERTIES:
+        return None
+    read = {name: _property(schema) for name, schema in properties.items()}
+    if any(schema is None for schema in read.values()):
+        return None
+    flat: dict[str, Json] = {"type": "object", "properties": read}
+    required = value.get("required")
+    if isinstance(required, list):
+        flat["required"] = [name for name in dict.fromkeys(map(str, required)) if name in read]
+    return small(flat)  # type: ignore[no-any-return]
+
+
+def _property(schema: Json) -> dict[str, Json] | None:
+    if not isinstance(schema, Mapping):
+        return None
+    kind = schema.get("type", "string" if "enum" in schema or "oneOf" in schema else None)
+    keywords = _KEYWORDS.get(kind) if isinstance(kind, str) else None
+    if keywords is None:
+        return None
+    taken = {name: schema[name] for name, fits in (_COMMON | keywords).items() if name in schema and fits(schema[name])}
+    if kind == "array":
+        items = _items(schema.get("items"))
+        return None if items is None else {"type": kind, **taken, "items": items}
+    return {"type": kind, **taken}
+
+
+def _items(schema: Json) -> dict[str, Json] | None:
+    """What several choices are made of: texts out of a list."""
+    if not isinstance(schema, Mapping):
+        return None
+    if _are_texts(schema.get("enum")):
+        return {"type": "string", "enum": schema["enum"]}
+    return {"anyOf": schema["anyOf"]} if _are_titled(schema.get("anyOf")) else None
+
+
+def _is_text(value: Json) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Json) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_default(value: Json) -> bool:
+    return _is_scalar(value) or value == "" or (isinstance(value, list) and all(map(_is_text, value)))
+
+
+def _are_texts(value: Json) -> bool:
+    return isinstance(value, list) and 0 < len(value) <= _MOST_OPTIONS and all(map(_is_text, value))
+
+
+def _are_scalars(value: Json) -> bool:
+    return isinstance(value, list) and 0 < len(value) <= _MOST_OPTIONS and all(map(_is_scalar, value))
+
+
+def _are_titled(value: Json) -> bool:
+    """`[{"const": "r", "title": "Red"}, …]`."""
+    return (
+        isinstance(value, list)
+        and 0 < len(value) <= _MOST_OPTIONS
+        and all(isinstance(item, Mapping) and set(item) <= {"const", "title"} and "const" in item for item in value)
+        and all(all(map(_is_text, item.values())) for item in value)
+    )
+
+
+def _is_format(value: Json) -> bool:
+    return value in ("email", "uri", "date", "date-time")
+
+
+_Fits = Callable[[Any], bool]
+_COMMON: dict[str, _Fits] = {"title": _is_text, "description": _is_text, "default": _is_default}
+_TEXT: dict[str, _Fits] = {
+    "minLength": _is_count,
+    "maxLength": _is_count,
+    "format": _is_format,
+    "enum": _are_texts,
+    "enumNames": _are_texts,
+    "oneOf": _are_titled,
+}
+_NUMBER: dict[str, _Fits] = {"minimum": _is_number, "maximum": _is_number, "enum": _are_scalars}
+_KEYWORDS: dict[str, dict[str, _Fits]] = {
+    "string": _TEXT,
+    "number": _NUMBER,
+    "integer": _NUMBER,
+    "boolean": {},
+    "array": {"minItems": _is_count, "maxItems": _is_count},
+}

@@ -1,0 +1,104 @@
+"""Which engines there are: the bundled ones by file name, those of third parties by entry point.
+
+A bundled engine is a module of this package, named as the engine, with a function `engine()` that makes it. A third
+party names such a function in the entry-point group `askback.engines`. Whether an engine is installed is not known here.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+
+from askback import engines as package
+from askback.core.errors import NotFound, RefusalCode
+from askback.engines.base import Engine
+
+GROUP = "askback.engines"
+
+_PARTS = (
+    "name",
+    "title",
+    "default_command",
+    "install",
+    "handle_type",
+    "handle_pattern",
+    "profiles",
+    "env_allow",
+    "chosen_by_default",
+    "probe_calls",
+    "read_probe",
+    "launch",
+    "parser",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Engines(Mapping[str, Engine]):
+    """The engines by name. `broken` says of a third party's engine why it cannot be used."""
+
+    found: Mapping[str, Engine]
+    broken: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> Engine:
+        return self.found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def choose(self, name: str) -> Engine:
+        """The engine of that name, or a refusal that says which there are."""
+        if name in self.found:
+            return self.found[name]
+        if name in self.broken:
+            raise NotFound(RefusalCode.ENGINE_UNKNOWN, f"engine '{name}' cannot be used: {self.broken[name]}")
+        import difflib
+
+        message = f"engine {name!r} is unknown; known: {', '.join(self.found)}"
+        if close := difflib.get_close_matches(name, self.found, n=1):
+            message += f"; did you mean '{close[0]}'?"
+        raise NotFound(RefusalCode.ENGINE_UNKNOWN, message)
+
+
+def engines() -> Engines:
+    """Look for all engines, in order of their names."""
+    from importlib import metadata
+
+    found = _bundled()
+    broken: dict[str, str] = {}
+    for point in metadata.entry_points(group=GROUP):
+        if point.name in found:
+            broken[point.name] = f"{point.value} offers an engine of that name, which there is already"
+            continue
+        try:
+            found[point.name] = _checked(point.name, point.load()())
+        # A third party's code may raise anything, and must not take the other engines with it.
+        except Exception as error:
+            broken[point.name] = f"{point.value} failed: {type(error).__name__}: {error}"
+    return Engines({name: found[name] for name in sorted(found)}, broken)
+
+
+def get(name: str) -> Engine:
+    return engines().choose(name)
+
+
+def _bundled() -> dict[str, Engine]:
+    found: dict[str, Engine] = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        make: Callable[[], Engine] | None = getattr(import_module(f"{GROUP}.{module.name}"), "engine", None)
+        if make is not None:
+            found[module.name] = make()
+    return found
+
+
+def _checked(name: str, engine: Engine) -> Engine:
+    missing = [part for part in _PARTS if not hasattr(engine, part)]
+    if missing:
+        raise TypeError(f"what it makes is no engine: it has no {', '.join(missing)}")
+    if engine.name != name:
+        raise ValueError(f"it calls itself {engine.name!r}, its entry point {name!r}")
+    return engine

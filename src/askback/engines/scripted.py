@@ -1,0 +1,164 @@
+"""The engine `scripted`: a program of ours that plays a script. It needs no account, for the demo, the docs and the tests.
+
+The program is `scripted_program`; its scripts are described in `docs/scripted-engine.md`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from askback.core.errors import ErrorCode
+from askback.core.runs import ProfileKind, Usage
+from askback.engines.base import (
+    Broke,
+    CallResult,
+    Completed,
+    Exit,
+    Launch,
+    Probe,
+    Said,
+    Seen,
+    SessionNamed,
+    Stream,
+    ToolEnded,
+    ToolStarted,
+    Turn,
+    UsageSeen,
+    out_of_bounds,
+    session_of,
+)
+from askback.engines.failures import crashed, failure_of
+from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+
+SCRIPT = "assets/scripted.json"
+"""Where a skill package has its script."""
+
+
+class Scripted:
+    name = "scripted"
+    title = "Scripted (plays a script, no account needed)"
+    default_command: tuple[str, ...] = (
+        sys.executable or "python3",
+        "-I",
+        "-S",
+        __file__.removesuffix(".py") + "_program.py",
+    )
+    install = "it comes with Askback: pip install askback"
+    handle_type = "session_id"
+    handle_pattern = re.compile(r"ses-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+    profiles = frozenset({ProfileKind.RESUMABLE})
+    env_allow: tuple[str, ...] = ()
+    chosen_by_default = False
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        return (("--version",), ("--help",))
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        said = {result.args: result for result in results}
+        version, usage = said.get(("--version",)), said.get(("--help",))
+        number = re.search(r"\d+(?:\.\d+)+", version.stdout) if version is not None else None
+        resumes = usage is not None and usage.exit_code == 0 and "--resume" in usage.stdout
+        return Probe(
+            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
+            reason="its --help offers --resume" if resumes else f"its --help does not offer --resume{_why(usage)}",
+            version=number[0] if number else None,
+            signed_in=True,
+        )
+
+    def launch(self, turn: Turn) -> Launch:
+        argv = [*turn.command, f"--mode={turn.mode}", f"--default-script={turn.skill_dir}/{SCRIPT}"]
+        if turn.model:
+            argv.append(f"--model={turn.model}")
+        argv += turn.extra_args
+        if turn.handle is not None:
+            argv.append(f"--resume={session_of(self, turn.handle)}")
+        return Launch(argv=tuple(argv), env={"HOME": turn.home}, stdin=turn.prompt.encode("utf-8", "replace"))
+
+    def parser(self, turn: Turn) -> ScriptedParser:
+        return ScriptedParser()
+
+
+def _why(usage: CallResult | None) -> str:
+    if usage is None or usage.exit_code is None:
+        return " (it did not end in time)"
+    return f" (it ended with {usage.exit_code})" if usage.exit_code else ""
+
+
+def engine() -> Scripted:
+    return Scripted()
+
+
+class ScriptedParser:
+    """Reads the program's events. A turn is complete only when it said so and did not say that it failed."""
+
+    def __init__(self) -> None:
+        self._messages: list[str] = []
+        self._completed = False
+        self._failure: str | None = None
+        self._retrying: str | None = None
+        self._stderr = Tail()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+            return
+        event = decode_line(line)
+        if event is not None:
+            yield from self._read(event)
+
+    def _read(self, event: Mapping[str, Any]) -> Iterator[Seen]:
+        kind = text_at(event, "type")
+        self._retrying = text_at(event, "message") if kind == "retry" else None
+        match kind:
+            case "session.started":
+                yield SessionNamed(value=text_at(event, "session_id"))
+            case "message":
+                self._messages.append(text_at(event, "text"))
+                yield Said(text=self._messages[-1])
+            case "tool.started":
+                yield ToolStarted(
+                    call_id=text_at(event, "id"), name=text_at(event, "name"), detail=text_at(event, "detail")
+                )
+            case "tool.ended":
+                yield ToolEnded(
+                    call_id=text_at(event, "id"),
+                    name=text_at(event, "name"),
+                    ok=event.get("ok") is True,
+                    output=text_at(event, "output"),
+                )
+            case "usage":
+                yield UsageSeen(usage=_usage(object_at(event, "usage")))
+            case "turn.completed":
+                self._completed = True
+            case "turn.failed":
+                self._failure = text_at(event, "error", "message") or "it did not say why"
+            case "error":
+                self._failure = text_at(event, "message") or "it did not say why"
+
+    def finish(self, ended: Exit) -> Completed | Broke:
+        if self._failure is not None:
+            return Broke(
+                code=failure_of(self._failure),
+                message="the engine ended its turn with an error",
+                detail=as_detail(self._failure),
+            )
+        if self._completed:
+            return Completed(messages=tuple(self._messages))
+        stopped = out_of_bounds(ended)
+        if stopped is not None and ended.timed_out and self._retrying:
+            message = "the turn's time ran out while the engine was trying to connect"
+            return Broke(code=ErrorCode.ENGINE_UNREACHABLE, message=message, detail=as_detail(self._retrying))
+        return stopped or crashed(ended, as_detail(self._stderr.text))
+
+
+def _usage(tokens: Mapping[str, Any]) -> Usage:
+    given, made = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
+    return Usage(
+        input_tokens=given,
+        output_tokens=made,
+        cached_tokens=count_at(tokens, "cached_tokens"),
+        total_tokens=count_at(tokens, "total_tokens") or given + made,
+    )

@@ -1,0 +1,43 @@
+"""The program's command line. Read by hand: `argparse` would take a quarter of the program's start."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERSION = "scripted 1.0.0"
+HELP = """\
+usage: scripted [options] < PROMPT
+
+Plays a script in place of a coding agent and prints what it does as JSON lines.
+
+  --script=FILE          the script to play; given twice, the later one counts
+  --default-script=FILE  the script to play if there is no --script and the file exists
+  --mode=MODE            auto or interactive: which part of a turn is played
+  --model=NAME           written down in the session, without effect
+  --resume=SESSION_ID    go on with a session
+  --version, --help
+"""
+
+_NAMES = ("script", "default-script", "mode", "model", "resume")
+
+
+class UsageError(Exception):
+    """The command line cannot be taken."""
+
+
+def read_options(argv: Sequence[str]) -> dict[str, str]:
+    """The options by name. `--name value` and `--name=value` mean the same; a later one replaces an earlier one."""
+    options: dict[str, str] = {}
+    words = iter(argv)
+    for word in words:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or name not in _NAMES:
+            raise UsageError(f"unknown argument {word!r}; the prompt is read from standard input")
+        if not equals:
+            value = next(words, "")
+        if not value:
+            raise UsageError(f"--{name} needs a value")
+        options[name] = value
+    return options

@@ -1,0 +1,113 @@
+"""What the installed engines can do: each is asked once, by its real executable, and asked again when that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from askback.engines.base import CallResult, Engine, Probe
+from askback.process import child
+
+PROBE_SEC = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSetup:
+    """How an engine is started on this machine; from the settings."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    model: str | None = None
+    home: Path | None = None
+    extra_args: tuple[str, ...] = ()
+    slots: int | None = None
+    secrets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """An engine that was found: where its program is, and what the probe saw."""
+
+    path: str
+    probe: Probe
+
+
+class Probes:
+    """Remembers probes by path, size and modification time of the executable, also across programs."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache_path = cache
+        self._known: dict[str, Probe] | None = None
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def find(self, engine: Engine, setup: EngineSetup) -> Installed | None:
+        """The engine as installed, or None when its program cannot be found."""
+        path = shutil.which(setup.command[0], path=setup.env.get("PATH"))
+        if path is None:
+            return None
+        key = _identity(engine, path, setup)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            known = self._load()
+            if key not in known:
+                probe, ended = await _ask(engine, setup)
+                if not ended:
+                    # It hung, which may be this moment's load: told as failed, but asked again next time.
+                    return Installed(path=path, probe=probe)
+                known[key] = probe
+                self._save(known)
+            return Installed(path=path, probe=known[key])
+
+    def _load(self) -> dict[str, Probe]:
+        if self._known is None:
+            self._known = {}
+            with suppress(OSError, msgspec.DecodeError):
+                self._known = msgspec.json.decode(self._cache_path.read_bytes(), type=dict[str, Probe])
+        return self._known
+
+    def _save(self, known: dict[str, Probe]) -> None:
+        """Losing the cache costs a probe, so a folder that cannot be written is no reason to fail."""
+        with suppress(OSError):
+            self._cache_path.parent.mkdir(parents=True, exist_ok=True)
+            partial = self._cache_path.with_name(f"{self._cache_path.name}.{secrets.token_hex(4)}")
+            partial.write_bytes(msgspec.json.encode(known))
+            partial.replace(self._cache_path)
+
+
+def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:
+    """Every word of the command that is a file counts: `python tool.py` changes with `tool.py`."""
+    parts = [engine.name]
+    for word in (path, *setup.command[1:]):
+        parts.append(word)
+        with suppress(OSError, ValueError):
+            status = Path(word).resolve().stat()
+            parts.append(f"{status.st_size}:{status.st_mtime_ns}")
+    return " ".join(parts)
+
+
+async def _ask(engine: Engine, setup: EngineSetup) -> tuple[Probe, bool]:
+    """The probe, and whether every call ended by itself. All calls together have `PROBE_SEC`."""
+    deadline = time.monotonic() + PROBE_SEC
+    with tempfile.TemporaryDirectory(prefix="askback-probe-") as folder:
+        results = [
+            await _call(engine, setup, args, Path(folder), deadline - time.monotonic()) for args in engine.probe_calls()
+        ]
+    return engine.read_probe(results), all(result.exit_code is not None for result in results)
+
+
+async def _call(engine: Engine, setup: EngineSetup, args: tuple[str, ...], folder: Path, seconds: float) -> CallResult:
+    mark = f"probe-{engine.name}-{secrets.token_hex(6)}"
+    env = {**setup.env, "HOME": str(folder)}
+    try:
+        printed = await child.call((*setup.command, *args), env=env, cwd=folder, timeout_sec=max(seconds, 0), mark=mark)
+    except child.NotStarted as error:
+        return CallResult(args=args, exit_code=127, stdout="", stderr=str(error))
+    return CallResult(args=args, exit_code=printed.exit_code, stdout=printed.stdout, stderr=printed.stderr)

@@ -1,0 +1,192 @@
+"""Which processes belong to a turn, and ending all of them.
+
+A process belongs when it descends from the turn's first process, shares its session, carries the run's mark in its
+environment, or holds the turn's lock; so a child that made itself a daemon is found too. Reads `/proc`; where there
+is none, the process group is all that can be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from askback.core.runs import ProcessIdentity
+
+MARK = "ASKBACK_RUN"
+"""The variable that marks every process of a run."""
+
+_PROC = Path("/proc")
+_POLL_SEC = 0.01
+_KILL_SEC = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """The processes of one turn, by what they have in common."""
+
+    mark: str
+    root: ProcessIdentity | None = None
+    lock: Path | None = None
+
+    def members(self) -> set[int]:
+        """Every living process of the turn; zombies do not count, for they do nothing any more."""
+        table = {entry.pid: entry for entry in _table() if entry.state not in "ZX"}
+        lock = _inode(self.lock)
+        found = {pid for pid in table if _has_mark(pid, self.mark) or _holds(pid, lock)}
+        found |= self._session(table)
+        found |= _descendants(found, table.values())
+        found.discard(os.getpid())
+        return found
+
+    async def end(self, *, grace_sec: float) -> bool:
+        """Ask the tree to end, then kill it. True once nothing of it lives."""
+        if not _has_table():
+            return self.root is None or await _end_group(self.root.pid, grace_sec)
+        living = self.members()
+        if living and grace_sec > 0:
+            _signal_all(living, signal.SIGTERM)
+            _signal_all(living, signal.SIGCONT)
+            living = await self._wait_gone(grace_sec)
+        deadline = time.monotonic() + _KILL_SEC
+        while living and time.monotonic() < deadline:
+            self._freeze_and_kill(living)
+            living = await self._wait_gone(0.2)
+        return not living
+
+    def _session(self, table: Mapping[int, _Entry]) -> set[int]:
+        root = self.root
+        if root is None or root.boot_id != boot_id():
+            return set()
+        leader = table.get(root.pid)
+        # The pid of a dead leader is not given away while its session lives, so the number alone is safe then.
+        if leader is not None and leader.start_ticks != root.start_ticks:
+            return set()
+        return {entry.pid for entry in table.values() if root.pid in (entry.pid, entry.session, entry.group)}
+
+    def _freeze_and_kill(self, living: set[int]) -> None:
+        """Stop every member before killing any, so that none can start another in between."""
+        stopped: set[int] = set()
+        while living - stopped:
+            _signal_all(living - stopped, signal.SIGSTOP)
+            stopped |= living
+            living = self.members()
+        _signal_all(stopped, signal.SIGKILL)
+
+    async def _wait_gone(self, seconds: float) -> set[int]:
+        deadline = time.monotonic() + seconds
+        pause = _POLL_SEC
+        while living := self.members():
+            if time.monotonic() >= deadline:
+                return living
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.1)
+        return set()
+
+
+def boot_id() -> str:
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def identity(pid: int) -> ProcessIdentity | None:
+    """The process that has this pid now, or None when there is none."""
+    entry = _entry(pid)
+    return None if entry is None else ProcessIdentity(pid=pid, start_ticks=entry.start_ticks, boot_id=boot_id())
+
+
+async def _end_group(group: int, grace_sec: float) -> bool:
+    """Where there is no process table to read, the group is what can be reached."""
+    for number, seconds in ((signal.SIGTERM, grace_sec), (signal.SIGKILL, _KILL_SEC)):
+        deadline = time.monotonic() + seconds
+        try:
+            os.killpg(group, number)
+            while time.monotonic() < deadline:
+                os.killpg(group, 0)
+                await asyncio.sleep(_POLL_SEC)
+        except ProcessLookupError:
+            return True
+    return False
+
+
+def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    pid: int
+    parent: int
+    group: int
+    session: int
+    start_ticks: int
+    state: str
+
+
+def _has_table() -> bool:
+    return (_PROC / "self" / "stat").exists()
+
+
+def _table() -> list[_Entry]:
+    pids = [int(path.name) for path in _PROC.iterdir() if path.name.isdigit()] if _has_table() else []
+    return [entry for pid in pids if (entry := _entry(pid)) is not None]
+
+
+def _entry(pid: int) -> _Entry | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The command name is in parentheses and may hold anything; the fields follow the last one.
+    fields = text[text.rindex(")") + 2 :].split()
+    return _Entry(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), fields[0])
+
+
+def _descendants(roots: set[int], table: Iterable[_Entry]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for entry in table:
+        children.setdefault(entry.parent, []).append(entry.pid)
+    found: set[int] = set()
+    todo = list(roots)
+    while todo:
+        for child in children.get(todo.pop(), ()):
+            if child not in found:
+                found.add(child)
+                todo.append(child)
+    return found
+
+
+def _has_mark(pid: int, mark: str) -> bool:
+    try:
+        environment = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return False
+    return f"{MARK}={mark}".encode() in environment.split(b"\0")
+
+
+def _inode(path: Path | None) -> tuple[int, int] | None:
+    try:
+        status = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
+
+
+def _holds(pid: int, inode: tuple[int, int] | None) -> bool:
+    """Whether the process has that file open."""
+    if inode is None:
+        return False
+    try:
+        return any(_inode(link) == inode for link in (_PROC / str(pid) / "fd").iterdir())
+    except OSError:
+        return False

@@ -1,0 +1,320 @@
+"""The one door for the command line, HTTP and the page: submit, reply, cancel, look, follow.
+
+Everything is checked here before anything is stored. Turns are the worker's; the store stands between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from askback.core import lifecycle
+from askback.core.errors import Conflict, Invalid, RefusalCode
+from askback.core.events import Event, EventType
+from askback.core.interactions import Interaction, Json
+from askback.core.runs import (
+    SHARED,
+    Mode,
+    Profile,
+    ProfileChoice,
+    ProfileKind,
+    Run,
+    RunOptions,
+    RunRequest,
+    RunState,
+    SkillRef,
+    TurnKind,
+    TurnOrder,
+)
+from askback.core.signals import Adopted, CancelRequested, Replied
+from askback.engines.base import Engine
+from askback.engines.registry import Engines
+from askback.probes import EngineSetup, Installed, Probes
+from askback.process.workspace import Artifact, Workspaces
+from askback.skills.library import Library
+from askback.skills.options import merge_options, read_options
+from askback.skills.package import SkillPackage
+from askback.skills.schemas import check_request, fits_reply
+from askback.store.base import IdempotencyKey, RunFilter, RunPage, Store, move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What a caller asks for. `files` are local files for inputs that are to be files."""
+
+    skill: str
+    engine: str | None = None
+    mode: str | None = None
+    input: Mapping[str, Json] = field(default_factory=dict)
+    parameter: Mapping[str, Json] = field(default_factory=dict)
+    options: Mapping[str, Json] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
+    key: IdempotencyKey | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a run left behind when it ended."""
+
+    run: Run
+    data: Json
+    artifacts: tuple[Artifact, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReport:
+    engine: Engine
+    setup: EngineSetup
+    installed: Installed | None
+
+
+class Service:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        library: Library,
+        engines: Engines,
+        setups: Mapping[str, EngineSetup],
+        probes: Probes,
+        workspaces: Workspaces,
+        keeper: str,
+        is_alive: Callable[[str], bool],
+        clock: Callable[[], datetime],
+        new_id: Callable[[], str],
+        default_engine: str | None,
+    ) -> None:
+        self._store = store
+        self._library = library
+        self._engines = engines
+        self._setups = setups
+        self._probes = probes
+        self._workspaces = workspaces
+        self._keeper = keeper
+        self._is_alive = is_alive
+        self._clock = clock
+        self._new_id = new_id
+        self._default_engine = default_engine
+
+    # Submitting.
+
+    async def submit(self, wanted: Submission) -> Run:
+        """Check everything that can be checked, then store a queued run."""
+        package = self._library.keep(self._library.find(wanted.skill))
+        mode, options = self._check(package, wanted)
+        engine = await self._choose_engine(package, wanted.engine)
+        profile = await self._profile(engine, mode, options)
+        run_id, now = self._new_id(), self._clock()
+        request = self._stage(run_id, wanted)
+        run = Run(
+            id=run_id,
+            state=RunState.QUEUED,
+            skill=SkillRef(id=package.id, version=package.version, digest=package.digest),
+            engine=engine.name,
+            mode=mode,
+            profile=profile,
+            options=options,
+            max_attempt=package.max_attempt,
+            next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
+            keeper=self._keeper,
+            created_at=now,
+            updated_at=now,
+        )
+        told = {"skill": package.id, "engine": engine.name, "mode": mode, "interactive_profile": asdict(profile)}
+        return await self._store.create(lifecycle.create(run, told), request, wanted.key)
+
+    def _check(self, package: SkillPackage, wanted: Submission) -> tuple[Mode, RunOptions]:
+        """Name every mistake at once, each by its path."""
+        mode, problems = _choose_mode(package, wanted.mode)
+        options, option_problems = read_options(wanted.options, "options")
+        given = {**wanted.input, **{key: path.name for key, path in wanted.files.items()}}
+        problems = (*problems, *option_problems, *check_request(package, given, wanted.parameter, wanted.files.keys()))
+        problems += tuple(
+            f"input.{key}: there is no file {path}" for key, path in wanted.files.items() if not path.is_file()
+        )
+        if problems:
+            raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run like this", problems)
+        return mode, merge_options(package, options)
+
+    def _stage(self, run_id: str, wanted: Submission) -> RunRequest:
+        workspace = self._workspaces.of(run_id)
+        staged = {key: workspace.stage_input(key, path) for key, path in wanted.files.items()}
+        return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter))
+
+    async def _choose_engine(self, package: SkillPackage, wanted: str | None) -> Engine:
+        if wanted is not None:
+            engine = self._engines.choose(wanted)
+            if not package.allows_engine(wanted):
+                allowed = ", ".join(name for name in self._engines if package.allows_engine(name)) or "none of them"
+                raise Invalid(
+                    RefusalCode.ENGINE_UNSUITABLE,
+                    f"skill '{package.id}' does not run on '{wanted}'; it runs on: {allowed}",
+                )
+            return engine
+        for name in self._candidates(package):
+            engine = self._engines[name]
+            if await self._probes.find(engine, self._setups[name]) is not None:
+                return engine
+        raise Invalid(RefusalCode.ENGINE_NOT_FOUND, self._nothing_installed(package))
+
+    def _candidates(self, package: SkillPackage) -> Sequence[str]:
+        if package.engines is not None:
+            return [name for name in package.engines if name in self._engines and package.allows_engine(name)]
+        if self._default_engine is not None:
+            return [self._engines.choose(self._default_engine).name]
+        return [
+            name for name, engine in self._engines.items() if engine.chosen_by_default and package.allows_engine(name)
+        ]
+
+    def _nothing_installed(self, package: SkillPackage) -> str:
+        if package.engines is not None:
+            wanted = [name for name in package.engines if name in self._engines]
+            unknown = [name for name in package.engines if name not in self._engines]
+            hints = [f"{name}: {self._engines[name].install}" for name in wanted]
+            hints += [f"{name}: not known to this version" for name in unknown]
+            return f"skill '{package.id}' needs one of these engines, and none is installed: " + "; ".join(hints)
+        hints = [f"{e.name}: {e.install}" for e in self._engines.values() if e.chosen_by_default]
+        advice = "; ".join(hints) or "name one with --engine"
+        return f"no engine is installed that could be taken by default ({advice}); `--engine scripted` needs none"
+
+    async def _profile(self, engine: Engine, mode: Mode, options: RunOptions) -> Profile:
+        setup = self._setups[engine.name]
+        installed = await self._probes.find(engine, setup)
+        if installed is None:
+            raise Invalid(
+                RefusalCode.ENGINE_NOT_FOUND,
+                f"engine '{engine.name}' is not installed: {setup.command[0]} was not found; {engine.install}",
+            )
+        probe = installed.probe
+        kind = _choose_profile(options.interactive_profile, probe.kind)
+        if mode is Mode.INTERACTIVE:
+            _check_profile(engine, kind, probe.kind, probe.reason)
+        return Profile(kind=kind, reason=probe.reason, session_timeout_sec=options.session_timeout_sec)
+
+    # Answering and ending.
+
+    async def reply(self, run_id: str, response: Json, interaction_id: str | None = None) -> Run:
+        """Answer the pending question. Of two who answer, the second is told so and changes nothing."""
+        run = await self._store.get(run_id)
+        pending = run.pending_interaction
+        if pending is None:
+            raise Conflict(
+                RefusalCode.INTERACTION_NOT_PENDING,
+                f"run {run.id} is {run.state}: no question of it is waiting for an answer",
+            )
+        wanted = interaction_id or pending.interaction_id
+        if wanted == pending.interaction_id and (problems := fits_reply(pending, response)):
+            raise Invalid(RefusalCode.REPLY_INVALID, "the answer does not fit the question", problems)
+        keeper = run.keeper if self.keeps_elsewhere(run) else self._keeper
+        signal = Replied(interaction_id=wanted, response=response, keeper=keeper, at=self._clock())
+        return await move(self._store, run_id, signal, seen=run)
+
+    async def cancel(self, run_id: str) -> Run:
+        return await move(self._store, run_id, CancelRequested(at=self._clock()))
+
+    async def adopt(self, run_id: str) -> Run:
+        """Carry the run on in this program, if the one that kept it is gone."""
+        run = await self._store.get(run_id)
+        if run.keeper != self._keeper and self._is_alive(run.keeper):
+            raise Conflict(
+                RefusalCode.RUN_HELD,
+                f"run {run.id} is kept by another askback that is running; answer it there, or with `askback reply {run.id}`",
+            )
+        return await move(self._store, run_id, Adopted(keeper=self._keeper, at=self._clock()), seen=run)
+
+    def keeps_elsewhere(self, run: Run) -> bool:
+        """Whether another program carries the run on: one that lives, or any server."""
+        return run.keeper != self._keeper and (run.keeper == SHARED or self._is_alive(run.keeper))
+
+    # Looking.
+
+    async def get(self, run_id: str) -> Run:
+        return await self._store.get(run_id)
+
+    async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
+        return await self._store.list_runs(where, cursor, limit)
+
+    async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
+        return await self._store.pending(cursor, limit)
+
+    async def interactions(self, run_id: str) -> Sequence[Interaction]:
+        return await self._store.interactions(run_id)
+
+    async def result(self, run_id: str) -> Result:
+        run = await self._store.get(run_id)
+        if not run.state.final:
+            raise Conflict(RefusalCode.RUN_NOT_FINAL, f"run {run.id} is {run.state}: it has no result yet")
+        artifacts = tuple(self._workspaces.of(run_id).artifacts())
+        return Result(run=run, data=await self._store.result(run_id), artifacts=artifacts)
+
+    async def events(self, run_id: str, after: int = 0) -> Sequence[Event]:
+        return await self._store.events(run_id, after)
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
+        """Every event of the run from the beginning, then as they come; ends with the run. Misses and doubles none."""
+        changes = self._store.changes(run_id)
+        try:
+            while True:
+                run = await self._store.get(run_id)
+                while events := await self._store.events(run_id, after):
+                    for event in events:
+                        yield event
+                    after = events[-1].seq
+                if run.state.final:
+                    return
+                await changes.wait()
+        finally:
+            changes.close()
+
+    async def settled(self, run_id: str, interaction_id: str) -> None:
+        """Wait until that question is closed, whoever closes it."""
+        await self.closed_at(run_id, interaction_id)
+
+    async def closed_at(self, run_id: str, interaction_id: str) -> int:
+        """The number of the event that closed that question, once it is there."""
+        async for event in self.follow(run_id):
+            if event.type is EventType.INTERACTION_CLOSED and event.data["interaction_id"] == interaction_id:
+                return event.seq
+        raise Conflict(RefusalCode.RUN_FINAL, f"run {run_id} ended without closing question {interaction_id!r}")
+
+    async def engine_reports(self) -> Sequence[EngineReport]:
+        return [
+            EngineReport(
+                engine=engine, setup=self._setups[name], installed=await self._probes.find(engine, self._setups[name])
+            )
+            for name, engine in self._engines.items()
+        ]
+
+    @property
+    def broken_engines(self) -> Mapping[str, str]:
+        """Third parties' engines that cannot be used, with the reason."""
+        return self._engines.broken
+
+    @property
+    def skills(self) -> Library:
+        return self._library
+
+
+def _choose_mode(package: SkillPackage, wanted: str | None) -> tuple[Mode, tuple[str, ...]]:
+    if wanted is None:
+        return package.execution_modes[0], ()
+    allowed = ", ".join(package.execution_modes)
+    if wanted not in package.execution_modes:
+        return package.execution_modes[0], (f"mode: {wanted!r} is not a mode of this skill; it has: {allowed}",)
+    return Mode(wanted), ()
+
+
+def _choose_profile(choice: ProfileChoice, probed: ProfileKind) -> ProfileKind:
+    return probed if choice is ProfileChoice.AUTO else ProfileKind(choice)
+
+
+def _check_profile(engine: Engine, kind: ProfileKind, probed: ProfileKind, reason: str) -> None:
+    if kind is ProfileKind.RESUMABLE and probed is not ProfileKind.RESUMABLE:
+        raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, f"engine '{engine.name}' cannot give a resumable run: {reason}")
+    if kind not in engine.profiles:
+        raise Invalid(
+            RefusalCode.PROFILE_UNAVAILABLE,
+            f"engine '{engine.name}' cannot give a {kind} run: its process cannot be kept while the run waits ({reason})",
+        )

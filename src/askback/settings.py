@@ -1,0 +1,220 @@
+"""Settings: from the command line, the environment, `askback.toml`, and defaults, in that order.
+
+The only place that reads the environment. Everyone else is given values.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from askback.core.errors import Invalid, RefusalCode
+
+FILE_NAME = "askback.toml"
+_MB = 1024 * 1024
+
+_COMMON_ENV = (
+    "PATH",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+)
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerSettings(_Section):
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    token: str | None = Field(None, description="Made and stored on first start if absent.")
+
+
+class Limits(_Section):
+    body: float = Field(32, gt=0, description="One JSON request, in MB.")
+    upload: float = Field(512, gt=0, description="One file or zip, in MB.")
+    zip_total: float = Field(512, gt=0, description="A skill package unpacked, in MB.")
+    zip_entries: int = Field(10_000, gt=0, description="Entries of a skill package, a number.")
+    line: float = Field(8, gt=0, description="One line of an engine, in MB.")
+    output: float = Field(256, gt=0, description="One turn of an engine, in MB.")
+
+    @property
+    def zip_total_bytes(self) -> int:
+        return int(self.zip_total * _MB)
+
+    @property
+    def line_bytes(self) -> int:
+        return int(self.line * _MB)
+
+    @property
+    def output_bytes(self) -> int:
+        return int(self.output * _MB)
+
+
+class EngineSettings(_Section):
+    command: tuple[str, ...] | None = Field(
+        None, min_length=1, description="How to start it; default: its name on PATH."
+    )
+    model: str | None = Field(None, description="The model to ask for when a run names none.")
+    env: dict[str, str] = Field(
+        default_factory=dict, description="Added to the engine's environment, which is otherwise an allow-list."
+    )
+    home: Path | None = Field(None, description="A folder copied into each run's private HOME before its first turn.")
+    extra_args: tuple[str, ...] = Field((), description="Further arguments for every start.")
+    slots: int | None = Field(None, ge=1, description="At most this many of `slots` for this engine.")
+
+
+def _user_folder(variable: str, fallback: str) -> Path:
+    base = os.environ.get(variable, "")
+    return (Path(base) if base.startswith("/") else Path.home() / fallback) / "askback"
+
+
+def _default_slots() -> int:
+    """Engines are large: two a core, and none without 700 MB of memory for it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        memory = 4096 * _MB
+    return max(1, min(2 * cores, memory // (700 * _MB)))
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="ASKBACK_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    data_dir: Path = Field(
+        default_factory=lambda: _user_folder("XDG_DATA_HOME", ".local/share"),
+        description="Where runs, skills and the database live; default: the user's data folder.",
+    )
+    slots: int = Field(
+        default_factory=_default_slots, ge=1, description="Engine processes at a time; default: by cores and memory."
+    )
+    skills_dir: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (), description="Folders that hold skill folders; in the environment joined by `:`."
+    )
+    default_engine: str | None = Field(
+        None, description="When neither run nor skill names one; else the first that is installed."
+    )
+    sandbox: Literal["auto", "on", "off"] = Field("auto", description="Whether engines run in a sandbox.")
+    server: ServerSettings = Field(default_factory=ServerSettings, description="What `askback serve` listens on.")
+    limits: Limits = Field(default_factory=Limits, description="Caps on what is taken in.")
+    engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section an engine, by its name.")
+
+    @field_validator("skills_dir", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
+
+
+def load(config: Path | None = None, *, data_dir: Path | None = None) -> Settings:
+    """Read the settings. Every mistake in them is named by its key, all in one `Invalid`."""
+    path = config or _find()
+    if config is not None and not config.is_file():
+        raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}")
+    given: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
+    try:
+        return _absolute(_settings_class(path)(**given), path)
+    except ValidationError as error:
+        problems = [_problem(each) for each in error.errors()]
+    except SettingsError as error:
+        problems = [f"{error}: in the environment lists and tables are written as JSON"]
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        problems = [f"the file cannot be read: {error}"]
+    where = "the environment" if path is None else f"{path} and the environment"
+    raise Invalid(RefusalCode.SETTINGS_INVALID, f"the settings are wrong (see {where})", problems)
+
+
+def engine_environment(allow: Iterable[str], added: Mapping[str, str]) -> dict[str, str]:
+    """The environment that an engine may have: a few common variables, its own, and what the settings add."""
+    names = {*_COMMON_ENV, *allow, *(name for name in os.environ if name.startswith("LC_"))}
+    return {**{name: os.environ[name] for name in names if name in os.environ}, **added}
+
+
+def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The values that must not be written down, told by their names."""
+    return tuple(value for name, value in environment.items() if _SECRET_NAME.search(name))
+
+
+def client_environment() -> tuple[str | None, str | None]:
+    """Address and token of a server, as the client commands have them."""
+    return os.environ.get("ASKBACK_URL"), os.environ.get("ASKBACK_TOKEN")
+
+
+def _settings_class(path: Path | None) -> type[Settings]:
+    class FromFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            above = (init_settings, env_settings)
+            return above if path is None else (*above, TomlConfigSettingsSource(settings_cls, path))
+
+    return FromFile
+
+
+def _find() -> Path | None:
+    for folder in (Path.cwd(), _user_folder("XDG_CONFIG_HOME", ".config")):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    return None
+
+
+def _absolute(settings: Settings, path: Path | None) -> Settings:
+    """Relative folders are meant from where the settings file is, else from the working directory."""
+    base = Path.cwd() if path is None else path.resolve().parent
+
+    def whole(folder: Path) -> Path:
+        return (base / folder.expanduser()).resolve()
+
+    engines = {
+        name: engine if engine.home is None else engine.model_copy(update={"home": whole(engine.home)})
+        for name, engine in settings.engines.items()
+    }
+    changed: dict[str, Any] = {
+        "data_dir": whole(settings.data_dir),
+        "skills_dir": tuple(whole(folder) for folder in settings.skills_dir),
+        "engines": engines,
+    }
+    return settings.model_copy(update=changed)
+
+
+def _problem(error: Mapping[str, Any]) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{key}: there is no such setting"
+    return f"{key}: {error['msg'][0].lower()}{error['msg'][1:]}"

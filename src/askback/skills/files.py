@@ -1,0 +1,149 @@
+"""The files of a package: what belongs to it, what it may not hold, its digest, and copies of it.
+
+Knows nothing of what the files say. Links are never followed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from askback.skills.problems import Problem, error
+
+LEFT_OUT = frozenset({"__pycache__", ".ds_store", ".git"})
+"""Neither copied nor counted. Compared without case."""
+
+_CONFIGURING = frozenset(
+    {
+        ".codex",
+        ".claude",
+        ".gemini",
+        ".qwen",
+        ".iflow",
+        ".opencode",
+        "opencode.json",
+        "opencode.jsonc",
+        ".mcp.json",
+        ".env",
+    }
+)
+MAX_ENTRIES = 100_000
+MAX_TOTAL_BYTES = 2 * 1024 * 1024 * 1024
+MAX_DEPTH = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A plain file of a package; `name` is relative, with slashes."""
+
+    name: str
+    path: Path
+    executable: bool
+    size: int
+
+
+def configures_a_cli(name: str) -> bool:
+    """Whether a coding CLI would read a file or folder of this name, or run it, before any prompt."""
+    folded = name.casefold()
+    return folded in _CONFIGURING or folded.startswith(".env.")
+
+
+def refused(name: str) -> str | None:
+    """Why a package may not hold this entry, judged by its relative name; None if it may."""
+    for part in PurePosixPath(name).parts:
+        if configures_a_cli(part):
+            return f"{part} configures a coding CLI, which could run code before any prompt"
+    return None
+
+
+def list_files(folder: Path) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
+    """The package's files in a fixed order, and every entry that it may not have."""
+    entries: list[Entry] = []
+    problems: list[Problem] = []
+    total = 0
+    for found in _walk(folder, "", problems):
+        entries.append(found)
+        total += found.size
+        if len(entries) > MAX_ENTRIES or total > MAX_TOTAL_BYTES:
+            most = f"{MAX_ENTRIES} files or {MAX_TOTAL_BYTES // 2**20} MB"
+            problems.append(error(found.name, f"the package holds more than {most}", "leave out what is not needed"))
+            break
+    return tuple(sorted(entries, key=lambda entry: entry.name)), tuple(problems)
+
+
+def _walk(folder: Path, prefix: str, problems: list[Problem]) -> Iterator[Entry]:
+    with os.scandir(folder) as listing:
+        found = sorted(listing, key=lambda entry: entry.name)
+    for entry in found:
+        if entry.name.casefold() in LEFT_OUT:
+            continue
+        name = prefix + entry.name
+        problem = _problem_of(entry, name)
+        if problem is not None:
+            problems.append(problem)
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _walk(Path(entry.path), f"{name}/", problems)
+        else:
+            status = entry.stat(follow_symlinks=False)
+            yield Entry(name=name, path=Path(entry.path), executable=bool(status.st_mode & 0o111), size=status.st_size)
+
+
+def _problem_of(entry: os.DirEntry[str], name: str) -> Problem | None:
+    if not name.isprintable():
+        return error(ascii(name), "the name holds characters that cannot be printed", "rename it")
+    if name.count("/") >= MAX_DEPTH:
+        return error(name, f"is nested deeper than {MAX_DEPTH} folders", "move it up")
+    reason = refused(entry.name)
+    if reason is not None:
+        return error(name, reason, "take it out of the package")
+    if entry.is_symlink():
+        return error(name, "is a symbolic link", "put the file itself there")
+    if not entry.is_dir(follow_symlinks=False) and not entry.is_file(follow_symlinks=False):
+        return error(name, "is neither a file nor a folder", "take it out of the package")
+    return None
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """At most one byte more than `limit`; a link is not followed."""
+    with open(_open_plain(path), "rb") as file:
+        return file.read(limit + 1)
+
+
+def digest_of(entries: tuple[Entry, ...]) -> str:
+    """One name for the exact content: relative names, executable bits and bytes."""
+    whole = hashlib.sha256()
+    for entry in entries:
+        with open(_open_plain(entry.path), "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        whole.update(f"{entry.name}\0{'x' if entry.executable else '-'}\0{content}\n".encode())
+    return whole.hexdigest()
+
+
+def copy_files(entries: tuple[Entry, ...], target: Path) -> None:
+    """Write the files below a fresh folder, safe on disk when this returns."""
+    for entry in entries:
+        path = target / entry.name
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mode = 0o700 if entry.executable else 0o600
+        with open(_open_plain(entry.path), "rb") as source, open(_create(path, mode), "wb") as copy:
+            while chunk := source.read(1 << 20):
+                copy.write(chunk)
+            copy.flush()
+            os.fsync(copy.fileno())
+
+
+def _open_plain(path: Path) -> int:
+    """Non-blocking, because a pipe that took a file's place would hold us for ever."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(f"{path} is no longer a plain file")
+
+
+def _create(path: Path, mode: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)

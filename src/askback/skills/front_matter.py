@@ -1,0 +1,214 @@
+"""`SKILL.md`: its front matter by the rules of the Agent Skills format, and the instructions after it.
+
+YAML is read in a small, safe part: texts, lists and maps, with no aliases, no tags, and bounds on size and depth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from askback.skills.mistakes import short
+from askback.skills.problems import Problem, error, errors_of, unknown_name, warning
+
+FILE = "SKILL.md"
+MAX_SKILL_BYTES = 1_000_000
+MAX_FRONT_MATTER_BYTES = 64_000
+MAX_YAML_DEPTH = 8
+MAX_NAME = 64
+MAX_DESCRIPTION = 1024
+MAX_COMPATIBILITY = 500
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+_KNOWN = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+_FRAME = "begin the file with a line ---, then name: and description:, then another line ---"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillText:
+    """What `SKILL.md` says. `name` and `description` are empty where it does not say them properly."""
+
+    name: str
+    description: str
+    body: str
+
+
+def read_skill_text(content: bytes, folder_name: str) -> tuple[SkillText, tuple[Problem, ...]]:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        return _nothing(error(FILE, f"byte {fault.start} is not UTF-8", "save the file as UTF-8"))
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if lines[0].rstrip() != "---":
+        return _nothing(error(FILE, "has no front matter", _FRAME))
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    if end is None:
+        return _nothing(error(FILE, "the front matter has no end", _FRAME))
+    front, problems = _load("\n".join(lines[1:end]))
+    body = "\n".join(lines[end + 1 :]).strip("\n")
+    if not errors_of(problems):
+        problems = (*problems, *_check(front, folder_name))
+    if not body.strip():
+        problems = (*problems, warning(FILE, "has no instructions", "say after the front matter what is to be done"))
+    skill = SkillText(name=_text(front, "name"), description=_text(front, "description"), body=body)
+    return skill, problems
+
+
+def _nothing(problem: Problem) -> tuple[SkillText, tuple[Problem, ...]]:
+    return SkillText(name="", description="", body=""), (problem,)
+
+
+def _text(front: Mapping[str, Any], key: str) -> str:
+    value = front.get(key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+# YAML.
+
+
+class _Refused(Exception):
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+def _load(text: str) -> tuple[dict[str, Any], tuple[Problem, ...]]:
+    """The map that the front matter is. Every scalar stays a text, as the format has it."""
+    if len(text.encode()) > MAX_FRONT_MATTER_BYTES:
+        return {}, (error(FILE, "the front matter is larger than 64 kB", "move the text below it"),)
+    try:
+        _scan(text)
+        node = yaml.compose(text, Loader=yaml.BaseLoader)
+        value = _value(node, "") if node is not None else {}
+    except _Refused as refusal:
+        return {}, (refusal.problem,)
+    except yaml.YAMLError as fault:
+        return {}, (_yaml_problem(fault),)
+    if not isinstance(value, dict):
+        return {}, (error(FILE, "the front matter is not a list of `key: value` lines", _FRAME),)
+    return value, ()
+
+
+def _scan(text: str) -> None:
+    """Refuse what could blow up, before anything is built from it."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.BaseLoader):
+        line = f"{FILE}: line {event.start_mark.line + 2}" if event.start_mark else FILE
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise _Refused(error(line, "aliases (&, *) are not allowed", "write it out, or put the text in quotes"))
+        if getattr(event, "tag", None):
+            raise _Refused(error(line, "tags (!) are not allowed", "write it plainly, or put the text in quotes"))
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_YAML_DEPTH:
+            raise _Refused(error(line, f"is nested deeper than {MAX_YAML_DEPTH} levels", "make it flatter"))
+
+
+def _value(node: yaml.Node, path: str) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = _key(key_node)
+            inner = f"{path}.{key}" if path else key
+            if key in result:
+                mend = "keep one of the two"
+                raise _Refused(error(f"{FILE}: {inner}", f"stands twice (line {key_node.start_mark.line + 2})", mend))
+            result[key] = _value(value_node, inner)
+        return result
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(item, path) for item in node.value]
+    return str(node.value)
+
+
+def _key(node: yaml.Node) -> str:
+    if isinstance(node, yaml.ScalarNode):
+        return str(node.value)
+    line = f"{FILE}: line {node.start_mark.line + 2}"
+    raise _Refused(error(line, "a key is not a text", "write `key: value`"))
+
+
+def _yaml_problem(fault: yaml.YAMLError) -> Problem:
+    mark = getattr(fault, "problem_mark", None)
+    where = f"{FILE}: line {mark.line + 2}" if mark is not None else FILE
+    what = getattr(fault, "problem", None) or getattr(fault, "reason", None) or "cannot be read"
+    mend = "put a text that holds `: `, `#` or quotes in quotes" if mark is not None else "take the odd character out"
+    return error(where, f"is not YAML: {what}", mend)
+
+
+# The rules of the format.
+
+
+def _check(front: Mapping[str, Any], folder_name: str) -> tuple[Problem, ...]:
+    problems = [*_name_problems(front, folder_name), *_description_problems(front)]
+    problems += [*_optional_problems(front), *_metadata_problems(front.get("metadata"))]
+    for key in front:
+        if key not in _KNOWN:
+            problems.append(warning(f"{FILE}: {short(key, quoted=False)}", unknown_name(key, _KNOWN)))
+    return tuple(problems)
+
+
+def _name_problems(front: Mapping[str, Any], folder_name: str) -> list[Problem]:
+    where = f"{FILE}: name"
+    name = front.get("name")
+    rule = f"use 1 to {MAX_NAME} lowercase letters, digits and single hyphens, such as {_suggestion(folder_name)}"
+    if name is None:
+        return [error(where, "is missing", rule)]
+    if not isinstance(name, str):
+        return [error(where, "is not a text", rule)]
+    if len(name) > MAX_NAME or not NAME.fullmatch(name):
+        return [error(where, f"{short(name)} is not a proper name", rule)]
+    if folder_name and name != folder_name:
+        return [warning(where, f"differs from the folder's name {short(folder_name)}", "give both the same name")]
+    return []
+
+
+def _suggestion(folder_name: str) -> str:
+    made = re.sub(r"[^a-z0-9]+", "-", folder_name.lower()).strip("-")[:MAX_NAME].strip("-")
+    return made or "my-skill"
+
+
+def _description_problems(front: Mapping[str, Any]) -> list[Problem]:
+    where = f"{FILE}: description"
+    rule = f"say in 1 to {MAX_DESCRIPTION} characters what the skill does and when to use it"
+    if "description" not in front:
+        return [error(where, "is missing", rule)]
+    description = front["description"]
+    if not isinstance(description, str):
+        return [error(where, "is not a text", rule)]
+    if not description.strip():
+        return [error(where, "is empty", rule)]
+    if len(description) > MAX_DESCRIPTION:
+        return [error(where, f"has {len(description)} characters", rule)]
+    return []
+
+
+def _optional_problems(front: Mapping[str, Any]) -> list[Problem]:
+    problems = [
+        error(f"{FILE}: {key}", "is not a text", "write one text")
+        for key in ("license", "compatibility")
+        if not isinstance(front.get(key, ""), str)
+    ]
+    if not isinstance(front.get("allowed-tools", ""), str):
+        mend = "write the names in one line, with spaces between"
+        problems.append(warning(f"{FILE}: allowed-tools", "is not a text", mend))
+    compatibility = front.get("compatibility")
+    if isinstance(compatibility, str) and not 1 <= len(compatibility) <= MAX_COMPATIBILITY:
+        message = f"has {len(compatibility)} characters"
+        problems.append(error(f"{FILE}: compatibility", message, f"use 1 to {MAX_COMPATIBILITY}, or leave it out"))
+    return problems
+
+
+def _metadata_problems(metadata: Any) -> list[Problem]:
+    where = f"{FILE}: metadata"
+    if metadata is None:
+        return []
+    if not isinstance(metadata, dict):
+        return [error(where, "is not a map", "write lines `key: value` below it, indented")]
+    return [
+        warning(f"{where}.{short(key, quoted=False)}", "is not a text", "give each key one text")
+        for key, value in metadata.items()
+        if not isinstance(value, str)
+    ]

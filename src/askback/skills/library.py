@@ -1,0 +1,299 @@
+"""The skills that can be run by name: installed ones, and those in the user's skill folders.
+
+<root>/packages/<digest>/    every package that a run uses, kept as it was; the digest names the content
+<root>/skills/<id>.json      an installed skill: its versions, the newest last
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from askback.core.errors import AskbackError, Invalid, NotFound, RefusalCode, Unavailable
+from askback.skills.archive import ZipLimits, extract_zip
+from askback.skills.files import copy_files, list_files
+from askback.skills.front_matter import FILE
+from askback.skills.manifest import ID
+from askback.skills.package import SkillPackage, read_package
+
+DEMO = Path(__file__).parent / "demo" / "trip-planner"
+"""The skill of `askback demo`, shipped with the program."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_UNFINISHED = ".new-"
+_STALE_SEC = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledVersion:
+    version: str | None
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillListing:
+    """A skill that can be named. One that is broken has a `problem` and no `package`."""
+
+    id: str
+    source: str
+    """`installed`, or the folder that it lies in."""
+    package: SkillPackage | None = None
+    versions: tuple[InstalledVersion, ...] = ()
+    problem: str | None = None
+
+
+class Library:
+    def __init__(self, root: Path, skills_dirs: tuple[Path, ...] = (), limits: ZipLimits | None = None) -> None:
+        self._packages = root / "packages"
+        self._skills = root / "skills"
+        self._skills_dirs = skills_dirs
+        self._limits = limits or ZipLimits()
+        self._read: dict[str, SkillPackage] = {}
+
+    # Packages by their content.
+
+    def package(self, digest: str) -> SkillPackage:
+        """A kept package. It is read and its content compared with its digest once in a program's life."""
+        if digest not in self._read:
+            self._read[digest] = self._verified(digest)
+        return self._read[digest]
+
+    def _verified(self, digest: str) -> SkillPackage:
+        folder = self._packages / digest
+        if not _DIGEST.fullmatch(digest) or not folder.is_dir():
+            raise NotFound(
+                RefusalCode.SKILL_NOT_FOUND, f"package {digest[:12]} is not kept here; install the skill again"
+            )
+        package = read_package(folder)
+        if package.digest != digest:
+            message = f"{folder} was changed or is damaged; remove it and install the skill again"
+            raise Unavailable(RefusalCode.SKILL_INVALID, message)
+        return package
+
+    def keep(self, skill: SkillPackage | Path) -> SkillPackage:
+        """Keep a copy of a package for as long as runs may need it; done again it changes nothing."""
+        package = read_package(skill) if isinstance(skill, Path) else skill
+        folder = self._packages / package.digest
+        if folder.is_dir():
+            with suppress(AskbackError):
+                return self.package(package.digest)
+        with _writing(self._packages):
+            return self.package(self._copy(package.folder))
+
+    def _copy(self, folder: Path) -> str:
+        """Copy, then read the copy: the folder may have changed since it was looked at."""
+        self._sweep()
+        fresh = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages))
+        try:
+            copy_files(list_files(folder.resolve())[0], fresh)
+            digest = read_package(fresh, str(folder)).digest
+            self._put(fresh, digest)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        return digest
+
+    def _put(self, fresh: Path, digest: str) -> None:
+        """Of several who keep the same package at once, each finds it there; a damaged one is replaced."""
+        target = self._packages / digest
+        with self._locked():
+            try:
+                self._verified(digest)
+            except AskbackError:
+                if target.exists():
+                    target.rename(Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages)) / "damaged")
+                fresh.rename(target)
+        _sync(self._packages)
+
+    def _sweep(self) -> None:
+        """What a program left unfinished when it was killed."""
+        for left in self._packages.glob(f"{_UNFINISHED}*"):
+            with suppress(OSError):
+                if time.time() - left.stat().st_mtime > _STALE_SEC:
+                    shutil.rmtree(left)
+
+    # Installed skills by their id.
+
+    def install(self, path: Path) -> SkillPackage:
+        """Install a zip or a folder; the skill of that id is the new one from now on."""
+        if _is(path, Path.is_dir):
+            package = self.keep(path)
+        elif _is(path, Path.is_file):
+            package = self._keep_zip(path)
+        else:
+            raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no file or folder {path}")
+        with _writing(self._skills), self._locked():
+            others = [each for each in self._versions(package.id) if each.digest != package.digest]
+            newest = InstalledVersion(version=package.version, digest=package.digest)
+            self._write_versions(package.id, [*others, newest])
+        return package
+
+    def _keep_zip(self, path: Path) -> SkillPackage:
+        with _writing(self._packages), tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self._packages) as fresh:
+            folder = extract_zip(path, Path(fresh) / "package", self._limits)
+            return self.keep(read_package(folder, path.name))
+
+    def remove(self, skill_id: str) -> None:
+        """Take a skill from the list; its packages stay for the runs that use them."""
+        with _writing(self._skills), self._locked():
+            if not self._versions(skill_id):
+                raise self._unknown(skill_id)
+            self._listing_path(skill_id).unlink()
+
+    def installed(self) -> list[SkillListing]:
+        ids = sorted(path.stem for path in self._skills.glob("*.json")) if self._skills.is_dir() else []
+        return [self._listing(skill_id) for skill_id in ids]
+
+    def _listing(self, skill_id: str) -> SkillListing:
+        versions = self._versions(skill_id)
+        try:
+            package = self.package(versions[-1].digest) if versions else None
+        except AskbackError as fault:
+            return SkillListing(id=skill_id, source="installed", versions=versions, problem=fault.message)
+        problem = None if package else "its entry cannot be read; install it again"
+        return SkillListing(id=skill_id, source="installed", package=package, versions=versions, problem=problem)
+
+    def in_folders(self) -> list[SkillListing]:
+        """The skills of the user's skill folders, the broken ones with what is wrong."""
+        return [self._listing_of(folder) for place in self._skills_dirs for folder in _skill_folders(place)]
+
+    def _listing_of(self, folder: Path) -> SkillListing:
+        try:
+            package = read_package(folder)
+        except Invalid as fault:
+            return SkillListing(id=folder.name, source=str(folder), problem="; ".join(fault.problems))
+        return SkillListing(id=package.id, source=str(folder), package=package)
+
+    # Finding.
+
+    def find(self, name: str, *, paths: bool = True) -> SkillPackage:
+        """A skill by its folder, its installed id, or its folder's name in a skill folder or here.
+
+        With `paths=False` only names count, for callers who may not name files of this machine.
+        """
+        if paths and _is_path(name):
+            return _at(Path(name))
+        if versions := self._versions(name):
+            return self.package(versions[-1].digest)
+        places = (*self._skills_dirs, *([Path()] if paths else []))
+        for place in places if ID.fullmatch(name) else ():
+            if _holds_skill(place / name):
+                return read_package(place / name)
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> NotFound:
+        known = sorted({each.id for each in self.installed()} | {each.id for each in self.in_folders()})
+        near = difflib.get_close_matches(name, known, n=1)
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        elif known:
+            hint = f"known: {', '.join(known)}"
+        else:
+            hint = "none is installed"
+        return NotFound(
+            RefusalCode.SKILL_NOT_FOUND,
+            f"skill {name!r} is unknown; {hint}; a folder is named by its path, such as ./my-skill",
+        )
+
+    # The list of versions.
+
+    def _listing_path(self, skill_id: str) -> Path:
+        return self._skills / f"{skill_id}.json"
+
+    def _versions(self, skill_id: str) -> tuple[InstalledVersion, ...]:
+        """The newest last; none for an id that is not installed or whose entry cannot be read."""
+        if not ID.fullmatch(skill_id):
+            return ()
+        try:
+            document = json.loads(self._listing_path(skill_id).read_bytes())
+            return tuple(
+                InstalledVersion(version=each["version"], digest=each["digest"]) for each in document["versions"]
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return ()
+
+    def _write_versions(self, skill_id: str, versions: list[InstalledVersion]) -> None:
+        document = {"id": skill_id, "versions": [{"version": v.version, "digest": v.digest} for v in versions]}
+        path = self._listing_path(skill_id)
+        fresh = path.with_name(f".{path.name}.new")
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        _sync(self._skills)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One writer at a time, also among several programs."""
+        self._skills.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self._skills / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _is_path(name: str) -> bool:
+    return name in (".", "..") or "/" in name or os.sep in name
+
+
+def _at(path: Path) -> SkillPackage:
+    if _is(path, Path.is_dir):
+        return read_package(path)
+    if _is(path, Path.is_file):
+        if path.name == FILE:
+            return read_package(path.parent)
+        message = f"{path} is a file; name the folder of a skill, or install a zip with `askback skills install`"
+        raise Invalid(RefusalCode.SKILL_INVALID, message)
+    raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no folder {path}; name the folder that holds {FILE}")
+
+
+def _skill_folders(place: Path) -> list[Path]:
+    try:
+        return sorted(folder for folder in place.iterdir() if _holds_skill(folder))
+    except OSError:
+        return []
+
+
+def _holds_skill(folder: Path) -> bool:
+    return _is(folder / FILE, Path.is_file)
+
+
+def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
+    """A path that cannot be looked at (too long, not permitted) is nothing."""
+    try:
+        return kind(path)
+    except OSError:
+        return False
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Say what is wrong with a folder that cannot be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        yield
+    except OSError as fault:
+        if fault.errno == errno.ENOSPC:
+            raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again") from fault
+        message = (
+            f"{fault.filename or folder} cannot be written or read: {fault.strerror or fault}; check its permissions"
+        )
+        raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from fault
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

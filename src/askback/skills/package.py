@@ -1,0 +1,249 @@
+"""A skill package: a folder with a `SKILL.md`, read and checked as a whole.
+
+Every mistake is found in one pass and told with how to mend it. A plain Agent Skills folder is a package too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from askback.core.errors import Invalid, RefusalCode
+from askback.core.runs import Mode, Validation
+from askback.skills.checkers import Checker, SchemaInvalid, compile_schema, property_schema
+from askback.skills.files import Entry, digest_of, list_files, read_bytes
+from askback.skills.front_matter import FILE, MAX_SKILL_BYTES, SkillText, read_skill_text
+from askback.skills.json_file import MAX_JSON_BYTES, read_json
+from askback.skills.manifest import PLACES, SCHEMA_KEYS, Manifest, read_manifest
+from askback.skills.mistakes import short
+from askback.skills.problems import Problem, error, errors_of, in_one_line, warning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillPackage:
+    """What a run needs to know of its skill. `digest` names the exact content of `folder`."""
+
+    id: str
+    version: str | None
+    name: str
+    description: str
+    body: str
+    execution_modes: tuple[Mode, ...]
+    engines: tuple[str, ...] | None
+    unsupported_engines: tuple[str, ...]
+    max_attempt: int | None
+    ask_user_validation: Validation | None
+    options: Mapping[str, Any]
+    input_schema: dict[str, Any] | None
+    parameter_schema: dict[str, Any] | None
+    output_schema: dict[str, Any] | None
+    folder: Path
+    digest: str
+    checkers: Mapping[str, Checker] = field(default_factory=dict, compare=False, repr=False)
+    """By `input`, `parameter` and `output`; a schema that the package does not have is not there."""
+
+    def allows_engine(self, name: str) -> bool:
+        allowed = self.engines is None or name in self.engines
+        return allowed and name not in self.unsupported_engines
+
+    def moved(self, folder: Path) -> SkillPackage:
+        """The same content in another place."""
+        return replace(self, folder=folder)
+
+
+def check_package(folder: Path) -> tuple[Problem, ...]:
+    """Every mistake of a package; without one of severity `error` it can be run."""
+    return _read(folder)[1]
+
+
+def read_package(folder: Path, title: str | None = None) -> SkillPackage:
+    """The package, or `Invalid` with all its mistakes; `title` is what the message calls it."""
+    package, problems = _read(folder)
+    wrong = errors_of(problems)
+    if package is None or wrong:
+        message = f"{title or folder} is not a skill that can be run: {in_one_line(wrong)}"
+        raise Invalid(RefusalCode.SKILL_INVALID, message, [str(problem) for problem in wrong])
+    return package
+
+
+def _read(folder: Path) -> tuple[SkillPackage | None, tuple[Problem, ...]]:
+    try:
+        return _Reading(folder.resolve()).read()
+    except OSError as fault:
+        where = str(fault.filename or folder)
+        return None, (error(where, f"cannot be read: {fault.strerror or fault}", "check the path and its permissions"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Schemas:
+    documents: Mapping[str, dict[str, Any]]
+    checkers: Mapping[str, Checker]
+
+
+class _Reading:
+    """One reading of one folder; notes every problem on the way."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._problems: list[Problem] = []
+        self._files: dict[str, Entry] = {}
+
+    def read(self) -> tuple[SkillPackage | None, tuple[Problem, ...]]:
+        if not self._folder.is_dir():
+            return None, (error(str(self._folder), "is not a folder", "name the folder that holds SKILL.md"),)
+        entries, problems = list_files(self._folder)
+        self._problems.extend(problems)
+        self._files = {entry.name: entry for entry in entries}
+        text = self._skill_text()
+        if text is None:
+            return None, tuple(self._problems)
+        manifest = self._manifest(text)
+        schemas = self._schemas(manifest)
+        if errors_of(self._problems):
+            return None, tuple(self._problems)
+        return self._package(text, manifest, schemas, digest_of(entries)), tuple(self._problems)
+
+    def _package(self, text: SkillText, manifest: Manifest, schemas: _Schemas, digest: str) -> SkillPackage:
+        validation = manifest.ask_user_validation
+        defaults = {} if validation is None else {"ask_user_validation": validation}
+        return SkillPackage(
+            id=manifest.id or text.name,
+            version=manifest.version,
+            name=text.name,
+            description=text.description,
+            body=text.body,
+            execution_modes=manifest.execution_modes,
+            engines=manifest.engines,
+            unsupported_engines=manifest.unsupported_engines,
+            max_attempt=manifest.max_attempt,
+            ask_user_validation=validation,
+            options={**defaults, **manifest.options},
+            input_schema=schemas.documents.get("input"),
+            parameter_schema=schemas.documents.get("parameter"),
+            output_schema=schemas.documents.get("output"),
+            folder=self._folder,
+            digest=digest,
+            checkers=schemas.checkers,
+        )
+
+    def _skill_text(self) -> SkillText | None:
+        if FILE not in self._files:
+            other = next((name for name in self._files if name.casefold() == FILE.casefold()), None)
+            mend = (
+                f"rename {other} to {FILE}" if other else "write it: front matter with name and description, then text"
+            )
+            self._problems.append(error(FILE, "is missing", mend))
+            return None
+        content = read_bytes(self._files[FILE].path, MAX_SKILL_BYTES)
+        if len(content) > MAX_SKILL_BYTES:
+            self._problems.append(error(FILE, "is larger than 1 MB", "move parts of it into references/"))
+            return None
+        text, problems = read_skill_text(content, self._folder.name)
+        self._problems.extend(problems)
+        return text
+
+    def _json(self, name: str) -> tuple[Any, bool]:
+        """The document, and whether it could be read."""
+        document, problems = read_json(read_bytes(self._files[name].path, MAX_JSON_BYTES), name)
+        self._problems.extend(problems)
+        return document, not errors_of(problems)
+
+    def _manifest(self, text: SkillText) -> Manifest:
+        present = [place for place in PLACES if place in self._files]
+        if not present:
+            return Manifest()
+        place, *others = present
+        for other in others:
+            self._problems.append(warning(other, f"is passed over, because there is {place}", "keep one of the two"))
+        document, readable = self._json(place)
+        if not readable:
+            return Manifest()
+        manifest, problems = read_manifest(document, place)
+        self._problems.extend(problems)
+        if manifest.id and text.name and manifest.id != text.name:
+            message = f"{short(manifest.id)} differs from the name {short(text.name)} in {FILE}"
+            self._problems.append(warning(f"{place}: id", message, "give both the same name"))
+        for key in SCHEMA_KEYS:
+            if key in manifest.schemas:
+                self._check_place(manifest.schemas[key], f"{place}: schemas.{key}", f"assets/{key}.schema.json")
+        return manifest
+
+    def _check_place(self, named: str, where: str, default: str) -> None:
+        place = PurePosixPath(named)
+        if place.is_absolute() or ".." in place.parts or "\\" in named:
+            self._problems.append(error(where, f"{short(named)} leads out of the package", f"use {default}"))
+        elif str(place) not in self._files:
+            message = f"there is no file {short(named)} in the package"
+            self._problems.append(error(where, message, "write the schema there, or take this line out"))
+
+    def _schemas(self, manifest: Manifest) -> _Schemas:
+        documents: dict[str, dict[str, Any]] = {}
+        checkers: dict[str, Checker] = {}
+        for key in SCHEMA_KEYS:
+            place = str(PurePosixPath(manifest.schemas.get(key, f"assets/{key}.schema.json")))
+            if place not in self._files:
+                continue
+            document, readable = self._json(place)
+            if not readable:
+                continue
+            problems = _schema_problems(key, place, document)
+            self._problems.extend(problems)
+            if not errors_of(problems):
+                documents[key] = document
+                checkers[key] = compile_schema(_with_files_as_paths(document) if key == "input" else document, place)
+        return _Schemas(documents=documents, checkers=checkers)
+
+
+def _schema_problems(key: str, place: str, document: Any) -> tuple[Problem, ...]:
+    if not isinstance(document, dict):
+        return (error(place, "is not an object", "write a JSON Schema"),)
+    try:
+        compile_schema(document, place)
+    except SchemaInvalid as invalid:
+        return tuple(_schema_problem(place, text) for text in invalid.problems)
+    if key == "output":
+        return ()
+    if "object" not in _types_of(document):
+        return (error(f"{place}: type", f"{key} is always an object", 'write "type": "object"'),)
+    return _source_problems(place, document)
+
+
+def _source_problems(place: str, document: Mapping[str, Any]) -> tuple[Problem, ...]:
+    properties = document.get("properties", {})
+    sources = {name: schema.get("x-input-source") for name, schema in properties.items() if isinstance(schema, dict)}
+    return tuple(
+        warning(f"{place}: properties.{name}.x-input-source", f"{short(source)} is unknown", 'use "file" or "inline"')
+        for name, source in sources.items()
+        if source not in (None, "file", "inline")
+    )
+
+
+def _types_of(document: Mapping[str, Any]) -> tuple[str, ...]:
+    types = document.get("type", "object")
+    return (types,) if isinstance(types, str) else tuple(types) if isinstance(types, list) else ()
+
+
+def _schema_problem(place: str, text: str) -> Problem:
+    """`assets/x.json.properties.a: …` → the file, then the path in it."""
+    path, _, message = text.removeprefix(place).lstrip(".").partition(": ")
+    where = f"{place}: {path}" if path else place
+    return error(where, message or text, "see json-schema.org for what may stand there")
+
+
+def _with_files_as_paths(document: dict[str, Any]) -> dict[str, Any]:
+    """What a file's property says is about the file; the engine is given a path, so a text is what is checked."""
+    properties = document.get("properties")
+    if not isinstance(properties, dict):
+        return document
+    changed = {
+        name: {"type": "string"} if is_file_input(document, name) else schema for name, schema in properties.items()
+    }
+    return {**document, "properties": changed}
+
+
+def is_file_input(input_schema: Mapping[str, Any] | None, name: str) -> bool:
+    """Whether an input is given as a file. Without a word on it, it is not."""
+    found = property_schema(input_schema, name)
+    return found is not None and found.get("x-input-source") == "file"

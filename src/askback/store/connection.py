@@ -1,0 +1,134 @@
+"""Connections to the database file: whether it is fit to be opened, how it is set up, and its schema's version.
+
+A file that is not ours, not sound or too new is left as it is, byte for byte.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from askback.store import faults
+from askback.store.statements import migrations
+
+T = TypeVar("T")
+
+APPLICATION_ID = 0x41736B42
+PATIENCE_SEC = 30
+"""How long one waits for another program that has the file locked."""
+
+_MAGIC = b"SQLite format 3\x00"
+_CHECKED_BYTES = 16 * 2**20
+"""A file up to this size is checked whole when it is opened, which takes some 50 ms; a larger one page by page, as
+it is read."""
+
+
+def open_writer(path: Path, scripts: Sequence[str] | None = None) -> apsw.Connection:
+    """The connection that writes. Makes the file if there is none, and brings its schema up to date."""
+    scripts = migrations() if scripts is None else scripts
+    with faults.faults_of(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_unfit(path)
+        connection = _connect(path)
+    try:
+        with faults.faults_of(path, connection):
+            _refuse_unreadable(connection, path, len(scripts))
+            _patiently(lambda: connection.pragma("journal_mode", "wal"))
+            _migrate(connection, scripts)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_reader(path: Path) -> apsw.Connection:
+    connection = _connect(path)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    connection.pragma("query_only", True)
+    return connection
+
+
+def fetch(connection: apsw.Connection, sql: str, bindings: apsw.Bindings | None = None) -> list[Any]:
+    """Every row at once: a statement that is not read to its end would keep the log from being checkpointed."""
+    rows: list[Any] = connection.execute(sql, bindings).fetchall()
+    return rows
+
+
+def _connect(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(os.fspath(path))
+    # Closing must not move pages from the log into a file that may yet turn out not to be ours.
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.set_busy_timeout(PATIENCE_SEC * 1000)
+    connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216")
+    return connection
+
+
+def _refuse_unfit(path: Path) -> None:
+    """What can be told without SQLite, which may write where it only should look."""
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise faults.read_only(path)
+    if not path.exists():
+        return
+    if not os.access(path, os.W_OK):
+        raise faults.read_only(path)
+    with path.open("rb") as file:
+        head = file.read(len(_MAGIC))
+    if head and head != _MAGIC:
+        raise faults.corrupt(path, "it does not begin like one")
+    if not head and _log_size(path):
+        raise faults.corrupt(path, "it is empty, but its log is not")
+
+
+def _log_size(path: Path) -> int:
+    log = path.with_name(path.name + "-wal")
+    return log.stat().st_size if log.exists() else 0
+
+
+def _refuse_unreadable(connection: apsw.Connection, path: Path, known: int) -> None:
+    found = _patiently(lambda: int(connection.pragma("user_version")))
+    empty = connection.execute("SELECT count(*) = 0 FROM sqlite_schema").get
+    ours = connection.pragma("application_id") == APPLICATION_ID
+    if not empty and not ours:
+        raise faults.foreign(path)
+    if found > known:
+        raise faults.newer(path, found, known)
+    if path.stat().st_size <= _CHECKED_BYTES:
+        refuse_unsound(connection, path)
+
+
+def refuse_unsound(connection: apsw.Connection, path: Path) -> None:
+    verdict = connection.execute("PRAGMA quick_check(1)").get
+    if verdict != "ok":
+        raise faults.corrupt(path, str(verdict).strip())
+
+
+def _migrate(connection: apsw.Connection, scripts: Sequence[str]) -> None:
+    if connection.pragma("user_version") == len(scripts):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for script in scripts[int(connection.pragma("user_version")) :]:
+            connection.execute(script)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {len(scripts)}; COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _patiently(attempt: Callable[[], T]) -> T:
+    """Two programs that open a new file at once: SQLite does not wait by itself while one switches it to WAL."""
+    give_up_at = time.monotonic() + PATIENCE_SEC
+    while True:
+        try:
+            return attempt()
+        except apsw.BusyError:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.01)

@@ -1,0 +1,57 @@
+"""A few connections that only read, each in a thread of its own; none of them waits for the writer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from askback.store import faults
+from askback.store.connection import open_reader
+
+T = TypeVar("T")
+
+THREADS = 4
+
+
+class Readers:
+    """Threads and connections are made when they are first needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="askback-store-reader")
+        self._local = threading.local()
+        self._open: list[apsw.Connection] = []
+        self._closed = False
+
+    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
+        if self._closed:
+            raise faults.closed(self._path)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.to_thread(self._end)
+
+    def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        with faults.faults_of(self._path):
+            connection = self._connection()
+            with faults.faults_of(self._path, connection):
+                return work(connection)
+
+    def _connection(self) -> apsw.Connection:
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = open_reader(self._path)
+            self._open.append(connection)
+        return connection
+
+    def _end(self) -> None:
+        self._pool.shutdown(wait=True)
+        for connection in self._open:
+            connection.close()

@@ -1,0 +1,144 @@
+"""What is read from a store, each on a connection that somebody else opens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+import apsw
+
+from askback.core.errors import Invalid, NotFound, RefusalCode
+from askback.core.events import Event
+from askback.core.interactions import Interaction, Json
+from askback.core.runs import Run, RunRequest
+from askback.store import rows
+from askback.store.base import RunFilter, RunPage
+from askback.store.connection import fetch
+from askback.store.statements import statements
+
+_MAX_INTEGER = 2**63 - 1
+_MAX_PAGE = 10_000
+
+
+def get(connection: apsw.Connection, run_id: str) -> Run:
+    return rows.load_run(_one(connection, "get", run_id)[0])
+
+
+def request(connection: apsw.Connection, run_id: str) -> RunRequest:
+    return rows.load_request(*_one(connection, "request", run_id))
+
+
+def result(connection: apsw.Connection, run_id: str) -> Json:
+    data = _one(connection, "result", run_id)[0]
+    return None if data is None else rows.load(data)
+
+
+def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None, limit: int) -> RunPage:
+    sql, values = _filtered(where)
+    (before,) = _position(cursor, (_MAX_INTEGER,))
+    size = _bounded(limit)
+    found = fetch(connection, sql, {"before": before, "limit": size + 1, **values})
+    return _page([(str(number), doc) for number, doc in found], size)
+
+
+def _filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
+    """The plus keeps SQLite from another index than the one by state, where runs are not over."""
+    is_open = where.state is not None and not where.state.final
+    wanted = {"state" if is_open else "ended": where.state, "skill": where.skill, "engine": where.engine}
+    values = {column: rows.clean(value) for column, value in wanted.items() if value is not None}
+    terms = [f"{'+' if is_open and column != 'state' else ''}{column} = :{column}" for column in values]
+    return statements("reads")["list_runs"].format(filters="".join(f" AND {term}" for term in terms)), values
+
+
+def pending(connection: apsw.Connection, cursor: str | None, limit: int) -> RunPage:
+    asked_at, number = _position(cursor, (-_MAX_INTEGER, 0))
+    size = _bounded(limit)
+    after = {"asked_at": asked_at, "number": number, "limit": size + 1}
+    found = fetch(connection, statements("reads")["pending"], after)
+    return _page([(f"{asked_at}.{number}", doc) for asked_at, number, doc in found], size)
+
+
+def events(connection: apsw.Connection, run_id: str, after: int, limit: int) -> Sequence[Event]:
+    number = _one(connection, "number", run_id)[0]
+    span = (number, max(0, min(after, _MAX_INTEGER)), _bounded(limit))
+    return tuple(rows.load_event(run_id, *row) for row in fetch(connection, statements("reads")["events"], span))
+
+
+def interactions(connection: apsw.Connection, run_id: str) -> Sequence[Interaction]:
+    number = _one(connection, "number", run_id)[0]
+    found = fetch(connection, statements("reads")["interactions"], (number,))
+    return tuple(rows.load_interaction(doc) for (doc,) in found)
+
+
+def queued(
+    connection: apsw.Connection, keepers: Collection[str], without_engines: Collection[str], limit: int
+) -> Sequence[Run]:
+    which = {"keepers": _set(keepers), "without_engines": _set(without_engines), "limit": _bounded(limit)}
+    return _runs(fetch(connection, statements("reads")["queued"], which))
+
+
+def held(connection: apsw.Connection) -> Sequence[Run]:
+    return _runs(fetch(connection, statements("reads")["held"]))
+
+
+def overdue(connection: apsw.Connection, keepers: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
+    which = {"keepers": _set(keepers), "at": rows.micros(at), "limit": _bounded(limit)}
+    return _runs(fetch(connection, statements("reads")["overdue"], which))
+
+
+def next_deadline(connection: apsw.Connection, keepers: Collection[str]) -> datetime | None:
+    at = connection.execute(statements("reads")["next_deadline"], {"keepers": _set(keepers)}).get
+    return None if at is None else rows.moment(at)
+
+
+def keepers(connection: apsw.Connection) -> Collection[str]:
+    return frozenset(keeper for (keeper,) in fetch(connection, statements("reads")["keepers"]))
+
+
+def kept_by(connection: apsw.Connection, keeper: str) -> Sequence[Run]:
+    return _runs(fetch(connection, statements("reads")["kept_by"], (rows.clean(keeper),)))
+
+
+def count_runs(connection: apsw.Connection) -> int:
+    return int(connection.execute(statements("reads")["count_runs"]).get)
+
+
+def _one(connection: apsw.Connection, name: str, run_id: str) -> Sequence[Any]:
+    for row in fetch(connection, statements("reads")[name], (rows.clean(run_id),)):
+        return tuple(row)
+    raise NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {run_id!r}; `askback runs` lists those there are")
+
+
+def _runs(found: Sequence[Any]) -> Sequence[Run]:
+    return tuple(rows.load_run(doc) for (doc,) in found)
+
+
+def _page(found: Sequence[tuple[str, str]], size: int) -> RunPage:
+    """One more than `size` was asked for, to know whether there is a next page."""
+    here = found[:size]
+    more = len(found) > size
+    return RunPage(items=tuple(rows.load_run(doc) for _, doc in here), next_cursor=here[-1][0] if more else None)
+
+
+def _position(cursor: str | None, start: tuple[int, ...]) -> tuple[int, ...]:
+    if cursor is None:
+        return start
+    parts = cursor.split(".")
+    try:
+        position = tuple(int(part) for part in parts)
+    except ValueError:
+        position = ()
+    if len(position) != len(start) or any(abs(part) > _MAX_INTEGER for part in position):
+        message = f"cursor {cursor!r} is not one that this list gave; begin again without a cursor"
+        raise Invalid(RefusalCode.INPUT_INVALID, message)
+    return position
+
+
+def _bounded(limit: int) -> int:
+    return max(1, min(limit, _MAX_PAGE))
+
+
+def _set(texts: Collection[str]) -> str:
+    return json.dumps(sorted({rows.clean(text) for text in texts}))

@@ -1,0 +1,136 @@
+"""How runs, interactions, requests and events stand in rows: JSON documents, and the columns that are searched.
+
+Text that no JSON document can hold is mended (a lone surrogate becomes U+FFFD); a number that none can is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from askback.core.errors import Invalid, RefusalCode
+from askback.core.events import Event, EventType, NewEvent
+from askback.core.interactions import Interaction, Json
+from askback.core.runs import Run, RunRequest
+
+Columns = dict[str, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+# Plain values.
+
+
+def micros(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def moment(at: int) -> datetime:
+    return _EPOCH + at * _MICROSECOND
+
+
+def clean(text: str) -> str:
+    """The text, with what UTF-8 cannot hold replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def dump(value: Json) -> str:
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return _dump_with_care(value)
+    # NaN is written as null, silently; where no null stands there was none.
+    return _dump_with_care(value) if "null" in text else text
+
+
+def _dump_with_care(value: Json) -> str:
+    try:
+        return clean(_STRICT.encode(msgspec.to_builtins(value, str_keys=True)))
+    except (ValueError, RecursionError) as error:
+        raise Invalid(
+            RefusalCode.INPUT_INVALID,
+            f"this value cannot be stored as JSON ({error}); send finite numbers and less deeply nested values",
+        ) from error
+
+
+def load(text: str) -> Json:
+    return msgspec.json.decode(text)
+
+
+# Runs.
+
+
+def stored(run: Run) -> tuple[Run, str]:
+    """The run as it will be read back, and its document."""
+    try:
+        return run, msgspec.json.encode(run).decode()
+    except (UnicodeEncodeError, ValueError, RecursionError):
+        doc = _dump_with_care(run)
+        return load_run(doc), doc
+
+
+def load_run(doc: str) -> Run:
+    return msgspec.json.decode(doc, type=Run)
+
+
+def run_columns(run: Run, doc: str, added: int) -> Columns:
+    """`added` is how many events come with this version of the run."""
+    pending = run.pending_interaction
+    # A run that is being canceled is no longer decided by its deadline.
+    deadline = None if run.cancel_requested else run.wait_deadline_at
+    return {
+        "id": run.id,
+        "version": run.version,
+        "epoch": run.epoch,
+        "state": run.state,
+        "ended": run.state if run.state.final else None,
+        "skill": run.skill.id,
+        "engine": run.engine,
+        "keeper": run.keeper,
+        "worker": run.worker,
+        "created_at": micros(run.created_at),
+        "asked_at": None if pending is None else micros(pending.asked_at),
+        "deadline_at": None if deadline is None else micros(deadline),
+        "added": added,
+        "doc": doc,
+    }
+
+
+# What belongs to a run.
+
+
+def interaction_columns(interaction: Interaction) -> Columns:
+    answered_at = interaction.answered_at
+    return {
+        "interaction_id": clean(interaction.interaction_id),
+        "outcome": interaction.outcome,
+        "asked_at": micros(interaction.asked_at),
+        "answered_at": None if answered_at is None else micros(answered_at),
+        "doc": dump(interaction),
+    }
+
+
+def load_interaction(doc: str) -> Interaction:
+    return msgspec.json.decode(doc, type=Interaction)
+
+
+def load_request(input_: str, parameter: str) -> RunRequest:
+    return RunRequest(input=load(input_), parameter=load(parameter))
+
+
+def event_rows(events: Sequence[NewEvent]) -> tuple[tuple[str, int, str], ...]:
+    return tuple((event.type, micros(event.at), dump(dict(event.data))) for event in events)
+
+
+def load_event(run_id: str, seq: int, type_: str, at: int, data: str) -> Event:
+    return Event(seq=seq, run_id=run_id, type=EventType(type_), at=moment(at), data=load(data))

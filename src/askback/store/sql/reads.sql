@@ -1,0 +1,104 @@
+-- name: get
+SELECT doc FROM runs WHERE id = ?
+
+-- name: number
+SELECT number FROM runs WHERE id = ?
+
+-- name: request
+SELECT requests.input, requests.parameter
+FROM runs JOIN requests ON requests.run = runs.number
+WHERE runs.id = ?
+
+-- name: result
+SELECT results.data
+FROM runs LEFT JOIN results ON results.run = runs.number
+WHERE runs.id = ?
+
+-- name: list_runs
+SELECT number, doc
+FROM runs
+WHERE number < :before {filters}
+ORDER BY number DESC
+LIMIT :limit
+
+-- name: events
+SELECT seq, type, at, data
+FROM events
+WHERE run = ? AND seq > ?
+ORDER BY seq
+LIMIT ?
+
+-- name: interactions
+SELECT doc
+FROM interactions
+WHERE run = ?
+ORDER BY number
+
+-- name: pending
+SELECT asked_at, number, doc
+FROM runs
+WHERE state = 'waiting_user' AND (asked_at, number) > (:asked_at, :number)
+ORDER BY asked_at, number
+LIMIT :limit
+
+-- Each keeper's queue has a lane an engine: the head of each lane is looked up, never the whole queue.
+-- name: queued
+WITH RECURSIVE lanes (keeper, engine) AS (
+    SELECT keepers.value, (SELECT min(engine) FROM queue WHERE keeper = keepers.value)
+    FROM json_each(:keepers) AS keepers
+    UNION ALL
+    SELECT keeper, (SELECT min(engine) FROM queue WHERE queue.keeper = lanes.keeper AND engine > lanes.engine)
+    FROM lanes
+    WHERE engine IS NOT NULL
+)
+SELECT runs.doc
+FROM lanes CROSS JOIN queue CROSS JOIN runs
+WHERE lanes.engine IS NOT NULL
+    AND lanes.engine NOT IN (SELECT value FROM json_each(:without_engines))
+    AND queue.position IN (
+        SELECT position FROM queue AS lane
+        WHERE lane.keeper = lanes.keeper AND lane.engine = lanes.engine
+        ORDER BY position LIMIT :limit
+    )
+    AND runs.number = queue.run
+ORDER BY queue.position
+LIMIT :limit
+
+-- name: held
+SELECT doc FROM runs WHERE worker IS NOT NULL ORDER BY number
+
+-- name: overdue
+SELECT runs.doc
+FROM json_each(:keepers) AS keepers CROSS JOIN runs
+WHERE runs.number IN (
+    SELECT number FROM runs AS due
+    WHERE due.keeper = keepers.value AND due.deadline_at IS NOT NULL AND due.deadline_at <= :at
+    ORDER BY due.deadline_at LIMIT :limit
+)
+ORDER BY runs.deadline_at, runs.number
+LIMIT :limit
+
+-- name: next_deadline
+SELECT min((SELECT min(deadline_at) FROM runs WHERE keeper = keepers.value AND deadline_at IS NOT NULL))
+FROM json_each(:keepers) AS keepers
+
+-- name: keepers
+WITH RECURSIVE found (keeper) AS (
+    SELECT min(keeper) FROM runs WHERE state IN ('queued', 'running', 'waiting_user')
+    UNION ALL
+    SELECT (
+        SELECT min(keeper) FROM runs
+        WHERE state IN ('queued', 'running', 'waiting_user') AND runs.keeper > found.keeper
+    )
+    FROM found
+    WHERE keeper IS NOT NULL
+)
+SELECT keeper FROM found WHERE keeper IS NOT NULL
+
+-- name: kept_by
+SELECT doc FROM runs
+WHERE state IN ('queued', 'running', 'waiting_user') AND keeper = ?
+ORDER BY number
+
+-- name: count_runs
+SELECT count(*) FROM runs

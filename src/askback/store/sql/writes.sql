@@ -1,0 +1,70 @@
+-- name: find_key
+SELECT keys.body_digest, runs.doc
+FROM idempotency_keys AS keys JOIN runs ON runs.number = keys.run
+WHERE keys.key = :key
+
+-- name: insert_key
+INSERT INTO idempotency_keys (key, body_digest, run, created_at) VALUES (:key, :body_digest, :run, :created_at)
+
+-- name: insert_run
+INSERT INTO runs
+    (id, version, epoch, state, ended, skill, engine, keeper, worker, created_at, asked_at, deadline_at, last_seq, doc)
+VALUES
+    (:id, :version, :epoch, :state, :ended, :skill, :engine, :keeper, :worker, :created_at, :asked_at, :deadline_at, :added,
+     :doc)
+ON CONFLICT (id) DO NOTHING
+RETURNING number, last_seq
+
+-- name: end_run
+UPDATE runs
+SET version = :version, epoch = :epoch, state = :state, ended = :ended, keeper = :keeper, worker = :worker,
+    asked_at = :asked_at, deadline_at = :deadline_at, last_seq = last_seq + :added, doc = :doc
+WHERE id = :id AND version = :before
+RETURNING number, last_seq
+
+-- name: update_run
+UPDATE runs
+SET version = :version, epoch = :epoch, state = :state, keeper = :keeper, worker = :worker, asked_at = :asked_at,
+    deadline_at = :deadline_at, last_seq = last_seq + :added, doc = :doc
+WHERE id = :id AND version = :before
+RETURNING number, last_seq
+
+-- name: update_doc
+UPDATE runs
+SET version = :version, last_seq = last_seq + :added, doc = :doc
+WHERE id = :id AND version = :before
+RETURNING number, last_seq
+
+-- name: add_to_running
+UPDATE runs
+SET last_seq = last_seq + :added
+WHERE id = :id AND epoch = :epoch AND state = 'running'
+RETURNING number, last_seq
+
+-- name: insert_event
+INSERT INTO events (run, seq, type, at, data) VALUES (?, ?, ?, ?, ?)
+
+-- name: insert_request
+INSERT INTO requests (run, input, parameter) VALUES (?, ?, ?)
+
+-- name: insert_result
+INSERT INTO results (run, data) VALUES (?, ?)
+
+-- name: insert_interaction
+INSERT INTO interactions (run, interaction_id, outcome, asked_at, answered_at, doc)
+VALUES (:run, :interaction_id, :outcome, :asked_at, :answered_at, :doc)
+
+-- name: close_interaction
+UPDATE interactions
+SET outcome = :outcome, answered_at = :answered_at, doc = :doc
+WHERE run = :run AND interaction_id = :interaction_id AND outcome = 'pending'
+RETURNING number
+
+-- name: enqueue
+INSERT INTO queue (run, keeper, engine) VALUES (?, ?, ?)
+
+-- name: dequeue
+DELETE FROM queue WHERE run = ?
+
+-- name: hand_over
+UPDATE queue SET keeper = ? WHERE run = ?

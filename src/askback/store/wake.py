@@ -1,0 +1,139 @@
+"""How programs on one data folder tell each other which runs have changed: a datagram socket each, no polling.
+
+Every open store has a mailbox `wake/<name>.sock`. A message is a list of run ids; an empty list means that any run
+may have changed. A message may be lost only when a mailbox is full, and its owner knows then that it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import msgspec
+
+from askback.core.errors import RefusalCode, Unavailable
+
+_SUFFIX = ".sock"
+_MAX_MESSAGE_BYTES = 8192
+_MAX_ADDRESS_BYTES = 100
+_ANY_RUN = b"[]"
+
+Heard = Callable[[Collection[str] | None], None]
+"""Is called in the event loop with the ids of changed runs, or None when it is not known which."""
+
+
+class Wake:
+    def __init__(self, folder: Path, name: str, directory: int, mailbox: socket.socket, heard: Heard) -> None:
+        self._folder = folder
+        self._name = name
+        self._directory = directory
+        self._mailbox = mailbox
+        self._heard = heard
+        self._capacity = _mailbox_capacity()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(mailbox.fileno(), self._receive)
+
+    @classmethod
+    def open(cls, folder: Path, heard: Heard) -> Wake:
+        """Raises `OSError` where the folder cannot hold a socket."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        name = secrets.token_hex(8) + _SUFFIX
+        mailbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            mailbox.setblocking(False)
+            _bind(mailbox, folder, directory, name)
+        except BaseException:
+            mailbox.close()
+            os.close(directory)
+            raise
+        return cls(folder, name, directory, mailbox, heard)
+
+    def send(self, run_ids: Collection[str]) -> None:
+        """Tell every other program; never waits. May be called from any one thread."""
+        message = msgspec.json.encode(list(run_ids))
+        if len(message) > _MAX_MESSAGE_BYTES:
+            message = _ANY_RUN
+        with os.scandir(self._directory) as entries:
+            others = [entry.name for entry in entries if entry.name.endswith(_SUFFIX) and entry.name != self._name]
+        for name in others:
+            self._send_to(name, message)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._mailbox.fileno())
+        self._mailbox.close()
+        self._remove(self._name)
+        os.close(self._directory)
+
+    def _send_to(self, name: str, message: bytes) -> None:
+        # A socket of its own: what one program leaves unread must not use up the room to send to another.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            try:
+                sender.sendto(message, _address(self._folder, self._directory, name))
+            except ConnectionRefusedError:
+                self._remove(name)
+            except OSError:
+                # Full, or just gone. A full mailbox is noticed by its owner, see `_receive`.
+                return
+
+    def _receive(self) -> None:
+        """Take what is there. As many messages as a mailbox can hold mean that others may not have got in."""
+        changed: set[str] = set()
+        known = True
+        for count in range(1, self._capacity + 1):
+            try:
+                message = self._mailbox.recv(_MAX_MESSAGE_BYTES)
+            except OSError:
+                break
+            run_ids = _run_ids(message)
+            known = known and bool(run_ids) and count < self._capacity
+            changed.update(run_ids)
+        if not known:
+            self._heard(None)
+        elif changed:
+            self._heard(changed)
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=self._directory)
+
+
+def _bind(mailbox: socket.socket, folder: Path, directory: int, name: str) -> None:
+    """The name that others look for appears only once the socket answers: a dead one would be removed."""
+    draft = name.removesuffix(_SUFFIX)
+    mailbox.bind(_address(folder, directory, draft))
+    os.chmod(draft, 0o600, dir_fd=directory)
+    os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _address(folder: Path, directory: int, name: str) -> str:
+    """A socket's address has room for some 100 bytes; a longer one goes through the open folder."""
+    address = os.fspath(folder / name)
+    if len(os.fsencode(address)) <= _MAX_ADDRESS_BYTES:
+        return address
+    if sys.platform != "linux":
+        message = f"the path {folder} is too long for a socket; use a data folder with a shorter path"
+        raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
+    return f"/proc/self/fd/{directory}/{name}"
+
+
+def _mailbox_capacity() -> int:
+    """How many messages are certain to fit; where the system does not say, a number that is low everywhere."""
+    try:
+        return max(1, int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()))
+    except (OSError, ValueError):
+        return 4
+
+
+def _run_ids(message: bytes) -> list[str]:
+    try:
+        return msgspec.json.decode(message, type=list[str])
+    except msgspec.DecodeError:
+        return []

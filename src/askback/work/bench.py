@@ -1,0 +1,109 @@
+"""What a turn works with on this machine, and what one turn needs before its engine starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, assert_never
+
+from askback.core.errors import ErrorCode
+from askback.core.outcomes import TurnOutcome, engine_failure
+from askback.core.runs import Run, TurnKind
+from askback.engines.base import Engine, HandleInvalid, Launch, Turn
+from askback.probes import EngineSetup, Probes
+from askback.process.child import OutputLimits
+from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
+from askback.skills import instructions
+from askback.skills.package import SkillPackage
+from askback.store.base import Store
+
+
+class Packages(Protocol):
+    """Where skill packages are kept; the digest names one for good."""
+
+    def package(self, digest: str) -> SkillPackage: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    store: Store
+    packages: Packages
+    workspaces: Workspaces
+    engines: Mapping[str, Engine]
+    setups: Mapping[str, EngineSetup]
+    probes: Probes
+    limits: OutputLimits
+    clock: Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A turn that is ready to start."""
+
+    package: SkillPackage
+    workspace: Workspace
+    engine: Engine
+    setup: EngineSetup
+    turn: Turn
+    launch: Launch
+
+
+class CannotStart(Exception):
+    """The turn ends before its engine runs; the outcome says why."""
+
+    def __init__(self, outcome: TurnOutcome) -> None:
+        super().__init__(str(outcome))
+        self.outcome = outcome
+
+
+async def prepare(bench: Bench, run: Run) -> Prepared:
+    """Make the workspace ready, from before the turn's first try, and build what to start."""
+    engine, setup = bench.engines[run.engine], bench.setups[run.engine]
+    package = bench.packages.package(run.skill.digest)
+    workspace = bench.workspaces.of(run.id)
+    installed = await bench.probes.find(engine, setup)
+    if installed is None:
+        message = f"{setup.command[0]} is not installed (any more); {engine.install}"
+        raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
+    await asyncio.to_thread(_prepare_files, workspace, package, setup, run)
+    turn = Turn(
+        prompt=await _prompt(bench.store, run, package),
+        mode=run.mode,
+        attempt_number=run.attempt_number,
+        command=setup.command,
+        cwd=str(workspace.cwd),
+        home=str(workspace.home),
+        skill_dir=SKILL_DIR,
+        probe=installed.probe,
+        handle=run.handle,
+        model=run.options.model or setup.model,
+        output_schema=package.output_schema,
+        extra_args=setup.extra_args,
+    )
+    try:
+        launch = engine.launch(turn)
+    except HandleInvalid as error:
+        raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, str(error))) from error
+    return Prepared(package=package, workspace=workspace, engine=engine, setup=setup, turn=turn, launch=launch)
+
+
+def _prepare_files(workspace: Workspace, package: SkillPackage, setup: EngineSetup, run: Run) -> None:
+    workspace.prepare(package.folder, setup.home)
+    workspace.begin_turn(run.attempt_number)
+
+
+async def _prompt(store: Store, run: Run, package: SkillPackage) -> str:
+    order = run.next_turn
+    match order.kind:
+        case TurnKind.START:
+            return instructions.first_prompt(package, await store.request(run.id), run.mode, SKILL_DIR)
+        case TurnKind.REPAIR:
+            return instructions.repair_prompt(package, order.problems, run.mode)
+        case TurnKind.REPLY:
+            asked = await store.interactions(run.id)
+            interaction = next(each for each in asked if each.interaction_id == order.interaction_id)
+            return instructions.reply_prompt(package, interaction)
+        case _:
+            assert_never(order.kind)

@@ -1,0 +1,44 @@
+"""The events of a turn on their way to the store: in order, many in one write, and never more than a few in memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+from askback.core.events import NewEvent
+from askback.store.base import Store
+
+_MOST_WAITING = 256
+
+
+class EventFeed:
+    def __init__(self, store: Store, run_id: str, epoch: int) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._epoch = epoch
+        self._waiting: list[NewEvent] = []
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._closed = False
+
+    async def put(self, event: NewEvent) -> None:
+        """Take an event; a turn that talks faster than the store writes is held up here."""
+        await self._room.wait()
+        self._waiting.append(event)
+        self._news.set()
+        if len(self._waiting) >= _MOST_WAITING:
+            self._room.clear()
+
+    def close(self) -> None:
+        self._closed = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write until closed and empty. Raises `StaleWrite` when the run is no longer ours."""
+        while not self._closed or self._waiting:
+            await self._news.wait()
+            self._news.clear()
+            events, self._waiting = self._waiting, []
+            self._room.set()
+            if events:
+                await self._store.append(self._run_id, self._epoch, events)

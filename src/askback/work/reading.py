@@ -1,0 +1,137 @@
+"""Reading one turn as it happens: raw output kept, events told, the session's handle stored and checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from typing import Any, assert_never
+
+from askback.core.errors import RunWarning, WarningCode
+from askback.core.events import EventType, NewEvent
+from askback.core.runs import Handle, Run, Usage
+from askback.core.secrets import Redactor
+from askback.core.signals import HandleNamed
+from askback.engines.base import (
+    Engine,
+    Parser,
+    Said,
+    Seen,
+    SessionNamed,
+    Stream,
+    ToolEnded,
+    ToolStarted,
+    UsageSeen,
+)
+from askback.process.lines import Line
+from askback.process.workspace import Workspace
+from askback.store.base import Store, move
+from askback.work.feed import EventFeed
+
+_MOST_TOOL_TEXT = 16_000
+"""Characters of a tool's output that are told as an event; all of it is in the raw output."""
+
+
+class Reading:
+    """What was seen of a turn so far. `strayed` is set when the engine went on in another session than asked for."""
+
+    def __init__(
+        self,
+        *,
+        run: Run,
+        engine: Engine,
+        parser: Parser,
+        store: Store,
+        feed: EventFeed,
+        redactor: Redactor,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.run = run
+        self.usage: Usage | None = None
+        self.warnings: tuple[RunWarning, ...] = ()
+        self.strayed = asyncio.Event()
+        self.session: str | None = None
+        self._engine = engine
+        self._parser = parser
+        self._store = store
+        self._feed = feed
+        self._redactor = redactor
+        self._clock = clock
+        self._raw: dict[str, Callable[[bytes], Any]] = {}
+
+    @contextmanager
+    def keeping_raw(self, workspace: Workspace, turn_name: str) -> Iterator[None]:
+        """Write down every line as it comes, beside the run."""
+        with ExitStack() as files:
+            for stream in Stream:
+                self._raw[stream] = files.enter_context(workspace.open_raw(turn_name, stream)).write
+            yield
+
+    @property
+    def confirmed(self) -> bool:
+        """The engine said that it is in the session it was asked to go on with."""
+        return self.run.handle is not None and self.session == self.run.handle.handle_value
+
+    async def take(self, stream: str, line: Line) -> None:
+        data = self._redactor.line(line.data)
+        self._raw[stream](data + b"\n")
+        if line.dropped:
+            await self._warn_of_dropped(stream)
+            return
+        for seen in self._parser.feed(Stream(stream), data):
+            await self._tell(seen)
+
+    async def _tell(self, seen: Seen) -> None:
+        match seen:
+            case SessionNamed(value=value):
+                await self._name_session(value)
+            case UsageSeen(usage=usage):
+                self.usage = usage
+            case Said(text=text):
+                await self._event(EventType.ASSISTANT_MESSAGE, text=text)
+            case ToolStarted():
+                await self._event(
+                    EventType.TOOL_STARTED, call_id=seen.call_id, name=seen.name, detail=_cut(seen.detail)
+                )
+            case ToolEnded():
+                await self._event(
+                    EventType.TOOL_ENDED, call_id=seen.call_id, name=seen.name, ok=seen.ok, output=_cut(seen.output)
+                )
+            case _:
+                assert_never(seen)
+
+    async def _name_session(self, value: str) -> None:
+        if self.run.handle is not None:
+            self.session = value
+            if not self.confirmed:
+                self.strayed.set()
+            return
+        # An id that could not be resumed by is no handle: such a turn may complete, but not wait.
+        if not self._engine.handle_pattern.fullmatch(value):
+            return
+        handle = Handle(
+            engine=self._engine.name,
+            handle_type=self._engine.handle_type,
+            handle_value=value,
+            created_at_turn=self.run.attempt_number,
+        )
+        signal = HandleNamed(epoch=self.run.epoch, handle=handle, at=self._clock())
+        self.session = value
+        self.run = await move(self._store, self.run.id, signal, seen=self.run)
+
+    async def _event(self, kind: EventType, **data: Any) -> None:
+        data["attempt_number"] = self.run.attempt_number
+        await self._feed.put(NewEvent(type=kind, at=self._clock(), data=data))
+
+    async def _warn_of_dropped(self, stream: str) -> None:
+        warning = RunWarning(
+            code=WarningCode.ENGINE_LINE_TRUNCATED,
+            message=f"a line of the engine's {stream} was too long and was left out",
+        )
+        if warning not in self.warnings:
+            self.warnings = (*self.warnings, warning)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TOOL_TEXT else text[:_MOST_TOOL_TEXT] + " […]"

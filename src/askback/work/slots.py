@@ -1,0 +1,30 @@
+"""Slots: the right to have an engine process. So many in all, and at most so many of them for one engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+
+class Slots:
+    def __init__(self, total: int, per_engine: Mapping[str, int]) -> None:
+        self.total = total
+        self._per_engine = dict(per_engine)
+        self._taken: Counter[str] = Counter()
+
+    @property
+    def free(self) -> int:
+        return self.total - self._taken.total()
+
+    def full_engines(self) -> frozenset[str]:
+        """Engines that may have no further process even while slots are free."""
+        return frozenset(name for name, most in self._per_engine.items() if self._taken[name] >= most)
+
+    def take(self, engine: str) -> bool:
+        if self.free <= 0 or engine in self.full_engines():
+            return False
+        self._taken[engine] += 1
+        return True
+
+    def release(self, engine: str) -> None:
+        self._taken[engine] -= 1

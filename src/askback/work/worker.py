@@ -1,0 +1,155 @@
+"""The worker: takes turns from the store while it has slots, first come first served, and carries them out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import datetime
+
+from askback.core.errors import AskbackError, Conflict, ErrorCode, Unavailable
+from askback.core.outcomes import engine_failure
+from askback.core.runs import Run, RunState
+from askback.core.signals import Signal, SlotAcquired, TurnEnded
+from askback.store.base import StaleWrite, Store, move
+from askback.work.slots import Slots
+from askback.work.turn import StopReason, StopRequest, TurnSignal
+
+log = logging.getLogger(__name__)
+
+_RETRY_SEC = 2.0
+"""How long to wait before the store is tried again after it could not write."""
+
+Execute = Callable[[Run, StopRequest], Awaitable[TurnSignal]]
+
+
+class Worker:
+    """Works for the runs of `keepers` under the name of its program."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        keepers: Collection[str],
+        store: Store,
+        slots: Slots,
+        execute: Execute,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._name = name
+        self._keepers = frozenset(keepers)
+        self._store = store
+        self._slots = slots
+        self._execute = execute
+        self._clock = clock
+        self._active: dict[str, StopRequest] = {}
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Take no more turns; turns in progress are ended and go back to the queue."""
+        self._stopping = True
+        for request in self._active.values():
+            request.ask(StopReason.SHUTDOWN)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until told to stop; returns when the last turn has ended."""
+        changes = self._store.changes()
+        try:
+            async with asyncio.TaskGroup() as group:
+                listening = group.create_task(self._listen(changes.wait))
+                while not self._stopping:
+                    self._wake.clear()
+                    await self._claim(group)
+                    await self._wake.wait()
+                listening.cancel()
+        finally:
+            changes.close()
+
+    async def _listen(self, wait: Callable[[], Awaitable[Mapping[str, Run | None]]]) -> None:
+        while True:
+            changed = await wait()
+            for run_id in self._active.keys() & changed.keys() if "" not in changed else list(self._active):
+                await self._heed(run_id, changed.get(run_id))
+            if any(run is None or run.state is RunState.QUEUED for run in changed.values()):
+                self._wake.set()
+
+    async def _heed(self, run_id: str, run: Run | None) -> None:
+        """Stop a turn whose run is to be canceled."""
+        run = run or await self._store.get(run_id)
+        request = self._active.get(run_id)
+        if run.cancel_requested and request is not None:
+            request.ask(StopReason.CANCEL)
+
+    async def _claim(self, group: asyncio.TaskGroup) -> None:
+        try:
+            while not self._stopping and self._slots.free > 0:
+                runs = await self._store.queued(
+                    self._keepers, without_engines=self._slots.full_engines(), limit=self._slots.free
+                )
+                claimed = await asyncio.gather(*(self._claim_one(run) for run in runs))
+                for run in filter(None, claimed):
+                    group.create_task(self._carry(run))
+                if not any(claimed):
+                    return
+        except Unavailable as error:
+            log.error("no turns are taken: %s", error.message)
+            asyncio.get_running_loop().call_later(_RETRY_SEC, self._wake.set)
+
+    async def _claim_one(self, run: Run) -> Run | None:
+        if not self._slots.take(run.engine):
+            return None
+        try:
+            signal = SlotAcquired(worker=self._name, at=self._clock())
+            claimed = await move(self._store, run.id, signal, seen=run)
+        except AskbackError as error:
+            self._slots.release(run.engine)
+            if not isinstance(error, Conflict):
+                raise
+            return None
+        self._active[run.id] = StopRequest()
+        return claimed
+
+    async def _carry(self, run: Run) -> None:
+        """Carry the run on until it waits, ends or goes back to the queue. The one catch-all is here."""
+        stop = self._active[run.id]
+        if self._stopping:
+            stop.ask(StopReason.SHUTDOWN)
+        try:
+            while run.state is RunState.RUNNING:
+                run = await self._one_turn(run, stop)
+        except Exception:
+            log.exception("a run was given up", extra={"run": run.id})
+        finally:
+            del self._active[run.id]
+            self._slots.release(run.engine)
+            self._wake.set()
+
+    async def _one_turn(self, run: Run, stop: StopRequest) -> Run:
+        try:
+            signal: Signal = await self._execute(run, stop)
+        except* (StaleWrite, Conflict) as lost:
+            raise RuntimeError(f"run {run.id} is not ours any more") from lost
+        except* Unavailable as error:
+            signal = self._internal_error(run, error.exceptions[0])
+        except* Exception as fault:
+            log.exception("a turn ended by a fault of our own", extra={"run": run.id})
+            signal = self._internal_error(run, fault.exceptions[0])
+        return await self._store_end(run, signal)
+
+    async def _store_end(self, run: Run, signal: Signal) -> Run:
+        """A turn that ended is not lost because the disk is full: its end is stored as soon as it can be."""
+        while True:
+            try:
+                return await move(self._store, run.id, signal)
+            except Unavailable as error:
+                log.error("the end of a turn cannot be stored yet: %s", error.message, extra={"run": run.id})
+                await asyncio.sleep(_RETRY_SEC)
+
+    def _internal_error(self, run: Run, fault: BaseException) -> TurnEnded:
+        while isinstance(fault, BaseExceptionGroup):
+            fault = fault.exceptions[0]
+        message = "Askback could not carry out the turn; the log says more"
+        outcome = engine_failure(ErrorCode.INTERNAL_ERROR, message, detail=f"{type(fault).__name__}: {fault}")
+        return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock())

@@ -1,0 +1,118 @@
+"""Ending a whole tree, whatever its members do to get away. Real processes, seen in `/proc`."""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from askback.core.runs import ProcessIdentity
+from askback.process.child import Child, OutputLimits
+from askback.process.locks import FileLock
+from askback.process.tree import MARK, Tree, boot_id, identity
+
+LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
+
+READY = "import os, signal, subprocess, sys, time\n"
+CHILDREN = {
+    "a plain child": "subprocess.Popen(['sleep', '600'])",
+    "a child that ignores TERM": (
+        "subprocess.Popen([sys.executable, '-c', 'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)'])"
+    ),
+    "a daemon in its own session": "subprocess.Popen(['sleep', '600'], start_new_session=True)",
+    "an orphaned daemon": (
+        "subprocess.run([sys.executable, '-c', 'import subprocess; subprocess.Popen([\"sleep\", \"600\"], start_new_session=True)'])"
+    ),
+    "a daemon with an emptied environment that keeps its files": (
+        'subprocess.run([sys.executable, \'-c\', \'import subprocess; subprocess.Popen(["/bin/sleep", "600"],'
+        " start_new_session=True, env={}, close_fds=False)'], close_fds=False)"
+    ),
+    "a child that stopped itself": (
+        "subprocess.Popen([sys.executable, '-c', 'import os, signal; os.kill(os.getpid(), signal.SIGSTOP)'])"
+    ),
+}
+
+
+async def until_ready(folder: Path) -> None:
+    async with asyncio.timeout(20):
+        while not (folder / "ready").exists():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.contract("B-2")
+@pytest.mark.parametrize("kind", CHILDREN)
+@pytest.mark.parametrize("engine_ignores_term", [False, True])
+def test_nothing_of_a_tree_survives_its_end(tmp_path: Path, kind: str, engine_ignores_term: bool) -> None:
+    mark = f"tree-{os.getpid()}-{time.monotonic_ns()}"
+    ignore = "signal.signal(15, signal.SIG_IGN)\n" if engine_ignores_term else ""
+    code = f"{READY}{ignore}{CHILDREN[kind]}\nopen('ready', 'w')\ntime.sleep(600)"
+
+    async def main() -> None:
+        lock = FileLock.take(tmp_path / "lock")
+        assert lock is not None
+        argv = [sys.executable, "-I", "-c", code]
+        env = {"PATH": "/usr/bin:/bin", MARK: mark}
+        child = Child.start(argv, env=env, cwd=tmp_path, stdin=None, limits=LIMITS, keep_fds=(lock.fd,))
+        await until_ready(tmp_path)
+        tree = Tree(mark=mark, root=child.identity, lock=lock.path)
+        before = tree.members()
+        assert len(before) >= 2
+        assert await child.end(mark, grace_sec=0.2, lock=lock.path)
+        assert tree.members() == set()
+        assert not any(_runs(pid) for pid in before)
+        assert not lock.outlived()
+        child.close()
+        lock.release()
+
+    asyncio.run(main())
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_tree_that_ends_when_asked_is_not_killed(tmp_path: Path) -> None:
+    code = (
+        f"{READY}signal.signal(15, lambda *_: (open('asked', 'w'), sys.exit(0)))\nopen('ready', 'w')\ntime.sleep(600)"
+    )
+
+    async def main() -> None:
+        child = Child.start(
+            [sys.executable, "-I", "-c", code], env={MARK: "t-asked"}, cwd=tmp_path, stdin=None, limits=LIMITS
+        )
+        await until_ready(tmp_path)
+        assert await child.end("t-asked", grace_sec=10)
+        assert await child.exited() == 0
+        child.close()
+
+    asyncio.run(main())
+    assert (tmp_path / "asked").exists()
+
+
+def test_another_process_that_got_the_same_pid_is_left_alone() -> None:
+    mine = identity(os.getppid())
+    assert mine is not None
+    reused = ProcessIdentity(pid=mine.pid, start_ticks=mine.start_ticks + 1, boot_id=mine.boot_id)
+    assert Tree(mark="nobody", root=reused).members() == set()
+    earlier_boot = ProcessIdentity(pid=mine.pid, start_ticks=mine.start_ticks, boot_id="another boot")
+    assert Tree(mark="nobody", root=earlier_boot).members() == set()
+
+
+def test_a_process_is_known_by_pid_start_and_boot() -> None:
+    mine = identity(os.getpid())
+    assert mine is not None
+    assert mine.boot_id == boot_id() != ""
+    assert identity(2**22 + 1) is None
+
+
+def test_a_zombie_counts_as_gone(tmp_path: Path) -> None:
+    pid = os.spawnve(os.P_NOWAIT, "/bin/true", ["true"], {MARK: "t-zombie"})
+    while _runs(pid):
+        os.sched_yield()
+    assert Tree(mark="t-zombie").members() == set()
+    assert os.waitpid(pid, 0) == (pid, 0)

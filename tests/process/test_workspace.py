@@ -1,0 +1,120 @@
+"""The files of a run: private, prepared once, and safe against what an engine plants there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from askback.process.snapshot import begin_turn
+from askback.process.workspace import Workspace
+
+
+def test_preparing_twice_keeps_what_the_engine_did(tmp_path: Path) -> None:
+    package, template = tmp_path / "package", tmp_path / "template"
+    (package / "assets").mkdir(parents=True)
+    (package / "SKILL.md").write_text("text")
+    (template / ".engine").mkdir(parents=True)
+    (template / ".engine" / "config").write_text("configured")
+    workspace = Workspace(tmp_path / "run")
+    workspace.prepare(package, template)
+    assert (workspace.cwd / "skill" / "SKILL.md").read_text() == "text"
+    assert (workspace.home / ".engine" / "config").read_text() == "configured"
+    (workspace.home / ".engine" / "config").write_text("changed by the engine")
+    workspace.prepare(package, template)
+    assert (workspace.home / ".engine" / "config").read_text() == "changed by the engine"
+
+
+def test_a_run_is_private_to_its_user(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    workspace = Workspace(tmp_path / "run")
+    workspace.prepare(package, None)
+    for folder in (workspace.home, workspace.turns, workspace.cwd / "artifacts"):
+        assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_artifacts_are_plain_files_and_links_are_not_followed(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "run")
+    folder = workspace.artifacts_path
+    (folder / "sub").mkdir(parents=True)
+    (folder / "b.txt").write_text("bb")
+    (folder / "sub" / "a.txt").write_text("a")
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("key")
+    (folder / "link").symlink_to(secret / "key")
+    (folder / "folder-link").symlink_to(secret)
+    os.mkfifo(folder / "pipe")
+    assert [(each.path, each.size) for each in workspace.artifacts()] == [("b.txt", 2), ("sub/a.txt", 1)]
+
+
+def test_an_artifacts_folder_that_became_a_link_lists_nothing(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "run")
+    workspace.cwd.mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "key").write_text("key")
+    workspace.artifacts_path.symlink_to(tmp_path / "elsewhere")
+    assert list(workspace.artifacts()) == []
+
+
+def test_a_turn_that_is_taken_up_again_starts_from_before_it(tmp_path: Path) -> None:
+    home, snapshots = tmp_path / "home", tmp_path / "snapshots"
+    home.mkdir()
+    snapshots.mkdir()
+    (home / "session").write_text("question")
+    begin_turn(home, snapshots, 2)
+    with (home / "session").open("a") as session:
+        session.write(" reply")
+    (home / "new").write_text("left by the first try")
+    begin_turn(home, snapshots, 2)
+    assert (home / "session").read_text() == "question"
+    assert not (home / "new").exists()
+
+
+def test_the_next_turn_keeps_what_the_one_before_it_wrote(tmp_path: Path) -> None:
+    home, snapshots = tmp_path / "home", tmp_path / "snapshots"
+    home.mkdir()
+    snapshots.mkdir()
+    begin_turn(home, snapshots, 1)
+    (home / "session").write_text("turn 1")
+    begin_turn(home, snapshots, 2)
+    assert (home / "session").read_text() == "turn 1"
+    assert [path.name for path in snapshots.iterdir()] == ["2"]
+
+
+@pytest.mark.parametrize("cut", ["home removed", "copy half made", "snapshot half made"])
+def test_a_restore_that_was_cut_off_can_be_done_again(tmp_path: Path, cut: str) -> None:
+    home, snapshots = tmp_path / "home", tmp_path / "snapshots"
+    home.mkdir()
+    snapshots.mkdir()
+    (home / "session").write_text("before")
+    if cut == "snapshot half made":
+        (snapshots / "1.partial").mkdir()
+        (snapshots / "1.partial" / "session").write_text("bef")
+        begin_turn(home, snapshots, 1)
+        begin_turn(home, snapshots, 1)
+        assert (home / "session").read_text() == "before"
+        return
+    begin_turn(home, snapshots, 1)
+    (home / "session").write_text("after")
+    if cut == "home removed":
+        (home / "session").unlink()
+        home.rmdir()
+    else:
+        (tmp_path / "home.restored.partial").mkdir()
+        (tmp_path / "home.restored").mkdir()
+    begin_turn(home, snapshots, 1)
+    assert (home / "session").read_text() == "before"
+
+
+def test_the_snapshot_is_a_copy_and_not_a_link(tmp_path: Path) -> None:
+    home, snapshots = tmp_path / "home", tmp_path / "snapshots"
+    home.mkdir()
+    snapshots.mkdir()
+    (home / "db").write_bytes(b"before")
+    os.mkfifo(home / "pipe")
+    begin_turn(home, snapshots, 1)
+    with (home / "db").open("r+b") as db:
+        db.write(b"AFTER!")
+    assert (snapshots / "1" / "db").read_bytes() == b"before"
+    assert not (snapshots / "1" / "pipe").exists()

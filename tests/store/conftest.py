@@ -1,0 +1,41 @@
+"""What the tests of the store share: a store of each kind, and other programs on it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from stores import STORES, OpenStore, opened
+
+Program = subprocess.Popen[str]
+OTHER_PROGRAM = Path(__file__).with_name("other_program.py")
+
+
+@pytest.fixture(params=sorted(STORES))
+def store_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def open_store(store_kind: str, tmp_path: Path) -> OpenStore:
+    return partial(opened, store_kind, tmp_path)
+
+
+@pytest.fixture
+def start_program(store_kind: str, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """Starts another program on the same store; `other_program.py` says what it can do."""
+    programs: list[Program] = []
+
+    def start(*args: str) -> Program:
+        command = [sys.executable, str(OTHER_PROGRAM), store_kind, str(tmp_path), *args]
+        programs.append(subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        with program:
+            program.kill()

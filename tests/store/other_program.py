@@ -1,0 +1,65 @@
+"""Another program on the same store, for the tests: `other_program.py KIND FOLDER ACTION …`. Says what it did, a line each.
+
+create PREFIX [COUNT]   make runs, without end if there is no count; each is told once it was acknowledged
+hear [RUN]              say `ready`, then every notice as a JSON list of run ids
+reply RUN TEXT          answer the run's question; say `won` or `lost`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+from pathlib import Path
+
+from lives import create, new_run, reply, start, waiting
+from stores import opened
+
+from askback.core.errors import Conflict
+from askback.store.base import Store
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+async def main(kind: str, folder: str, action: str, *args: str) -> None:
+    async with opened(kind, Path(folder)) as store:
+        await {"create": make, "hear": hear, "reply": answer}[action](store, *args)
+
+
+async def make(store: Store, prefix: str, count: str | None = None) -> None:
+    numbers = itertools.count() if count is None else iter(range(int(count)))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(make_each(store, prefix, numbers))
+
+
+async def make_each(store: Store, prefix: str, numbers: itertools.count[int]) -> None:
+    for number in numbers:
+        run = new_run(f"{prefix}-{number}")
+        made = await (waiting(store, run) if number % 2 else start(store, await create(store, run)))
+        say(f"{made.id} {made.version} {made.state}")
+
+
+async def hear(store: Store, run_id: str | None = None) -> None:
+    changes = store.changes(run_id)
+    say("ready")
+    while True:
+        say(json.dumps(sorted(await changes.wait())))
+
+
+async def answer(store: Store, run_id: str, text: str) -> None:
+    run = await store.get(run_id)
+    say("ready")
+    await asyncio.to_thread(sys.stdin.readline)
+    try:
+        await reply(store, run, text)
+        say("won")
+    except Conflict:
+        say("lost")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,129 @@
+"""The pages say what the code says, lead where they point to, and name nothing that is only true on one machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NOT_OURS = {".git", ".venv", "__pycache__", "node_modules", "dist", "build"}
+
+
+def own_files(root: Path = ROOT) -> Iterator[Path]:
+    """Every file of the project; caches and what others wrote are not ours."""
+    for path in sorted(root.iterdir()):
+        hidden = path.name.startswith(".") and path.name not in (".ci", ".gitignore", ".github")
+        if hidden or path.name in NOT_OURS or path.is_symlink():
+            continue
+        if path.is_dir():
+            yield from own_files(path)
+        else:
+            yield path
+
+
+def text_of(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+# Generated pages.
+
+
+def test_the_generated_pages_are_fresh() -> None:
+    command = [sys.executable, str(ROOT / "tools/generate_docs.py"), "--check"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+# Links.
+
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
+FENCE = re.compile(r"^(```+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+
+
+def anchors(text: str) -> set[str]:
+    """The names that a reader of Markdown gives to headings."""
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(FENCE.sub("", text))]
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def broken_links(page: Path) -> list[str]:
+    broken = []
+    for link in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / unquote(name) if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    return broken
+
+
+def test_every_link_in_the_pages_leads_somewhere() -> None:
+    pages = [path for path in own_files() if path.suffix == ".md"]
+    assert len(pages) > 5
+    assert {str(page): found for page in pages if (found := broken_links(page))} == {}
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# One `thing`, and more\n")
+    text = """# Here
+[a](other.md) [b](other.md#one-thing-and-more) [c](#here) [d](https://example.org/x)
+[e](missing.md) [f](other.md#nothing) [g](#nowhere) [h](../gone/)
+```
+[i](in-a-block.md)
+```
+"""
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert broken_links(page) == ["missing.md", "other.md#nothing", "#nowhere", "../gone/"]
+
+
+# What no file may name. The patterns are spelled so that this file passes them.
+
+FORBIDDEN = {
+    "a package registry": r"py[p]i\.org|python[h]osted\.org|npm[j]s\.(?:org|com)|registry\.[y]arnpkg|ghcr\.[i]o|docker\.[i]o",
+    "a folder of one machine": r"(?<![\w.~$})*\]-])/(?:work|root|home|Users)/[\w.]",
+    "who or what wrote it": r"(?i)\bAI[- ]assistant|\blanguage[- ]model wrote|\bco-authored-by|\bgenerated (?:by|with) (?:an? )?(?:AI|LLM|Claude|GPT|Codex|Copilot|Gemini)\b",
+    "how the work was split": r"(?i)\bsub-?agents?\b|\b(?:this|previous|next|earlier|last) (?:work|working|coding|chat) session|\bthe lead (?:dev|work|will|writes)|\b(?:see|in|of|for|closes|fixes) issue #?\d",
+}
+
+
+def offences(text: str) -> list[str]:
+    return [f"{what}: {hit.group(0)}" for what, pattern in FORBIDDEN.items() for hit in re.finditer(pattern, text)]
+
+
+def test_no_file_names_what_is_only_true_here() -> None:
+    files = list(own_files())
+    assert len(files) > 50
+    found = {str(path.relative_to(ROOT)): told for path in files if (told := offences(text_of(path) or ""))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("--index-url https://py" + "pi.org/simple", 1),
+        ("https://files.python" + "hosted.org/packages", 1),
+        ("'/ho" + "me/someone/x'", 1),
+        ("in /wo" + "rk/main it is", 1),
+        ("written by an AI " + "assistant", 1),
+        ("Co-Authored" + "-By: someone", 1),
+        ("in the previous coding " + "session", 1),
+        ("see issue " + "#2", 1),
+        ("askback/work/turn.py, ~/work/x, $HOME/work/y", 0),
+        ("the assistant's message and the engine's session", 0),
+        ("PyPI is a package index", 0),
+    ],
+)
+def test_what_must_not_be_named_is_found(text: str, found: int) -> None:
+    assert len(offences(text)) == found

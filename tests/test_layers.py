@@ -1,0 +1,342 @@
+"""Imports point down only. The layers stand in docs/architecture.md; this reads every import there is, wherever it hides.
+
+Reads source text, never runs it: imports at the top, in functions, under TYPE_CHECKING, relative ones, and those that
+are spelled as a string for `import_module` or `__import__`.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src/askback"
+
+LAYERS = (
+    ("__main__",),
+    ("cli",),
+    ("bootstrap",),
+    ("http", "mcp", "web"),
+    ("service", "work"),
+    ("probes",),
+    ("engines", "process", "skills", "store"),
+    ("core",),
+)
+"""From the top. A unit imports units of lower layers only, never its neighbours."""
+RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
+
+READS_SETTINGS = {"bootstrap", "cli"}
+PROGRAM = "engines/scripted_program.py"
+"""A program of its own, run as a child: it may do what an engine may not, and shares no code with us."""
+NOT_FOR_CORE = {
+    "asyncio",
+    "io",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "shutil",
+    "socket",
+    "subprocess",
+    "tempfile",
+}
+NOT_FOR_CORE |= {"threading", "time"}
+NOT_FOR_ENGINES = {"asyncio", "importlib", "io", "multiprocessing", "os", "pathlib", "pkgutil", "shutil", "socket"}
+NOT_FOR_ENGINES |= {"subprocess", "tempfile", "threading"}
+REGISTRY = "engines/registry.py"
+FOR_REGISTRY = {"importlib", "pkgutil"}
+ANY_NAME = {REGISTRY, "cli/main.py"}
+"""Where a module may be imported by a name that is made at run time."""
+ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """One imported module, by its full name; `None` where the name is made at run time."""
+
+    line: int
+    module: str | None
+    typing_only: bool = False
+
+
+# Reading.
+
+
+def imports(path: str, source: str) -> Iterator[Import]:
+    """All imports of one file; `path` is relative to the package."""
+    tree = ast.parse(source)
+    typing_only = {id(node) for block in ast.walk(tree) if _checks_types(block) for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        for module in _imported(path, node):
+            yield Import(line=node.lineno, module=module, typing_only=id(node) in typing_only)
+
+
+def _checks_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def _imported(path: str, node: ast.AST) -> Iterator[str | None]:
+    match node:
+        case ast.Import():
+            yield from (alias.name for alias in node.names)
+        case ast.ImportFrom():
+            base = _absolute(path, node.module or "", node.level)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in ("import_module", "__import__"):
+            yield _spelled(path, node)
+        case _:
+            return
+
+
+def _absolute(path: str, module: str, level: int) -> str:
+    if level == 0:
+        return module
+    folders = ("askback", *Path(path).parts[:-1])
+    return ".".join((*folders[: len(folders) - level + 1], *([module] if module else [])))
+
+
+def _spelled(path: str, call: ast.Call) -> str | None:
+    """The module that a string names; of an f-string the part that stands fast, if it ends with a dot."""
+    match call.args[0] if call.args else None:
+        case ast.Constant(value=str(name)):
+            level = len(name) - len(name.lstrip("."))
+            return _absolute(path, name.lstrip("."), level)
+        case ast.JoinedStr(values=[ast.Constant(value=str(start)), *_]) if "." in start:
+            return start.rpartition(".")[0]
+        case _:
+            return None
+
+
+def _unit(module: str) -> str | None:
+    """The part of Askback that a module belongs to; the package itself, which only has the version, is ''."""
+    parts = module.split(".")
+    if parts[0] != "askback":
+        return None
+    return parts[1] if len(parts) > 1 and parts[1] != "__version__" else ""
+
+
+def _unit_of_file(path: str) -> str:
+    return "" if path == "__init__.py" else Path(path).parts[0].removesuffix(".py")
+
+
+# Judging.
+
+
+def violations(path: str, source: str) -> list[str]:
+    found = [complaint for each in imports(path, source) for complaint in _judge(path, each)]
+    found += _environment_reads(path, source)
+    if _unit_of_file(path) == "core":
+        found += _impurities(source)
+    return [f"{path}: {complaint}" for complaint in found]
+
+
+def _judge(path: str, imported: Import) -> Iterator[str]:
+    unit, where = _unit_of_file(path), f"line {imported.line}"
+    if imported.module is None:
+        if path not in ANY_NAME:
+            yield f"{where} imports a module whose name is made at run time; only {', '.join(sorted(ANY_NAME))} may"
+        return
+    target, top = _unit(imported.module), imported.module.split(".")[0]
+    if target is not None:
+        yield from _judge_unit(path, unit, target, where)
+    elif unit == "core" and (top not in sys.stdlib_module_names or top in NOT_FOR_CORE):
+        yield f"{where} imports {top}; core is pure and knows only the standard library"
+    elif unit == "engines" and path != PROGRAM and top in _forbidden_for_engine(path):
+        yield f"{where} imports {top}; engines do no I/O"
+
+
+def _forbidden_for_engine(path: str) -> set[str]:
+    return NOT_FOR_ENGINES - FOR_REGISTRY if path == REGISTRY else NOT_FOR_ENGINES
+
+
+def _judge_unit(path: str, unit: str, target: str, where: str) -> Iterator[str]:
+    if path == PROGRAM:
+        yield f"{where} imports askback; the scripted program is a program of its own"
+    elif target == "settings":
+        if unit not in READS_SETTINGS:
+            yield f"{where} imports settings; only {' and '.join(sorted(READS_SETTINGS))} may, others are given values"
+    elif unit == "settings":
+        if target not in ("core", ""):
+            yield f"{where} imports {target}; settings knows only core"
+    elif target not in ("", unit) and unit not in RANK:
+        yield f"{where}: {unit or 'the package itself'} has no place among the layers and may import nothing of askback"
+    elif target not in ("", unit) and target not in RANK:
+        yield f"{where} imports {target}, which has no place among the layers"
+    elif target not in ("", unit) and RANK[target] <= RANK[unit]:
+        yield f"{where}: {unit} imports {target}, which is not below it"
+
+
+def _environment_reads(path: str, source: str) -> Iterator[str]:
+    if path in ("settings.py", PROGRAM):
+        return
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(attr=name) if name in ENVIRONMENT:
+                yield f"line {node.lineno} uses {name}; only settings.py reads the environment"
+            case ast.ImportFrom(module="os", names=names):
+                taken = [alias.name for alias in names if alias.name in ENVIRONMENT]
+                yield from (f"line {node.lineno} uses {name}; only settings.py reads the environment" for name in taken)
+            case _:
+                pass
+
+
+def _impurities(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.AsyncFunctionDef() | ast.Await():
+                yield f"line {node.lineno} awaits; core is pure"
+            case ast.Call(func=ast.Attribute(attr="now" | "utcnow" | "today")):
+                yield f"line {node.lineno} reads the clock; core is given its times"
+            case ast.Call(func=ast.Name(id="open" | "print" | "input")):
+                yield f"line {node.lineno} does I/O; core is pure"
+            case _:
+                pass
+
+
+def cycle(sources: Mapping[str, str]) -> list[str] | None:
+    """Modules that import one another in a ring, types aside."""
+    modules = {_module(path): path for path in sources}
+    graph = {name: _needed(name, path, sources[path], modules) for name, path in modules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return None
+
+
+def _module(path: str) -> str:
+    return ".".join(("askback", *Path(path).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def _needed(name: str, path: str, source: str, modules: Mapping[str, str]) -> set[str]:
+    """The modules that one imports: `from a.b import c` may mean the module `a.b.c`, else it means `a.b`."""
+    needed = set()
+    for each in imports(path, source):
+        if each.module and not each.typing_only:
+            base = each.module.rpartition(".")[0]
+            needed |= {each.module if each.module in modules else base} & modules.keys()
+    return needed - {name}
+
+
+# The claims.
+
+
+def package_sources() -> dict[str, str]:
+    files = sorted(PACKAGE.rglob("*.py"))
+    return {file.relative_to(PACKAGE).as_posix(): file.read_text(encoding="utf-8") for file in files}
+
+
+def test_every_import_of_the_package_points_down() -> None:
+    sources = package_sources()
+    assert len(sources) > 10
+    assert [complaint for path, source in sources.items() for complaint in violations(path, source)] == []
+
+
+def test_no_modules_import_one_another_in_a_ring() -> None:
+    assert cycle(package_sources()) is None
+
+
+VIOLATING = {
+    "core-imports-store": ("core/x.py", "from askback.store import base"),
+    "core-imports-a-dependency": ("core/x.py", "import msgspec"),
+    "core-imports-asyncio": ("core/x.py", "import asyncio.events"),
+    "core-imports-a-path": ("core/x.py", "from pathlib import Path"),
+    "core-awaits": ("core/x.py", "async def f(): ..."),
+    "core-reads-the-clock": ("core/x.py", "from datetime import datetime\ndatetime.now()"),
+    "core-opens-a-file": ("core/x.py", "open('f')"),
+    "upward": ("store/x.py", "import askback.service"),
+    "upward-from-the-package": ("store/x.py", "from askback import service"),
+    "upward-with-a-new-name": ("store/x.py", "import askback.work.turn as turn"),
+    "in-a-function": ("skills/x.py", "def f():\n    from askback.work import turn"),
+    "in-a-class-in-a-try": (
+        "skills/x.py",
+        "class A:\n    try:\n        import askback.cli\n    except ImportError: ...",
+    ),
+    "for-types-only": (
+        "engines/x.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from askback.process.child import Child",
+    ),
+    "relative-to-the-parent": ("engines/x.py", "from ..process import child"),
+    "relative-to-the-package": ("engines/x.py", "from .. import skills"),
+    "relative-from-a-subfolder": ("store/sql/x.py", "from ...work import turn"),
+    "as-a-string": ("process/x.py", "import importlib\nimportlib.import_module('askback.store.base')"),
+    "as-a-string-by-a-bare-name": (
+        "process/x.py",
+        "from importlib import import_module\nimport_module('askback.http')",
+    ),
+    "as-a-relative-string": ("process/x.py", "import_module('..store', __package__)"),
+    "as-an-f-string": ("process/x.py", "import_module(f'askback.store.{name}')"),
+    "as-a-builtin-call": ("process/x.py", "__import__('askback.service')"),
+    "by-a-name-made-at-run-time": ("work/x.py", "import importlib\nimportlib.import_module(name)"),
+    "neighbours-engines-skills": ("engines/x.py", "from askback.skills.package import Package"),
+    "neighbours-store-process": ("store/x.py", "from askback.process import child"),
+    "neighbours-skills-engines": ("skills/x.py", "from askback.engines import base"),
+    "neighbours-service-work": ("service.py", "from askback.work.worker import Worker"),
+    "neighbours-work-service": ("work/x.py", "from askback.service import Service"),
+    "neighbours-http-web": ("http/x.py", "from askback.web import page"),
+    "neighbours-web-mcp": ("web/x.py", "import askback.mcp"),
+    "probes-import-the-service": ("probes.py", "from askback import service"),
+    "bootstrap-imports-cli": ("bootstrap.py", "import askback.cli.main"),
+    "settings-in-the-service": ("service.py", "from askback.settings import Settings"),
+    "settings-in-the-store-for-types": ("store/x.py", "if TYPE_CHECKING:\n    from askback.settings import Settings"),
+    "settings-import-the-store": ("settings.py", "from askback.store import base"),
+    "the-package-imports-a-part": ("__init__.py", "from askback.service import Service"),
+    "a-unit-without-a-place": ("utils.py", "from askback.core import runs"),
+    "an-import-of-a-unit-without-a-place": ("cli/x.py", "from askback.utils import thing"),
+    "engine-starts-a-process": ("engines/x.py", "import subprocess"),
+    "engine-opens-a-socket": ("engines/x.py", "def f():\n    import socket"),
+    "engine-awaits": ("engines/x.py", "import asyncio"),
+    "engine-uses-os": ("engines/x.py", "from os import path"),
+    "engine-uses-paths": ("engines/x.py", "from pathlib import PurePath"),
+    "engine-uses-importlib": ("engines/x.py", "from importlib import resources"),
+    "registry-uses-os": ("engines/registry.py", "import os"),
+    "scripted-program-imports-askback": ("engines/scripted_program.py", "from askback.core import runs"),
+    "environ": ("process/x.py", "import os\nos.environ['HOME']"),
+    "getenv": ("cli/x.py", "import os as o\no.getenv('HOME')"),
+    "environ-by-name": ("bootstrap.py", "from os import environ as e"),
+}
+
+
+@pytest.mark.parametrize("case", VIOLATING)
+def test_a_violation_is_found(case: str) -> None:
+    path, source = VIOLATING[case]
+    found = violations(path, source)
+    assert len(found) == 1, found
+    assert found[0].startswith(f"{path}: line ")
+
+
+ALLOWED = {
+    "down": ("cli/x.py", "from askback import bootstrap, service\nfrom askback.core.runs import Run"),
+    "down-by-several-layers": ("work/x.py", "from askback.engines.base import Turn\nimport askback.process.child"),
+    "within-a-unit": ("store/x.py", "from askback.store.base import Store\nfrom .writes import write"),
+    "within-core": ("core/x.py", "from . import runs\nimport re, json, datetime, urllib.parse"),
+    "the-version": ("http/x.py", "from askback import __version__"),
+    "settings-at-the-top": ("bootstrap.py", "from askback.settings import Settings"),
+    "settings-read-core": ("settings.py", "import os\nfrom askback.core.errors import Invalid\nos.environ.get('HOME')"),
+    "registry-by-name": ("engines/registry.py", "import importlib, pkgutil\nimportlib.import_module(name)"),
+    "registry-by-f-string": (
+        "engines/registry.py",
+        "import importlib\nimportlib.import_module(f'askback.engines.{n}')",
+    ),
+    "the-program-does-io": ("engines/scripted_program.py", "import os, pathlib, subprocess\nos.environ['HOME']"),
+    "late-commands": ("cli/main.py", "importlib.import_module(f'askback.cli.{name}')"),
+    "os-without-environment": ("process/x.py", "import os\nos.kill(1, 2)"),
+}
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+def test_what_is_allowed_is_not_complained_of(case: str) -> None:
+    assert violations(*ALLOWED[case]) == []
+
+
+def test_a_ring_is_found_and_types_do_not_make_one() -> None:
+    one = {"core/a.py": "from askback.core import b", "core/b.py": "def f():\n    from askback.core.a import thing"}
+    assert set(cycle(one) or []) == {"askback.core.a", "askback.core.b"}
+    typed = one | {"core/b.py": "if TYPE_CHECKING:\n    from askback.core.a import thing"}
+    assert cycle(typed) is None

@@ -1,0 +1,48 @@
+"""Writes the pages of docs/ that are made from the code; with `--check` it says which of them are stale instead."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pages import commands, errors, lifecycle, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/lifecycle.md": lifecycle.page,
+    "docs/errors.md": errors.page,
+    "docs/settings.md": settings.page,
+    "docs/cli.md": commands.page,
+}
+NOTE = "<!-- Made by tools/generate_docs.py; change the code and run `make docs`. -->\n\n"
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--check", action="store_true", help="change nothing; fail when a page is stale")
+    check = arguments.parse_args().check
+    stale = [name for name, make in PAGES.items() if _settle(ROOT / name, NOTE + make(), check=check)]
+    if check and stale:
+        print(f"stale: {', '.join(stale)}; run `make docs`", file=sys.stderr)
+    return 1 if check and stale else 0
+
+
+def _settle(path: Path, text: str, *, check: bool) -> bool:
+    """Write the page, or show how it differs. True when it was stale."""
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    if old == text:
+        return False
+    if check:
+        name = path.relative_to(ROOT).as_posix()
+        lines = difflib.unified_diff(old.splitlines(), text.splitlines(), name, f"{name} as it should be", lineterm="")
+        print("\n".join(lines), file=sys.stderr)
+    else:
+        path.write_text(text, encoding="utf-8")
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

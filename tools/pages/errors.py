@@ -1,0 +1,128 @@
+"""docs/errors.md: every code, with its meaning and the state change it stands for."""
+
+from __future__ import annotations
+
+import inspect
+
+from askback.core.errors import (
+    ERROR_MEANINGS,
+    REFUSAL_KINDS,
+    REFUSAL_MEANINGS,
+    WARNING_MEANINGS,
+    AskbackError,
+    ErrorCode,
+    RefusalCode,
+    RunError,
+    RunWarning,
+    WarningCode,
+)
+from askback.core.interactions import Question
+from askback.core.lifecycle import Decision, decide
+from askback.core.outcomes import Answer, TurnError, TurnOutcome, conclude
+from askback.core.runs import Mode, Run, RunState, Validation
+from askback.core.signals import TurnEnded
+from pages.lifecycle import transitions
+from pages.markdown import code, table
+from pages.specimens import BROKE, DONE, EPOCH, LATE, SOFT, run_in, turn_ended
+
+INTRODUCTION = """# Codes
+
+Codes are stable: each means one thing and is never reused. The state changes below are what
+`askback.core.lifecycle.decide` really answers.
+
+"""
+ERRORS = """## Why a run failed
+
+In `error.code`. `error.message` is for people, `error.detail` has the engine's own words with secrets taken out. On a
+resumed turn a code of the engine stands only once the engine has confirmed the session; before that the code is
+`SESSION_RESUME_FAILED`, and the finer one is in `error.cause`.
+
+"""
+WARNINGS = """## What a run is warned of
+
+In `warnings[].code`. A warning never fails a run by itself.
+
+"""
+REFUSALS = """## Why a request was refused
+
+Nothing has changed when one of these is told. HTTP and the command line look at the kind, never at single codes.
+
+"""
+KINDS = """The kinds:
+
+"""
+
+
+def page() -> str:
+    errors = [(code(each), ERROR_MEANINGS[each], _change(each)) for each in ErrorCode]
+    warnings = [(code(each), WARNING_MEANINGS[each], _company(each)) for each in WarningCode]
+    refusals = [(code(each), _kind(each), REFUSAL_MEANINGS[each]) for each in RefusalCode]
+    kinds = [(kind.__name__, inspect.getdoc(kind) or "") for kind in AskbackError.__subclasses__()]
+    return "".join(
+        (
+            INTRODUCTION,
+            ERRORS,
+            table(["code", "meaning", "state change"], errors),
+            "\n",
+            WARNINGS,
+            table(["code", "meaning", "comes with"], warnings),
+            "\n",
+            REFUSALS,
+            table(["code", "kind", "meaning"], refusals),
+            "\n",
+            KINDS,
+            table(["kind", "says"], kinds),
+        )
+    )
+
+
+def _kind(refusal: RefusalCode) -> str:
+    return REFUSAL_KINDS[refusal].__name__
+
+
+def _change(error: ErrorCode) -> str:
+    """The changes that the lifecycle itself makes with this code; else the code is how a turn ended."""
+    seen = [(old, new) for old, new, _, made in transitions() if made.run.error and made.run.error.code is error]
+    if not seen or error is BROKE.error.code:
+        ended = turn_ended(TurnError(error=RunError(code=error, message="")))
+        seen = [_step(run_in(RunState.RUNNING), ended)]
+    return ", ".join(f"{old} → {new}" for old, new in dict.fromkeys(seen))
+
+
+def _company(warning: WarningCode) -> str:
+    """The state change in whose company a warning comes: that of the turn that brought it."""
+    outcomes: dict[WarningCode, tuple[Mode, TurnOutcome]] = {
+        WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER: (Mode.INTERACTIVE, SOFT),
+        WarningCode.ASK_USER_PAYLOAD_INVALID: (Mode.INTERACTIVE, _concluded(Mode.INTERACTIVE)),
+        WarningCode.AUTO_RUN_ASKED: (Mode.AUTO, _concluded(Mode.AUTO)),
+    }
+    if warning not in outcomes:
+        carried = TurnEnded(epoch=EPOCH, outcome=DONE, at=LATE, warnings=(RunWarning(code=warning, message=""),))
+        assert warning in _warnings(run_in(RunState.RUNNING), carried)
+        return "any end of a turn"
+    mode, outcome = outcomes[warning]
+    tried = run_in(RunState.RUNNING).evolve(mode=mode)
+    assert warning in _warnings(tried, turn_ended(outcome))
+    out_of_repairs = tried.evolve(repairs=tried.options.repair_attempts)
+    steps = [_step(each, turn_ended(outcome)) for each in (tried, out_of_repairs)]
+    return ", ".join("a repair turn" if old is new else f"{old} → {new}" for old, new in dict.fromkeys(steps))
+
+
+def _concluded(mode: Mode) -> TurnOutcome:
+    """How a turn is read that put a malformed question."""
+    answer = Answer(message="?", question=Question(prompt="?"), question_problems=("ask_user: malformed",))
+    return conclude(answer, mode=mode, validation=Validation.LENIENT, has_schema=True)
+
+
+def _step(run: Run, signal: TurnEnded) -> tuple[RunState, RunState]:
+    return run.state, _decided(run, signal).run.state
+
+
+def _warnings(run: Run, signal: TurnEnded) -> list[WarningCode]:
+    return [warning.code for warning in _decided(run, signal).run.warnings]
+
+
+def _decided(run: Run, signal: TurnEnded) -> Decision:
+    answer = decide(run, signal)
+    assert isinstance(answer, Decision)
+    return answer

@@ -1,0 +1,76 @@
+"""docs/settings.md: every key of the settings, read from the model that checks them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from askback.settings import FILE_NAME, Settings
+from pages.markdown import code, table
+
+INTRODUCTION = f"""# Settings
+
+Settings stand in `{FILE_NAME}`: in the working directory, in the user's config folder, or where `--config` says. Every
+key can also be set in the environment, with `__` between the levels; the environment wins over the file, and the
+command line over both. Lists and tables are written as JSON in the environment, unless the key says otherwise.
+
+"""
+WORDS = {str: "text", int: "number", float: "number", bool: "true or false", Path: "folder"}
+ENTRY = "NAME"
+"""Stands for the key of an entry in a table of sections, as an engine's name."""
+
+
+def page() -> str:
+    rows = [_row(path, field) for path, field in _keys(Settings, ())]
+    return INTRODUCTION + table(["key", "environment", "value", "default", "what it does"], rows)
+
+
+def _keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    for name, field in model.model_fields.items():
+        section, entries = _section(field.annotation)
+        if section is None:
+            yield (*path, name), field
+        else:
+            yield from _keys(section, (*path, name, *([ENTRY] if entries else [])))
+
+
+def _section(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    """The model of a section, and whether there may be many of them, by name."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    if get_origin(annotation) is dict and _section(get_args(annotation)[1])[0]:
+        return get_args(annotation)[1], True
+    return None, False
+
+
+def _row(path: tuple[str, ...], field: FieldInfo) -> tuple[str, ...]:
+    prefix, delimiter = Settings.model_config["env_prefix"], Settings.model_config["env_nested_delimiter"]
+    assert delimiter is not None
+    variable = prefix + delimiter.join(path).upper()
+    assert field.description, f"{'.'.join(path)} has no description"
+    return code(".".join(path)), code(variable), _kind(field.annotation), _default(field), field.description
+
+
+def _kind(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_kind(each) for each in arguments if each is not types.NoneType)
+    if origin is Literal:
+        return ", ".join(code(str(each)) for each in arguments)
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin in (tuple, list):
+        return f"list of {_kind(arguments[0])}s"
+    return "table" if origin is dict else WORDS[annotation]
+
+
+def _default(field: FieldInfo) -> str:
+    """The default where it is the same on every machine; else the description says it."""
+    if field.default_factory is not None or field.default is None or field.default == ():
+        return ""
+    return code(str(field.default))

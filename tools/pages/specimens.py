@@ -1,0 +1,197 @@
+"""Runs in every state, and every signal in the circumstances that matter, to ask the lifecycle about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from askback.core.errors import ErrorCode, RunError
+from askback.core.interactions import Interaction, Question
+from askback.core.lifecycle import MAX_TAKE_UPS, Decision, Refusal, Stay, decide
+from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
+from askback.core.runs import (
+    Handle,
+    Mode,
+    ProcessIdentity,
+    Profile,
+    ProfileKind,
+    Run,
+    RunOptions,
+    RunState,
+    SkillRef,
+    TurnKind,
+    TurnOrder,
+)
+from askback.core.signals import (
+    Adopted,
+    CancelRequested,
+    DeadlinePassed,
+    HandleNamed,
+    ProcessLost,
+    ProcessStarted,
+    Replied,
+    Signal,
+    SlotAcquired,
+    TreeGone,
+    TurnEnded,
+    TurnLost,
+)
+
+EARLY = datetime(2026, 1, 1, tzinfo=UTC)
+LATE = EARLY + timedelta(days=1)
+EPOCH = 1
+HANDLE = Handle(engine="scripted", handle_type="session_id", handle_value="one", created_at_turn=1)
+OTHER_HANDLE = Handle(engine="scripted", handle_type="session_id", handle_value="two", created_at_turn=1)
+PROCESS = ProcessIdentity(pid=1, start_ticks=1, boot_id="boot")
+
+DONE = Final(data={}, done=True)
+SOFT = Final(data={}, done=False)
+WRONG = Final(data={}, done=True, problems=("output: wrong",))
+ASKS = AskUser(question=Question(interaction_id="q", prompt="?"))
+BROKE = TurnError(error=RunError(code=ErrorCode.ENGINE_CRASHED, message="broke"))
+
+
+def run_in(state: RunState, *, sticky: bool = False) -> Run:
+    """A run in its first turn or after it, with all that belongs to its state."""
+    kind = ProfileKind.STICKY_PROCESS if sticky else ProfileKind.RESUMABLE
+    waiting = state is RunState.WAITING_USER
+    held = state is RunState.RUNNING or (waiting and sticky)
+    question = Interaction(interaction_id="q", kind="text", prompt="?", attempt_number=1, asked_at=EARLY)
+    return Run(
+        id="run",
+        state=state,
+        skill=SkillRef(id="skill", version=None, digest=""),
+        engine="scripted",
+        mode=Mode.INTERACTIVE,
+        profile=Profile(kind=kind, reason="", session_timeout_sec=60),
+        options=RunOptions(),
+        next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
+        created_at=EARLY,
+        updated_at=EARLY,
+        epoch=EPOCH,
+        handle=HANDLE,
+        worker="worker" if held else None,
+        process=PROCESS if held else None,
+        pending_interaction=question if waiting else None,
+        interaction_ids=("q",) if waiting else (),
+        wait_deadline_at=EARLY if waiting and sticky else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstance:
+    """A signal and what is the case when it comes. `prepare` makes the run fit."""
+
+    when: str
+    signal: Signal
+    prepare: Callable[[Run], Run] = lambda run: run
+
+    @property
+    def name(self) -> str:
+        return type(self.signal).__name__
+
+    def ask(self, run: Run) -> Decision | Stay | Refusal:
+        return decide(self.prepare(run), self.signal)
+
+
+def turn_ended(outcome: TurnOutcome) -> TurnEnded:
+    return TurnEnded(epoch=EPOCH, outcome=outcome, at=LATE)
+
+
+def cancel_asked(run: Run) -> Run:
+    return run.evolve(cancel_requested_at=EARLY)
+
+
+def _decided(run: Run) -> Run:
+    """The user's reply is not required."""
+    deadline = EARLY if run.pending_interaction else None
+    return run.evolve(options=RunOptions(interactive_require_user_reply=False), wait_deadline_at=deadline)
+
+
+def _in_auto(run: Run) -> Run:
+    return run.evolve(mode=Mode.AUTO)
+
+
+def _repaired(run: Run) -> Run:
+    return run.evolve(repairs=run.options.repair_attempts)
+
+
+def _at_last_turn(run: Run) -> Run:
+    return run.evolve(max_attempt=run.attempt_number)
+
+
+def _without_handle(run: Run) -> Run:
+    return run.evolve(handle=None)
+
+
+def _in_later_turn(run: Run) -> Run:
+    order = TurnOrder(kind=TurnKind.REPLY, attempt_number=2, interaction_id="q")
+    return run.evolve(attempt_number=2, next_turn=order)
+
+
+def _often_lost(run: Run) -> Run:
+    return run.evolve(take_ups=MAX_TAKE_UPS)
+
+
+def circumstances() -> list[Circumstance]:
+    """Without a cancel, and with the epoch under which the run is held."""
+    reply = Replied(interaction_id="q", response="", keeper="", at=LATE)
+    other_reply = Replied(interaction_id="another", response="", keeper="", at=LATE)
+    deadline = DeadlinePassed(interaction_id="q", at=LATE)
+    lost = TurnLost(epoch=EPOCH, at=LATE)
+    first_handle = HandleNamed(epoch=EPOCH, handle=HANDLE, at=LATE)
+    other_handle = HandleNamed(epoch=EPOCH, handle=OTHER_HANDLE, at=LATE)
+    too_early = DeadlinePassed(interaction_id="q", at=EARLY - timedelta(seconds=1))
+    return [
+        Circumstance(when="a slot is free", signal=SlotAcquired(worker="worker", at=LATE)),
+        Circumstance(
+            when="the engine's process was started", signal=ProcessStarted(epoch=EPOCH, process=PROCESS, at=LATE)
+        ),
+        Circumstance(when="the engine names its session", signal=first_handle, prepare=_without_handle),
+        Circumstance(when="it names the same session again", signal=first_handle),
+        Circumstance(when="it names another session", signal=other_handle),
+        Circumstance(when="marker, and the output passes", signal=turn_ended(DONE)),
+        Circumstance(when="no marker, and the output passes", signal=turn_ended(SOFT)),
+        Circumstance(when="the output does not pass, a repair is left", signal=turn_ended(WRONG)),
+        Circumstance(when="the output does not pass, no repair is left", signal=turn_ended(WRONG), prepare=_repaired),
+        Circumstance(when="the engine asks", signal=turn_ended(ASKS)),
+        Circumstance(
+            when="it asks in `auto` mode, no repair is left",
+            signal=turn_ended(ASKS),
+            prepare=lambda run: _in_auto(_repaired(run)),
+        ),
+        Circumstance(when="it asks in turn `max_attempt`", signal=turn_ended(ASKS), prepare=_at_last_turn),
+        Circumstance(when="it asks, and named no session", signal=turn_ended(ASKS), prepare=_without_handle),
+        Circumstance(when="the engine broke", signal=turn_ended(BROKE)),
+        Circumstance(when="the pending question is answered", signal=reply),
+        Circumstance(when="another question is answered", signal=other_reply),
+        Circumstance(when="a reply is required", signal=deadline),
+        Circumstance(when="a reply is not required", signal=deadline, prepare=_decided),
+        Circumstance(when="it has not passed yet", signal=too_early, prepare=_decided),
+        Circumstance(when="the user cancels", signal=CancelRequested(at=LATE)),
+        Circumstance(when="the first turn was cut off", signal=lost),
+        Circumstance(when="a later turn was cut off", signal=lost, prepare=_in_later_turn),
+        Circumstance(when=f"a turn was cut off after {MAX_TAKE_UPS} take-ups", signal=lost, prepare=_often_lost),
+        Circumstance(when="a sticky run's process ended", signal=ProcessLost(epoch=EPOCH, at=LATE)),
+        Circumstance(when="another program carries the run on", signal=Adopted(keeper="another", at=LATE)),
+    ]
+
+
+def cancel_circumstances() -> list[Circumstance]:
+    """After a cancel was asked for, while something of the run still lived."""
+    return [
+        Circumstance(when="nothing of the run lives", signal=TreeGone(epoch=EPOCH, at=LATE), prepare=cancel_asked),
+        Circumstance(when="the turn ended, however", signal=turn_ended(DONE), prepare=cancel_asked),
+        Circumstance(when="the turn was cut off", signal=TurnLost(epoch=EPOCH, at=LATE), prepare=cancel_asked),
+        Circumstance(when="the process ended", signal=ProcessLost(epoch=EPOCH, at=LATE), prepare=cancel_asked),
+        Circumstance(
+            when="the question is answered",
+            signal=Replied(interaction_id="q", response="", keeper="", at=LATE),
+            prepare=cancel_asked,
+        ),
+        Circumstance(
+            when="the deadline passes", signal=DeadlinePassed(interaction_id="q", at=LATE), prepare=cancel_asked
+        ),
+        Circumstance(when="the user cancels again", signal=CancelRequested(at=LATE), prepare=cancel_asked),
+    ]
