@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -18,8 +19,8 @@ NOT_OURS = {".git", ".venv", "__pycache__", "node_modules", "dist", "build"}
 def own_files(root: Path = ROOT) -> Iterator[Path]:
     """Every file of the project; caches and what others wrote are not ours."""
     for path in sorted(root.iterdir()):
-        hidden = path.name.startswith(".") and path.name not in (".ci", ".gitignore", ".github")
-        if hidden or path.name in NOT_OURS or path.is_symlink():
+        cache = path.is_dir() and path.name.startswith(".") and path.name not in (".ci", ".github")
+        if cache or path.name in NOT_OURS or path.is_symlink():
             continue
         if path.is_dir():
             yield from own_files(path)
@@ -41,6 +42,28 @@ def test_the_generated_pages_are_fresh() -> None:
     command = [sys.executable, str(ROOT / "tools/generate_docs.py"), "--check"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+# What stands in a page and in the code as well.
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    needed += [each for extra in project["project"]["optional-dependencies"].values() for each in extra]
+    told = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
+    names = [re.split(r"[<>=~!\[; ]", each)[0] for each in needed]
+    assert [name for name in names if not re.search(rf"\b{re.escape(name)}\b", told)] == []
+
+
+def test_every_dependency_is_locked_with_its_hashes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    dev = project["optional-dependencies"]["dev"]
+    for file, needed in (("requirements.txt", project["dependencies"]), ("requirements-dev.txt", dev)):
+        locked = (ROOT / file).read_text(encoding="utf-8")
+        for each in needed:
+            name = re.split(r"[<>=~!\[; ]", each)[0]
+            assert re.search(rf"^{re.escape(name)}==\S+ .*\n    --hash=sha256:", locked, re.MULTILINE), (file, name)
 
 
 # Links.
@@ -92,7 +115,7 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
 
 FORBIDDEN = {
     "a package registry": r"py[p]i\.org|python[h]osted\.org|npm[j]s\.(?:org|com)|registry\.[y]arnpkg|ghcr\.[i]o|docker\.[i]o",
-    "a folder of one machine": r"(?<![\w.~$})*\]-])/(?:work|root|home|Users)/[\w.]",
+    "a folder of one machine": r"(?<![\w.~$})>*\]-])/(?:work|root|home|Users)/[\w.]",
     "who or what wrote it": r"(?i)\bAI[- ]assistant|\blanguage[- ]model wrote|\bco-authored-by|\bgenerated (?:by|with) (?:an? )?(?:AI|LLM|Claude|GPT|Codex|Copilot|Gemini)\b",
     "how the work was split": r"(?i)\bsub-?agents?\b|\b(?:this|previous|next|earlier|last) (?:work|working|coding|chat) session|\bthe lead (?:dev|work|will|writes)|\b(?:see|in|of|for|closes|fixes) issue #?\d",
 }

@@ -32,23 +32,11 @@ LAYERS = (
 RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
 
 READS_SETTINGS = {"bootstrap", "cli"}
-PROGRAM = "engines/scripted_program.py"
-"""A program of its own, run as a child: it may do what an engine may not, and shares no code with us."""
-NOT_FOR_CORE = {
-    "asyncio",
-    "io",
-    "multiprocessing",
-    "os",
-    "pathlib",
-    "random",
-    "shutil",
-    "socket",
-    "subprocess",
-    "tempfile",
-}
-NOT_FOR_CORE |= {"threading", "time"}
+PROGRAM = "askback.engines.scripted_program"
+"""A program of its own, run as a child: it may do what an engine may not, and shares no code with the rest."""
 NOT_FOR_ENGINES = {"asyncio", "importlib", "io", "multiprocessing", "os", "pathlib", "pkgutil", "shutil", "socket"}
 NOT_FOR_ENGINES |= {"subprocess", "tempfile", "threading"}
+NOT_FOR_CORE = NOT_FOR_ENGINES | {"random", "time"}
 REGISTRY = "engines/registry.py"
 FOR_REGISTRY = {"importlib", "pkgutil"}
 ANY_NAME = {REGISTRY, "cli/main.py"}
@@ -125,6 +113,10 @@ def _unit_of_file(path: str) -> str:
     return "" if path == "__init__.py" else Path(path).parts[0].removesuffix(".py")
 
 
+def _of_program(module: str) -> bool:
+    return f"{module}.".startswith(f"{PROGRAM}.")
+
+
 # Judging.
 
 
@@ -143,11 +135,13 @@ def _judge(path: str, imported: Import) -> Iterator[str]:
             yield f"{where} imports a module whose name is made at run time; only {', '.join(sorted(ANY_NAME))} may"
         return
     target, top = _unit(imported.module), imported.module.split(".")[0]
-    if target is not None:
-        yield from _judge_unit(path, unit, target, where)
+    if target is not None and _of_program(_module(path)) != _of_program(imported.module):
+        yield f"{where} imports {imported.module}; the scripted program shares no code with the rest"
+    elif target is not None:
+        yield from _judge_unit(unit, target, where)
     elif unit == "core" and (top not in sys.stdlib_module_names or top in NOT_FOR_CORE):
         yield f"{where} imports {top}; core is pure and knows only the standard library"
-    elif unit == "engines" and path != PROGRAM and top in _forbidden_for_engine(path):
+    elif unit == "engines" and not _of_program(_module(path)) and top in _forbidden_for_engine(path):
         yield f"{where} imports {top}; engines do no I/O"
 
 
@@ -155,10 +149,8 @@ def _forbidden_for_engine(path: str) -> set[str]:
     return NOT_FOR_ENGINES - FOR_REGISTRY if path == REGISTRY else NOT_FOR_ENGINES
 
 
-def _judge_unit(path: str, unit: str, target: str, where: str) -> Iterator[str]:
-    if path == PROGRAM:
-        yield f"{where} imports askback; the scripted program is a program of its own"
-    elif target == "settings":
+def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
+    if target == "settings":
         if unit not in READS_SETTINGS:
             yield f"{where} imports settings; only {' and '.join(sorted(READS_SETTINGS))} may, others are given values"
     elif unit == "settings":
@@ -173,7 +165,7 @@ def _judge_unit(path: str, unit: str, target: str, where: str) -> Iterator[str]:
 
 
 def _environment_reads(path: str, source: str) -> Iterator[str]:
-    if path in ("settings.py", PROGRAM):
+    if path == "settings.py" or _of_program(_module(path)):
         return
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -242,6 +234,12 @@ def test_no_modules_import_one_another_in_a_ring() -> None:
     assert cycle(package_sources()) is None
 
 
+def test_the_page_shows_the_same_layers() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    shown = page.partition("## The layers\n\n```\n")[2].partition("\n```")[0].splitlines()
+    assert [tuple(line.split(" | ")) for line in shown] == list(LAYERS[1:])
+
+
 VIOLATING = {
     "core-imports-store": ("core/x.py", "from askback.store import base"),
     "core-imports-a-dependency": ("core/x.py", "import msgspec"),
@@ -296,7 +294,9 @@ VIOLATING = {
     "engine-uses-paths": ("engines/x.py", "from pathlib import PurePath"),
     "engine-uses-importlib": ("engines/x.py", "from importlib import resources"),
     "registry-uses-os": ("engines/registry.py", "import os"),
-    "scripted-program-imports-askback": ("engines/scripted_program.py", "from askback.core import runs"),
+    "scripted-program-imports-askback": ("engines/scripted_program/play.py", "from askback.core import runs"),
+    "scripted-program-imports-an-engine": ("engines/scripted_program/play.py", "from ..base import Turn"),
+    "engine-imports-the-scripted-program": ("engines/scripted.py", "from askback.engines.scripted_program import play"),
     "environ": ("process/x.py", "import os\nos.environ['HOME']"),
     "getenv": ("cli/x.py", "import os as o\no.getenv('HOME')"),
     "environ-by-name": ("bootstrap.py", "from os import environ as e"),
@@ -324,7 +324,11 @@ ALLOWED = {
         "engines/registry.py",
         "import importlib\nimportlib.import_module(f'askback.engines.{n}')",
     ),
-    "the-program-does-io": ("engines/scripted_program.py", "import os, pathlib, subprocess\nos.environ['HOME']"),
+    "the-program-does-io": ("engines/scripted_program/play.py", "import os, pathlib, subprocess\nos.environ['HOME']"),
+    "the-program-within-itself": (
+        "engines/scripted_program/play.py",
+        "from askback.engines.scripted_program.options import HELP",
+    ),
     "late-commands": ("cli/main.py", "importlib.import_module(f'askback.cli.{name}')"),
     "os-without-environment": ("process/x.py", "import os\nos.kill(1, 2)"),
 }

@@ -37,7 +37,7 @@ from askback.work.worker import Worker
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class App:
     """One program on a data folder."""
 

@@ -30,7 +30,6 @@ ALWAYS = {
 }
 
 
-@pytest.mark.contract("P-3")
 def test_a_run_shows_its_profile() -> None:
     shown = run_view(queued_run())["interactive_profile"]
     assert shown == {"kind": "resumable", "reason": "seen", "session_timeout_sec": 1200}
@@ -72,7 +71,6 @@ def test_a_secret_reply_is_not_shown() -> None:
     assert "hush" not in json.dumps(interaction_view(closed))
 
 
-@pytest.mark.contract("A-1")
 def test_an_answered_question_shows_who_and_when() -> None:
     waiting = decision(running_run(), ended(running_run(), ASKING)).run
     later = NOW + timedelta(seconds=1)

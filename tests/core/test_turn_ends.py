@@ -53,7 +53,7 @@ def test_a_start_takes_the_number_of_the_turn_that_was_ordered() -> None:
     made = decision(queued_run(next_turn=order, attempt_number=3, epoch=7), SlotAcquired(worker="w-2", at=NOW))
     assert (made.run.attempt_number, made.run.epoch, made.run.worker) == (4, 8, "w-2")
     assert event_types(made) == ["run.state", "turn.started"]
-    assert made.events[1].data == {"attempt_number": 4, "kind": TurnKind.REPLY, "take_ups": 0}
+    assert made.events[1].data == {"attempt_number": 4, "kind": TurnKind.REPLY, "take_ups": 0, "worker": "w-2"}
 
 
 def test_the_first_start_is_kept_as_the_time_of_start() -> None:

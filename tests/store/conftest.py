@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from stores import STORES, OpenStore, opened
+from stores import STORES, OpenStore, Program, opened
 
-Program = subprocess.Popen[str]
 OTHER_PROGRAM = Path(__file__).with_name("other_program.py")
 
 

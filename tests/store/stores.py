@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {"sqlite": _sqlite}
 
 OpenStore = Callable[[], AbstractAsyncContextManager[Store]]
 """Opens the same store each time it is called, also while it is open already."""
+
+Program = subprocess.Popen[str]
+"""Another program on the same store."""
 
 
 @asynccontextmanager

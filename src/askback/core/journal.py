@@ -30,7 +30,12 @@ def warned(warning: RunWarning, at: datetime) -> NewEvent:
 
 
 def turn_started(run: Run, at: datetime) -> NewEvent:
-    data = {"attempt_number": run.attempt_number, "kind": run.next_turn.kind, "take_ups": run.take_ups}
+    data = {
+        "attempt_number": run.attempt_number,
+        "kind": run.next_turn.kind,
+        "take_ups": run.take_ups,
+        "worker": run.worker,
+    }
     return NewEvent(type=EventType.TURN_STARTED, at=at, data=data)
 
 

@@ -119,7 +119,12 @@ class UsageSeen:
     usage: Usage
 
 
-Seen = SessionNamed | Said | ToolStarted | ToolEnded | UsageSeen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOver:
+    """The engine's own end-of-turn event, good or bad. Its process is expected to end soon, and is ended if it does not."""
+
+
+Seen = SessionNamed | Said | ToolStarted | ToolEnded | UsageSeen | TurnOver
 
 
 # What a parser says at the end.

@@ -96,7 +96,7 @@ def _is_number(value: Json) -> bool:
 
 
 def _is_count(value: Json) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
 def _is_default(value: Json) -> bool:

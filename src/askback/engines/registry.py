@@ -76,8 +76,8 @@ def engines() -> Engines:
             continue
         try:
             found[point.name] = _checked(point.name, point.load()())
-        # A third party's code may raise anything, and must not take the other engines with it.
-        except Exception as error:
+        # A third party's code may do anything, and must not take the other engines with it.
+        except (Exception, SystemExit) as error:
             broken[point.name] = f"{point.value} failed: {type(error).__name__}: {error}"
     return Engines({name: found[name] for name in sorted(found)}, broken)
 

@@ -1,6 +1,6 @@
 """The engine `scripted`: a program of ours that plays a script. It needs no account, for the demo, the docs and the tests.
 
-The program is `scripted_program`; its scripts are described in `docs/scripted-engine.md`.
+The program is in `scripted_program/`; its scripts are described in `docs/scripted-engine.md`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from askback.engines.base import (
     ToolEnded,
     ToolStarted,
     Turn,
+    TurnOver,
     UsageSeen,
     out_of_bounds,
     session_of,
@@ -44,7 +45,7 @@ class Scripted:
         sys.executable or "python3",
         "-I",
         "-S",
-        __file__.removesuffix(".py") + "_program.py",
+        __file__.removesuffix(".py") + "_program/__main__.py",
     )
     install = "it comes with Askback: pip install askback"
     handle_type = "session_id"
@@ -133,8 +134,10 @@ class ScriptedParser:
                 yield UsageSeen(usage=_usage(object_at(event, "usage")))
             case "turn.completed":
                 self._completed = True
+                yield TurnOver()
             case "turn.failed":
                 self._failure = text_at(event, "error", "message") or "it did not say why"
+                yield TurnOver()
             case "error":
                 self._failure = text_at(event, "message") or "it did not say why"
 

@@ -114,6 +114,8 @@ def _draft_problems(document: Json, where: str) -> tuple[str, ...]:
     draft = named.rstrip("#") if isinstance(named, str) else None
     if draft not in _DRAFTS:
         return (f"{where}.$schema: this draft is unknown; use {_DEFAULT_DRAFT} or leave it out",)
+    if jsonschema_rs.meta.is_valid(document):
+        return ()
     return Checker({}, _validator({"$schema": named, "$ref": draft})).problems(document, where)
 
 

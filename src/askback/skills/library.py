@@ -22,7 +22,7 @@ from pathlib import Path
 
 from askback.core.errors import AskbackError, Invalid, NotFound, RefusalCode, Unavailable
 from askback.skills.archive import ZipLimits, extract_zip
-from askback.skills.files import copy_files, list_files
+from askback.skills.files import copy_files, digest_of, list_files
 from askback.skills.front_matter import FILE
 from askback.skills.manifest import ID
 from askback.skills.package import SkillPackage, read_package
@@ -78,7 +78,7 @@ class Library:
         package = read_package(folder)
         if package.digest != digest:
             message = f"{folder} was changed or is damaged; remove it and install the skill again"
-            raise Unavailable(RefusalCode.SKILL_INVALID, message)
+            raise Unavailable(RefusalCode.SKILL_DAMAGED, message)
         return package
 
     def keep(self, skill: SkillPackage | Path) -> SkillPackage:
@@ -182,14 +182,33 @@ class Library:
         With `paths=False` only names count, for callers who may not name files of this machine.
         """
         if paths and _is_path(name):
-            return _at(Path(name))
+            return self._at(Path(name))
         if versions := self._versions(name):
             return self.package(versions[-1].digest)
         places = (*self._skills_dirs, *([Path()] if paths else []))
         for place in places if ID.fullmatch(name) else ():
             if _holds_skill(place / name):
-                return read_package(place / name)
+                return self._in(place / name)
         raise self._unknown(name)
+
+    def _at(self, path: Path) -> SkillPackage:
+        if _is(path, Path.is_dir):
+            return self._in(path)
+        if _is(path, Path.is_file):
+            if path.name == FILE:
+                return self._in(path.parent)
+            message = f"{path} is a file; name the folder of a skill, or install a zip with `askback skills install`"
+            raise Invalid(RefusalCode.SKILL_INVALID, message)
+        raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no folder {path}; name the folder that holds {FILE}")
+
+    def _in(self, folder: Path) -> SkillPackage:
+        """A folder whose very content is kept needs no second reading."""
+        with suppress(OSError):
+            entries, problems = list_files(folder.resolve())
+            known = self._read.get(digest_of(entries)) if not problems else None
+            if known is not None:
+                return known.moved(folder.resolve())
+        return read_package(folder)
 
     def _unknown(self, name: str) -> NotFound:
         known = sorted({each.id for each in self.installed()} | {each.id for each in self.in_folders()})
@@ -244,17 +263,6 @@ class Library:
 
 def _is_path(name: str) -> bool:
     return name in (".", "..") or "/" in name or os.sep in name
-
-
-def _at(path: Path) -> SkillPackage:
-    if _is(path, Path.is_dir):
-        return read_package(path)
-    if _is(path, Path.is_file):
-        if path.name == FILE:
-            return read_package(path.parent)
-        message = f"{path} is a file; name the folder of a skill, or install a zip with `askback skills install`"
-        raise Invalid(RefusalCode.SKILL_INVALID, message)
-    raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no folder {path}; name the folder that holds {FILE}")
 
 
 def _skill_folders(place: Path) -> list[Path]:

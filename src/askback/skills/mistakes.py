@@ -122,19 +122,24 @@ def spell(root: str, path: Iterable[Any]) -> str:
 
 
 def short(value: Json, *, quoted: bool = True) -> str:
-    """The value as JSON, at most about sixty characters of it."""
+    """The value as JSON, at most about sixty characters of it, all of them printable."""
     if isinstance(value, str):
         cut = value if len(value) <= SHORT else value[: SHORT - 1] + "…"
-        return json.dumps(cut, ensure_ascii=False) if quoted else cut
+        return printable(json.dumps(cut, ensure_ascii=False) if quoted else cut)
     text = ""
     try:
         for chunk in json.JSONEncoder(ensure_ascii=False).iterencode(value):
             text += chunk[: SHORT + 1]
             if len(text) > SHORT:
-                return text[: SHORT - 1] + "…"
+                return printable(text[: SHORT - 1] + "…")
     except (ValueError, TypeError, RecursionError):
         return "the value"
-    return text
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """What a terminal would act on, or show as something else, stands as its code."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +166,8 @@ def mistakes_of(error: ValidationError, value: Json, schema: Json) -> list[Mista
         case ValidationErrorKind.AdditionalProperties() | ValidationErrorKind.UnevaluatedProperties():
             known = _properties_beside(schema, error.schema_path)
             return [Mistake(path=(*path, name), text=_unexpected(name, known)) for name in kind.unexpected]
+        case ValidationErrorKind.FalseSchema() if error.schema_path[-1:] == ["additionalProperties"]:
+            return [Mistake(path=(*path, name), text="is not allowed here") for name in _at(value, path) or ()]
         case ValidationErrorKind.AnyOf() | ValidationErrorKind.OneOfNotValid():
             return [_none_fits(kind.context, path, value, schema)]
         case _:

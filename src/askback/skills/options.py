@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
@@ -72,7 +71,7 @@ def _read(name: Any, value: Json) -> Any:
 def _seconds(value: Json) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _Unfit(f"{short(value)} is not a number of seconds")
-    if not math.isfinite(value) or value <= 0:
+    if not value > 0:
         raise _Unfit(f"{short(value)} is not more than 0")
     if value > TEN_YEARS_SEC:
         raise _Unfit(f"{short(value)} is more than ten years ({TEN_YEARS_SEC:.0f})")

@@ -188,26 +188,26 @@ class _Reading:
             document, readable = self._json(place)
             if not readable:
                 continue
-            problems = _schema_problems(key, place, document)
+            checker, problems = _schema(key, place, document)
             self._problems.extend(problems)
-            if not errors_of(problems):
-                documents[key] = document
-                checkers[key] = compile_schema(_with_files_as_paths(document) if key == "input" else document, place)
+            if checker is not None:
+                documents[key], checkers[key] = document, checker
         return _Schemas(documents=documents, checkers=checkers)
 
 
-def _schema_problems(key: str, place: str, document: Any) -> tuple[Problem, ...]:
+def _schema(key: str, place: str, document: Any) -> tuple[Checker | None, tuple[Problem, ...]]:
     if not isinstance(document, dict):
-        return (error(place, "is not an object", "write a JSON Schema"),)
+        return None, (error(place, "is not an object", "write a JSON Schema"),)
     try:
-        compile_schema(document, place)
+        checker = compile_schema(document, place)
     except SchemaInvalid as invalid:
-        return tuple(_schema_problem(place, text) for text in invalid.problems)
+        return None, tuple(_schema_problem(place, text) for text in invalid.problems)
     if key == "output":
-        return ()
+        return checker, ()
     if "object" not in _types_of(document):
-        return (error(f"{place}: type", f"{key} is always an object", 'write "type": "object"'),)
-    return _source_problems(place, document)
+        return None, (error(f"{place}: type", f"{key} is always an object", 'write "type": "object"'),)
+    paths = _with_files_as_paths(document) if key == "input" else document
+    return (checker if paths is document else compile_schema(paths, place)), _source_problems(place, document)
 
 
 def _source_problems(place: str, document: Mapping[str, Any]) -> tuple[Problem, ...]:
@@ -234,13 +234,9 @@ def _schema_problem(place: str, text: str) -> Problem:
 
 def _with_files_as_paths(document: dict[str, Any]) -> dict[str, Any]:
     """What a file's property says is about the file; the engine is given a path, so a text is what is checked."""
-    properties = document.get("properties")
-    if not isinstance(properties, dict):
-        return document
-    changed = {
-        name: {"type": "string"} if is_file_input(document, name) else schema for name, schema in properties.items()
-    }
-    return {**document, "properties": changed}
+    properties = document.get("properties", {})
+    paths = {name: {"type": "string"} for name in properties if is_file_input(document, name)}
+    return {**document, "properties": {**properties, **paths}} if paths else document
 
 
 def is_file_input(input_schema: Mapping[str, Any] | None, name: str) -> bool:

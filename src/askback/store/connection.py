@@ -19,7 +19,7 @@ from askback.store.statements import migrations
 T = TypeVar("T")
 
 APPLICATION_ID = 0x41736B42
-PATIENCE_SEC = 30
+PATIENCE_MS = 30_000
 """How long one waits for another program that has the file locked."""
 
 _MAGIC = b"SQLite format 3\x00"
@@ -64,7 +64,7 @@ def _connect(path: Path) -> apsw.Connection:
     connection = apsw.Connection(os.fspath(path))
     # Closing must not move pages from the log into a file that may yet turn out not to be ours.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    connection.set_busy_timeout(PATIENCE_SEC * 1000)
+    connection.set_busy_timeout(PATIENCE_MS)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216")
     return connection
 
@@ -124,7 +124,7 @@ def _migrate(connection: apsw.Connection, scripts: Sequence[str]) -> None:
 
 def _patiently(attempt: Callable[[], T]) -> T:
     """Two programs that open a new file at once: SQLite does not wait by itself while one switches it to WAL."""
-    give_up_at = time.monotonic() + PATIENCE_SEC
+    give_up_at = time.monotonic() + PATIENCE_MS / 1000
     while True:
         try:
             return attempt()

@@ -36,20 +36,26 @@ def result(connection: apsw.Connection, run_id: str) -> Json:
 
 
 def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None, limit: int) -> RunPage:
-    sql, values = _filtered(where)
+    sql, values = filtered(where)
     (before,) = _position(cursor, (_MAX_INTEGER,))
     size = _bounded(limit)
     found = fetch(connection, sql, {"before": before, "limit": size + 1, **values})
     return _page([(str(number), doc) for number, doc in found], size)
 
 
-def _filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
-    """The plus keeps SQLite from another index than the one by state, where runs are not over."""
-    is_open = where.state is not None and not where.state.final
-    wanted = {"state" if is_open else "ended": where.state, "skill": where.skill, "engine": where.engine}
+def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
+    """The list's statement and its values. With a state and more, runs that are over have indices of their own; among
+    the others the state alone picks out few, and the plus keeps SQLite from taking another index.
+    """
+    state = where.state
+    more = {"skill": where.skill, "engine": where.engine}
+    combined = state is not None and any(more.values())
+    over = combined and state is not None and state.final
+    wanted = {"ended" if over else "state": state, **more}
     values = {column: rows.clean(value) for column, value in wanted.items() if value is not None}
-    terms = [f"{'+' if is_open and column != 'state' else ''}{column} = :{column}" for column in values]
-    return statements("reads")["list_runs"].format(filters="".join(f" AND {term}" for term in terms)), values
+    plus = "+" if combined and not over else ""
+    terms = [f" AND {plus if column in more else ''}{column} = :{column}" for column in values]
+    return statements("reads")["list_runs"].format(filters="".join(terms)), values
 
 
 def pending(connection: apsw.Connection, cursor: str | None, limit: int) -> RunPage:

@@ -133,7 +133,7 @@ class SqliteStore:
 
     def _check(self, connection: apsw.Connection) -> str:
         give_up_at = time.monotonic() + CHECK_SEC
-        connection.set_progress_handler(lambda: time.monotonic() > give_up_at, 100_000)
+        connection.set_progress_handler(lambda: time.monotonic() > give_up_at, 1000)
         try:
             refuse_unsound(connection, self._path)
             extent = f"{reads.count_runs(connection)} runs"

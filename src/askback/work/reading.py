@@ -22,6 +22,7 @@ from askback.engines.base import (
     Stream,
     ToolEnded,
     ToolStarted,
+    TurnOver,
     UsageSeen,
 )
 from askback.process.lines import Line
@@ -51,6 +52,7 @@ class Reading:
         self.usage: Usage | None = None
         self.warnings: tuple[RunWarning, ...] = ()
         self.strayed = asyncio.Event()
+        self.turn_over = asyncio.Event()
         self.session: str | None = None
         self._engine = engine
         self._parser = parser
@@ -88,6 +90,8 @@ class Reading:
                 await self._name_session(value)
             case UsageSeen(usage=usage):
                 self.usage = usage
+            case TurnOver():
+                self.turn_over.set()
             case Said(text=text):
                 await self._event(EventType.ASSISTANT_MESSAGE, text=text)
             case ToolStarted():

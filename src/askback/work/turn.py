@@ -32,6 +32,10 @@ GRACE_SEC = 3.0
 """How long an engine that is asked to end may take before it is killed."""
 
 
+LINGER_SEC = 5.0
+"""How long an engine may live on after its own end-of-turn event."""
+
+
 class StopReason(StrEnum):
     CANCEL = "cancel"
     SHUTDOWN = "shutdown"
@@ -144,10 +148,8 @@ class _LiveTurn:
         self._reading.run = await move(self._bench.store, self._run.id, signal, seen=self._run)
         async with asyncio.TaskGroup() as group:
             lines = group.create_task(child.lines(self._reading.take))
-            signs = [
-                group.create_task(wait())
-                for wait in (self._stop.wait, self._reading.strayed.wait, child.over_limit.wait)
-            ]
+            waits = (self._stop.wait, self._reading.strayed.wait, child.over_limit.wait, self._lingering)
+            signs = [group.create_task(wait()) for wait in waits]
             done, _ = await asyncio.wait(
                 {lines, *signs}, timeout=self._run.options.turn_timeout_sec, return_when=asyncio.FIRST_COMPLETED
             )
@@ -159,6 +161,11 @@ class _LiveTurn:
         if self._stop.reason is not None and lines not in done:
             return None
         return Exit(code=code, timed_out=not done, over_limit=child.over_limit.is_set())
+
+    async def _lingering(self) -> None:
+        """Until the turn has been over for so long that the process will not end by itself."""
+        await self._reading.turn_over.wait()
+        await asyncio.sleep(LINGER_SEC)
 
     async def _end_surely(self, child: Child) -> None:
         """Leave nothing of the tree alive. A child that ended by itself is only looked after if something is left."""

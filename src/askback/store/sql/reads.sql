@@ -36,7 +36,7 @@ ORDER BY number
 
 -- name: pending
 SELECT asked_at, number, doc
-FROM runs
+FROM runs INDEXED BY runs_waiting
 WHERE state = 'waiting_user' AND (asked_at, number) > (:asked_at, :number)
 ORDER BY asked_at, number
 LIMIT :limit
@@ -65,7 +65,7 @@ ORDER BY queue.position
 LIMIT :limit
 
 -- name: held
-SELECT doc FROM runs WHERE worker IS NOT NULL ORDER BY number
+SELECT doc FROM runs INDEXED BY runs_held WHERE worker IS NOT NULL ORDER BY number
 
 -- name: overdue
 SELECT runs.doc
@@ -84,10 +84,10 @@ FROM json_each(:keepers) AS keepers
 
 -- name: keepers
 WITH RECURSIVE found (keeper) AS (
-    SELECT min(keeper) FROM runs WHERE state IN ('queued', 'running', 'waiting_user')
+    SELECT min(keeper) FROM runs INDEXED BY runs_open WHERE state IN ('queued', 'running', 'waiting_user')
     UNION ALL
     SELECT (
-        SELECT min(keeper) FROM runs
+        SELECT min(keeper) FROM runs INDEXED BY runs_open
         WHERE state IN ('queued', 'running', 'waiting_user') AND runs.keeper > found.keeper
     )
     FROM found
@@ -96,7 +96,7 @@ WITH RECURSIVE found (keeper) AS (
 SELECT keeper FROM found WHERE keeper IS NOT NULL
 
 -- name: kept_by
-SELECT doc FROM runs
+SELECT doc FROM runs INDEXED BY runs_open
 WHERE state IN ('queued', 'running', 'waiting_user') AND keeper = ?
 ORDER BY number
 

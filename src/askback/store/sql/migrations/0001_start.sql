@@ -81,3 +81,5 @@ CREATE TABLE idempotency_keys (
     run INTEGER NOT NULL REFERENCES runs (number),
     created_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idempotency_keys_run ON idempotency_keys (run);

@@ -10,18 +10,18 @@ import signal
 import sys
 import time
 
-from askback.engines.scripted_player.options import HELP, VERSION, UsageError, read_options
-from askback.engines.scripted_player.prompts import facts_of
-from askback.engines.scripted_player.scripts import Script, ScriptError, load_script, verb_of
-from askback.engines.scripted_player.sessions import Session, SessionError
-from askback.engines.scripted_player.templates import TemplateError, as_text, render, render_text
+from askback.engines.scripted_program.options import HELP, VERSION, UsageError, read_options
+from askback.engines.scripted_program.prompts import facts_of
+from askback.engines.scripted_program.scripts import Script, ScriptError, load_script, verb_of
+from askback.engines.scripted_program.sessions import Session, SessionError
+from askback.engines.scripted_program.templates import TemplateError, as_text, render, render_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-    from askback.engines.scripted_player.scripts import Step
+    from askback.engines.scripted_program.scripts import Step
 
 _MARKER = "__SKILL_DONE__"
 _POLL_SEC = 0.004
@@ -68,6 +68,9 @@ class Player:
         except (ScriptError, SessionError, TemplateError, OSError) as error:
             self._tell_failure(str(error))
             return 1
+        except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
+            self._tell_failure(f"a step of the script has a value that cannot be used: {error!r}")
+            return 1
         except Failed as failed:
             return failed.exit_code
         return 0
@@ -79,12 +82,13 @@ class Player:
         if "resume" in self._options and _has_fault(steps, "other_session"):
             session = Session.start(self._home)
         self._session = session
-        self._facts = facts_of([*session.prompts, prompt], session.turn, session.id)
+        facts = facts_of([*session.prompts, prompt], session.turn, session.id)
+        self._facts = {**facts, "values": script.values}
         self._do([step for step in steps if step.get("before_session")])
         if not _has_fault(steps, "no_session"):
             self.emit("session.started", session_id=session.id)
         self._named = True
-        session.add("prompt", text=prompt, mode=self._mode, model=self._options.get("model"))
+        session.add("prompt", text=prompt, mode=self._mode, model=self._options.get("model"), pid=os.getpid())
         self.emit("turn.started", turn=session.turn)
         self._do([step for step in steps if not step.get("before_session")])
         self.complete()
@@ -184,7 +188,7 @@ class Player:
         print(self.text(step["stderr"]), file=sys.stderr, flush=True)
 
     def _misbehave(self, step: Step) -> None:
-        from askback.engines.scripted_player.faults import misbehave
+        from askback.engines.scripted_program.faults import misbehave
 
         misbehave(self, step)
 

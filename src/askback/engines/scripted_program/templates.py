@@ -1,6 +1,7 @@
-"""Texts with places in them: `{{reply}}`, `{{input.days}}`, `{{parameter.language|English}}`.
+"""Texts with places in them: `{{reply}}`, `{{input.days}}`, `{{parameter.language|English}}`, `{{values.plan}}`.
 
 A text that is one place and nothing else becomes that value with its type. Lists may hold `$each` and values `$pick`.
+The script's own `values` are templates too, filled where they are asked for.
 """
 
 from __future__ import annotations
@@ -79,11 +80,12 @@ def _fill(text: str, facts: Mapping[str, Any]) -> Any:
 
 
 def _value(place: re.Match[str], facts: Mapping[str, Any]) -> Any:
+    names = place[1].split(".")
     value: Any = facts
-    for name in place[1].split("."):
+    for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     if value is not None:
-        return value
+        return render(value, facts) if names[0] == "values" else value
     if place[2] is None:
         raise TemplateError(f"the script asks for {place[0]}, and there is none")
     return place[2].strip()

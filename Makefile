@@ -1,0 +1,77 @@
+# Everything that is run in this repository. `make` alone lists it.
+# ARGS goes to the program that a target runs: make demo ARGS='--answer blue', make test ARGS='-k lifecycle'.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check fmt docs bench lock clean
+
+help: ## list these targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
+	@$(BIN)/askback demo $(ARGS)
+
+test: check ## check the source, then run every test
+	@$(BIN)/pytest -n 2 --durations=10 $(ARGS)
+
+check: $(VENV)/.dev ## format, lint and types, changing nothing
+	@$(BIN)/ruff format --check --quiet . || { echo "run 'make fmt'"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+
+fmt: $(VENV)/.dev ## format the source and mend what the linter can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.dev ## write the pages that are made from the code
+	@$(BIN)/python tools/generate_docs.py
+
+bench: $(VENV)/.dev ## run the benchmarks
+	@set -e; for file in benchmarks/*.py; do \
+		if [ -f "$$file" ]; then echo "== $$file"; $(BIN)/python "$$file" $(ARGS); fi; \
+	done
+
+lock: ## resolve the dependencies of pyproject.toml anew, with hashes
+	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	echo "resolving the dependencies"; \
+	$(PYTHON) -m venv "$$scratch/venv"; \
+	"$$scratch/venv/bin/pip" install -qq uv; \
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "editables", sep="\n")' >"$$scratch/build.in"; \
+	for extra in "" dev; do \
+		file=requirements$${extra:+-$$extra}.txt; \
+		echo "# Made by 'make lock' from pyproject.toml; not to be edited." >"$$scratch/$$file"; \
+		"$$scratch/venv/bin/uv" pip compile $(LOCK) $${extra:+--extra $$extra} pyproject.toml "$$scratch/build.in" >>"$$scratch/$$file"; \
+		cp "$$scratch/$$file" "$$file"; \
+		echo "wrote $$file"; \
+	done
+
+clean: ## remove .venv and every cache
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The set-up: each step is done again when what it was made from has changed.
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Askback needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo 'not there')."; \
+		echo "Name another one: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "set-up 1/3: making $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu install the package python3-venv"; exit 1; }
+
+$(VENV)/.runtime: requirements.txt pyproject.toml | $(BIN)/python
+	@echo "set-up 2/3: installing $$(grep -c '==' requirements.txt) packages and askback"
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
+	@echo "set-up 3/3: installing what the tests need"
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@

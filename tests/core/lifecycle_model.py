@@ -1,0 +1,232 @@
+"""A run's life as the contract tells it, as plainly as can be. Shares nothing with the code that it is held against."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from askback.core.runs import Run
+
+OPEN = ("queued", "running", "waiting_user")
+TO_BE_SEEN = "to be seen"
+"""The id of a question that was just asked: the store says which it is."""
+
+
+@dataclass(kw_only=True)
+class Model:
+    """What the contract says a run is. A method is a signal: True when it was taken and changed something, False when
+    it was in order and changed nothing, None when it was refused.
+    """
+
+    id: str
+    keeper: str
+    auto: bool
+    sticky: bool
+    require_reply: bool
+    max_attempt: int | None
+    repair_attempts: int
+    state: str = "queued"
+    attempt: int = 1
+    next_attempt: int = 1
+    first_turn: bool = True
+    epoch: int = 0
+    version: int = 1
+    take_ups: int = 0
+    repairs: int = 0
+    session: str | None = None
+    session_turn: int = 0
+    canceling: bool = False
+    deadline: datetime | None = None
+    pending: str | None = None
+    error: str | None = None
+    outcomes: list[tuple[str, Any, str | None]] = field(default_factory=list)
+    tokens: int = 0
+    told: Counter[str] = field(default_factory=Counter)
+
+    def facts(self) -> dict[str, Any]:
+        names = ("state", "keeper", "attempt", "epoch", "version", "take_ups", "repairs", "session", "canceling")
+        facts = {name: getattr(self, name) for name in (*names, "pending", "deadline", "error", "tokens")}
+        return {**facts, "next attempt": self.next_attempt}
+
+    # Turns.
+
+    def start(self) -> bool | None:
+        if self.state != "queued":
+            return None
+        self.epoch += 1
+        self.attempt = self.next_attempt
+        self.told["turn.started"] += 1
+        return self.become("running")
+
+    def holds(self, epoch: int) -> bool:
+        return self.state == "running" and self.epoch == epoch
+
+    def name_session(self, epoch: int, session: str) -> bool | None:
+        if not self.holds(epoch) or self.session not in (None, session):
+            return None
+        known = self.session == session
+        if not known:
+            self.session, self.session_turn = session, self.attempt
+        return not known
+
+    def end_turn(self, epoch: int, kind: str, tokens: int) -> bool | None:
+        if not self.holds(epoch):
+            return None
+        self.take_ups = 0
+        self.tokens += tokens
+        self.told["usage"] += 1
+        if self.canceling:
+            return True if self.sticky else self.become("canceled")
+        if kind == "error":
+            return self.fail("ENGINE_CRASHED")
+        if kind == "wrong" or (kind == "ask" and self.auto):
+            return self.repair()
+        if kind == "ask":
+            return self.wait()
+        if kind == "soft" and not self.auto:
+            self.told["run.warning"] += 1
+        return self.become("succeeded")
+
+    def at_the_last_attempt(self) -> bool:
+        return self.max_attempt is not None and self.attempt >= self.max_attempt
+
+    def can_go_on(self) -> bool:
+        return self.sticky or self.session is not None
+
+    def repair(self) -> bool:
+        if self.repairs >= self.repair_attempts or self.at_the_last_attempt() or not self.can_go_on():
+            return self.fail("OUTPUT_SCHEMA_INVALID")
+        self.repairs += 1
+        self.attempt = self.next_attempt = self.attempt + 1
+        self.first_turn = False
+        self.told["turn.started"] += 1
+        return True
+
+    def lose_turn(self, epoch: int, counted: bool) -> bool | None:
+        if not self.holds(epoch):
+            return None
+        self.take_ups += counted
+        if self.canceling:
+            return self.become("canceled")
+        if self.sticky and not self.first_turn:
+            return self.fail("INTERACTION_PROCESS_LOST")
+        if self.take_ups > 3:
+            return self.fail("ORCHESTRATOR_RESTART_INTERRUPTED")
+        if self.session_turn == self.attempt:
+            self.session, self.session_turn = None, 0
+        return self.become("queued")
+
+    # Waiting.
+
+    def wait(self) -> bool:
+        if self.at_the_last_attempt():
+            return self.fail("INTERACTIVE_MAX_ATTEMPT_EXCEEDED")
+        if not self.can_go_on():
+            return self.fail("SESSION_RESUME_FAILED")
+        self.repairs = 0
+        self.pending = TO_BE_SEEN
+        self.told["interaction.asked"] += 1
+        return self.become("waiting_user")
+
+    def waits_for(self, interaction_id: str) -> bool:
+        return self.state == "waiting_user" and not self.canceling and self.pending == interaction_id
+
+    def reply(self, interaction_id: str, response: str | None, keeper: str) -> bool | None:
+        if not self.waits_for(interaction_id):
+            return None
+        self.keeper = keeper
+        return self.go_on("answered", response, "user")
+
+    def pass_deadline(self, interaction_id: str, now: datetime, default: str) -> bool | None:
+        if not self.waits_for(interaction_id):
+            return None
+        if self.deadline is None or now < self.deadline:
+            return False
+        if not self.require_reply:
+            return self.go_on("auto_decided", default, "auto_decide")
+        return self.fail("INTERACTION_WAIT_TIMEOUT", "expired")
+
+    def go_on(self, outcome: str, response: str | None, who: str) -> bool:
+        self.close(outcome, response, who)
+        self.next_attempt = self.attempt + 1
+        self.first_turn = False
+        if not self.sticky:
+            return self.become("queued")
+        self.attempt = self.next_attempt
+        self.told["turn.started"] += 1
+        return self.become("running")
+
+    def lose_process(self, epoch: int) -> bool | None:
+        if self.state != "waiting_user" or not self.sticky or self.epoch != epoch:
+            return None
+        if self.canceling:
+            return self.cancel_now()
+        return self.fail("INTERACTION_PROCESS_LOST", "expired")
+
+    # Canceling and keeping.
+
+    def ask_to_cancel(self) -> bool | None:
+        if self.state not in OPEN:
+            return None
+        if self.canceling:
+            return False
+        self.canceling = True
+        held = self.state == "running" or (self.state == "waiting_user" and self.sticky)
+        return True if held else self.cancel_now()
+
+    def tree_gone(self, epoch: int) -> bool | None:
+        if self.state not in ("running", "waiting_user") or self.epoch != epoch or not self.canceling:
+            return None
+        return self.cancel_now()
+
+    def adopt(self, keeper: str) -> bool | None:
+        if self.state not in OPEN:
+            return None
+        changed = keeper != self.keeper
+        self.keeper = keeper
+        return changed
+
+    # What the above have in common.
+
+    def become(self, state: str) -> bool:
+        self.state = state
+        self.told["run.state"] += 1
+        if state != "waiting_user":
+            self.deadline = None
+        return True
+
+    def close(self, outcome: str, response: Any = None, who: str | None = None) -> None:
+        if self.pending is not None:
+            self.told["interaction.closed"] += 1
+            self.outcomes[-1] = (outcome, response, who)
+        self.pending = None
+
+    def cancel_now(self) -> bool:
+        self.close("canceled")
+        return self.become("canceled")
+
+    def fail(self, code: str, outcome: str = "none") -> bool:
+        self.close(outcome)
+        self.error = code
+        return self.become("failed")
+
+
+def facts_of(run: Run) -> dict[str, Any]:
+    return {
+        "state": run.state,
+        "keeper": run.keeper,
+        "attempt": run.attempt_number,
+        "next attempt": run.next_turn.attempt_number,
+        "epoch": run.epoch,
+        "version": run.version,
+        "take_ups": run.take_ups,
+        "repairs": run.repairs,
+        "session": None if run.handle is None else run.handle.handle_value,
+        "canceling": run.cancel_requested,
+        "pending": None if run.pending_interaction is None else run.pending_interaction.interaction_id,
+        "deadline": run.wait_deadline_at,
+        "error": None if run.error is None else run.error.code,
+        "tokens": 0 if run.usage is None else run.usage.total_tokens,
+    }

@@ -1,0 +1,155 @@
+"""No statement reads a table through: what it costs depends on what it returns, not on what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from lives import DECIDED, NOON, create, new_run, running, succeeded, waiting
+from stores import opened
+
+from askback.core.runs import RunState
+from askback.store import reads
+from askback.store.base import RunFilter, Store
+from askback.store.connection import open_reader, open_writer
+from askback.store.statements import statements
+
+FOR_PEOPLE = {"count_runs"}
+"""Statements that may read all there is; none of them is on the way of a run."""
+
+STATEMENTS = {
+    **statements("writes"),
+    **{name: sql for name, sql in statements("reads").items() if name not in FOR_PEOPLE | {"list_runs"}},
+}
+FILTERS = [
+    RunFilter(state=state, skill=skill, engine=engine)
+    for state, skill, engine in itertools.product(
+        (None, RunState.WAITING_USER, RunState.FAILED), (None, "skill"), (None, "engine")
+    )
+]
+MAY_BE_SCANNED = r"SCAN (keepers VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW)"
+"""What the caller passes, or what the statement itself has made of a few lookups."""
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[apsw.Connection]:
+    with closing(open_writer(tmp_path / "askback.db")) as connection:
+        yield connection
+
+
+def plan(connection: apsw.Connection, sql: str) -> list[str]:
+    names = re.findall(r":(\w+)", sql)
+    bindings: Any = dict.fromkeys(names, 1) if names else (1,) * sql.count("?")
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
+
+
+def scans(steps: list[str]) -> list[str]:
+    return [step for step in steps if step.startswith("SCAN") and not re.match(MAY_BE_SCANNED, step)]
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_no_statement_scans_a_table(connection: apsw.Connection, name: str) -> None:
+    assert scans(plan(connection, STATEMENTS[name])) == []
+
+
+@pytest.mark.parametrize("where", FILTERS, ids=str)
+def test_no_list_scans_or_sorts(connection: apsw.Connection, where: RunFilter) -> None:
+    sql, _ = reads.filtered(where)
+    [step] = plan(connection, sql)
+    assert step.startswith("SEARCH runs USING")
+    wanted = [name for name in ("state", "skill", "engine") if getattr(where, name) is not None]
+    if where.state is RunState.WAITING_USER:
+        assert "runs_by_state (state=? AND rowid<?)" in step
+    else:
+        assert step.count("=?") == len(wanted)
+
+
+def test_a_scan_would_be_seen(connection: apsw.Connection) -> None:
+    assert scans(plan(connection, "SELECT doc FROM runs WHERE doc = ?"))
+    assert scans(plan(connection, statements("reads")["count_runs"]))
+
+
+# Steps: the same reads, in a store with many times as many runs.
+
+
+async def fill(store: Store, count: int) -> None:
+    """`count` of each kind of run that a read must not stumble over, and always the same few that it is to find."""
+    kinds: list[tuple[Any, dict[str, Any]]] = [
+        (succeeded, {}),
+        (succeeded, {"skill": "rare"}),
+        (waiting, {}),
+        (waiting, {"options": DECIDED, "keeper": "crowd"}),
+        (create, {"keeper": "crowd"}),
+        (create, {"keeper": "me", "engine": "full"}),
+    ]
+    crowd = itertools.product(range(count), kinds)
+    await asyncio.gather(
+        *(make(store, new_run(f"{make.__name__}-{n}-{sorted(changes)}", **changes)) for n, (make, changes) in crowd)
+    )
+    for number in range(3):
+        await create(store, new_run(f"mine-{number}", keeper="me"))
+        await running(store, new_run(f"busy-{number}", keeper="me", engine="rare"))
+        await waiting(store, new_run(f"late-{number}", keeper="me", options=DECIDED))
+
+
+FAR = datetime.max.replace(tzinfo=NOON.tzinfo)
+READS: dict[str, Callable[[apsw.Connection], Any]] = {
+    "get": lambda connection: reads.get(connection, "mine-0"),
+    "events": lambda connection: reads.events(connection, "mine-0", 0, 10),
+    "interactions": lambda connection: reads.interactions(connection, "late-0"),
+    "list": lambda connection: reads.list_runs(connection, RunFilter(), None, 3),
+    "list by state": lambda connection: reads.list_runs(connection, RunFilter(state=RunState.RUNNING), None, 3),
+    "list by all": lambda connection: reads.list_runs(
+        connection, RunFilter(state=RunState.SUCCEEDED, skill="rare", engine="rare"), None, 3
+    ),
+    "pending": lambda connection: reads.pending(connection, None, 3),
+    "queued": lambda connection: reads.queued(connection, ["me"], ["full"], 3),
+    "queued for all": lambda connection: reads.queued(connection, ["me", "crowd"], [], 3),
+    "held": reads.held,
+    "overdue": lambda connection: reads.overdue(connection, ["me", "crowd"], FAR, 3),
+    "next deadline": lambda connection: reads.next_deadline(connection, ["me", "crowd"]),
+    "keepers": reads.keepers,
+}
+
+
+@pytest.fixture(scope="module")
+def small_and_large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folders = (tmp_path_factory.mktemp("small"), tmp_path_factory.mktemp("large"))
+
+    async def main() -> None:
+        for folder, count in zip(folders, (5, 100), strict=True):
+            async with opened("sqlite", folder) as store:
+                await fill(store, count)
+
+    asyncio.run(main())
+    return folders
+
+
+def steps(folder: Path, read: Callable[[apsw.Connection], Any]) -> int:
+    taken: list[int] = []
+    with closing(open_reader(folder / "askback.db")) as connection:
+        connection.trace_v2(
+            apsw.SQLITE_TRACE_PROFILE, lambda event: taken.append(event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"])
+        )
+        assert read(connection)
+        connection.trace_v2(0)
+    return sum(taken)
+
+
+@pytest.mark.parametrize("name", sorted(READS))
+def test_a_read_takes_as_many_steps_among_many_runs_as_among_few(small_and_large: tuple[Path, Path], name: str) -> None:
+    small, large = (steps(folder, READS[name]) for folder in small_and_large)
+    assert 0 < large <= small * 1.2
+
+
+def test_a_read_that_goes_through_all_would_be_seen(small_and_large: tuple[Path, Path]) -> None:
+    small, large = (steps(folder, lambda connection: reads.kept_by(connection, "crowd")) for folder in small_and_large)
+    assert large > small * 5

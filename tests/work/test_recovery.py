@@ -1,0 +1,240 @@
+"""After a crash or a stop: nothing lost, nothing doubled, and nobody's turn taken from a living program."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from askback.core.errors import Conflict, ErrorCode, RefusalCode
+from askback.core.events import EventType
+from askback.core.runs import RunState
+from askback.process.tree import Tree
+from askback.store.base import RunFilter
+from world import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
+
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from world import World
+async def main():
+    async with World(Path(sys.argv[2])).working(serving=True):
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+class Server:
+    """A program of its own on the data folder, as a server is: takes up what was left, carries runs out."""
+
+    def __init__(self, world: World) -> None:
+        tests = str(Path(__file__).resolve().parents[1])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, tests, str(world.folder)], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def kill(self) -> None:
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.mark.contract("B-1")
+def test_waiting_stays_waiting_and_queued_stays_queued_over_a_kill(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    asks = world.skill([ASK], [FINISH], name="asks")
+    blocks = world.skill([{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "x"}}], name="blocks")
+
+    async def main() -> None:
+        server = await asyncio.to_thread(Server, world)
+        async with world.client() as app:
+            asked = await waiting(app, (await submit(app, asks)).id)
+            slots = app.settings.slots
+            blocking = [await submit(app, blocks) for _ in range(slots)]
+            for run in blocking:
+                work = app.workspaces.of(run.id).cwd
+                await until(lambda work=work: (work / "started").exists())
+            queued = await submit(app, blocks)
+            await asyncio.to_thread(server.kill)
+            assert (await app.service.get(asked.id)).state is RunState.WAITING_USER
+            assert (await app.service.get(queued.id)).state is RunState.QUEUED
+            for run in (*blocking, queued):
+                app.workspaces.of(run.id).cwd.mkdir(parents=True, exist_ok=True)
+                (app.workspaces.of(run.id).cwd / "go").touch()
+            again = await asyncio.to_thread(Server, world)
+            for run in (*blocking, queued):
+                assert (await over(app, run.id)).state is RunState.SUCCEEDED
+            await app.service.reply(asked.id, "red")
+            assert (await over(app, asked.id)).state is RunState.SUCCEEDED
+            await asyncio.to_thread(again.kill)
+
+    run_async(main)
+
+
+@pytest.mark.contract("B-1", "H-12")
+def test_a_reply_turn_that_was_cut_off_has_the_reply_in_the_session_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [{"touch": "{{session_id}}.second"}, {"wait_for": "go"}, FINISH])
+
+    async def main() -> None:
+        server = await asyncio.to_thread(Server, world)
+        async with world.client() as app:
+            run = await waiting(app, (await submit(app, skill)).id)
+            work = app.workspaces.of(run.id).cwd
+            await app.service.reply(run.id, "the answer is red")
+            await until(lambda: bool(list(work.glob("*.second"))))
+            assert "the answer is red" in world.prompts(run.id)[-1]
+            await asyncio.to_thread(server.kill)
+            (work / "go").touch()
+            again = await asyncio.to_thread(Server, world)
+            ended = await over(app, run.id)
+            await asyncio.to_thread(again.kill)
+            assert ended.state is RunState.SUCCEEDED
+            assert ended.handle == run.handle
+            told = [prompt for prompt in world.prompts(run.id) if "the answer is red" in prompt]
+            assert len(told) == 1
+            interrupted = [
+                e
+                for e in await events_of(app, run.id)
+                if e.type is EventType.TURN_ENDED and e.data["outcome"] == "interrupted"
+            ]
+            assert len(interrupted) == 1
+
+    run_async(main)
+
+
+@pytest.mark.contract("B-1")
+def test_a_turn_is_taken_up_three_times_and_then_given_up(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([{"touch": "started"}, {"misbehave": "hang"}])
+
+    async def main() -> None:
+        async with world.client() as app:
+            run = await submit(app, skill)
+            work = app.workspaces.of(run.id).cwd
+            for _ in range(4):
+                server = await asyncio.to_thread(Server, world)
+                await until(lambda: (work / "started").exists())
+                await asyncio.to_thread(server.kill)
+                (work / "started").unlink()
+            assert (await app.service.get(run.id)).state is RunState.RUNNING
+            last = await asyncio.to_thread(Server, world)
+            ended = await over(app, run.id)
+            await asyncio.to_thread(last.kill)
+            assert ended.error is not None
+            assert ended.error.code is ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED
+            assert Tree(mark=run.id).members() == set()
+            starts = [e for e in await events_of(app, run.id) if e.type is EventType.TURN_STARTED]
+            assert len(starts) == 4
+
+    run_async(main)
+
+
+def test_an_engine_that_outlived_a_killed_program_is_ended_before_its_turn_starts_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}])
+
+    async def main() -> None:
+        async with world.client() as app:
+            run = await submit(app, skill)
+            work = app.workspaces.of(run.id).cwd
+            server = await asyncio.to_thread(Server, world)
+            await until(lambda: (work / "started").exists())
+            await asyncio.to_thread(server.kill)
+            left = Tree(mark=run.id).members()
+            assert left
+            again = await asyncio.to_thread(Server, world)
+            await reach(app, run.id, RunState.RUNNING)
+            assert not left & Tree(mark=run.id).members()
+            (work / "go").touch()
+            assert (await over(app, run.id)).state is RunState.SUCCEEDED
+            await asyncio.to_thread(again.kill)
+
+    run_async(main)
+
+
+def test_a_planned_stop_puts_turns_back_and_does_not_count(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}])
+
+    async def main() -> None:
+        for _ in range(5):
+            async with world.working(serving=True) as app:
+                runs = (await app.service.list_runs(RunFilter())).items
+                run = runs[0] if runs else await submit(app, skill)
+                work = app.workspaces.of(run.id).cwd
+                await until(lambda work=work: (work / "started").exists())
+                (work / "started").unlink()
+            assert Tree(mark=run.id).members() == set()
+        async with world.working(serving=True) as app:
+            stopped = await app.service.get(run.id)
+            assert stopped.take_ups == 0
+            (work / "go").touch()
+            assert (await over(app, run.id)).state is RunState.SUCCEEDED
+
+    run_async(main)
+
+
+def test_two_programs_never_take_each_others_turns(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([{"finish": {"colour": "red"}}])
+
+    async def main() -> None:
+        async with world.working() as one, world.working() as two, world.working(serving=True) as server:
+            runs = {app: [await submit(app, skill) for _ in range(4)] for app in (one, two, server)}
+            for app, own in runs.items():
+                for run in own:
+                    assert (await over(app, run.id)).state is RunState.SUCCEEDED
+            workers = {
+                app: {
+                    e.data.get("worker")
+                    for run in own
+                    for e in await events_of(app, run.id)
+                    if e.type is EventType.TURN_STARTED
+                }
+                for app, own in runs.items()
+            }
+            assert all(len(names) == 1 for names in workers.values())
+            assert len(set.union(*workers.values())) == 3
+
+    run_async(main)
+
+
+def test_a_run_of_a_living_program_cannot_be_taken_over(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+
+    async def main() -> None:
+        async with world.working() as mine:
+            run = await waiting(mine, (await submit(mine, skill)).id)
+            async with world.working() as other:
+                with pytest.raises(Conflict) as refused:
+                    await other.take_over(run.id)
+                assert refused.value.code is RefusalCode.RUN_HELD
+                # Its question may be answered from anywhere; it goes on where it is kept.
+                await other.service.reply(run.id, "red")
+                assert (await over(mine, run.id)).state is RunState.SUCCEEDED
+
+    run_async(main)
+
+
+def test_a_run_whose_program_is_gone_goes_on_where_it_is_answered(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+
+    async def main() -> None:
+        async with world.working() as first:
+            run = await waiting(first, (await submit(first, skill)).id)
+        async with world.working() as second:
+            await second.service.reply(run.id, "red")
+            assert (await over(second, run.id)).state is RunState.SUCCEEDED
+
+    run_async(main)

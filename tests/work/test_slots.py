@@ -1,0 +1,74 @@
+"""Slots: first come first served, bounded in all and per engine, and nobody starves."""
+
+import asyncio
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from askback.core.events import EventType
+from askback.core.runs import RunState
+from askback.work.slots import Slots
+from world import World, events_of, over, run_async, submit
+
+
+def test_no_more_engines_run_than_there_are_slots(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([{"sleep_sec": 0.05}, {"finish": {"colour": "x"}}])
+
+    async def main() -> None:
+        async with world.working("slots = 2\n") as app:
+            most = 0
+            runs = [await submit(app, skill) for _ in range(8)]
+            states: list[RunState] = []
+            while not states or not all(state.final for state in states):
+                states = [(await app.service.get(run.id)).state for run in runs]
+                most = max(most, states.count(RunState.RUNNING))
+                await asyncio.sleep(0.01)
+            assert most == 2
+
+    run_async(main)
+
+
+def test_turns_start_in_the_order_they_were_queued(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([{"finish": {"colour": "x"}}])
+
+    async def main() -> None:
+        async with world.working("slots = 1\n") as app:
+            runs = [await submit(app, skill) for _ in range(8)]
+            started = []
+            for run in runs:
+                await over(app, run.id)
+                (begin,) = [e.at for e in await events_of(app, run.id) if e.type is EventType.TURN_STARTED]
+                started.append(begin)
+            assert started == sorted(started)
+
+    run_async(main)
+
+
+def test_an_engines_own_cap_holds_and_does_not_block_the_slots_of_others() -> None:
+    slots = Slots(4, {"codex": 1})
+    assert slots.take("codex")
+    assert not slots.take("codex")
+    assert slots.full_engines() == {"codex"}
+    assert all(slots.take("gemini") for _ in range(3))
+    assert not slots.take("gemini")
+    slots.release("codex")
+    assert slots.take("codex")
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "c"])), max_size=60))
+def test_never_more_are_taken_than_allowed(steps: list[tuple[bool, str]]) -> None:
+    slots = Slots(3, {"a": 1, "b": 2})
+    held: list[str] = []
+    for take, engine in steps:
+        if take and slots.take(engine):
+            held.append(engine)
+        elif not take and engine in held:
+            held.remove(engine)
+            slots.release(engine)
+        assert len(held) <= 3
+        assert held.count("a") <= 1
+        assert held.count("b") <= 2
+        assert slots.free == 3 - len(held)
