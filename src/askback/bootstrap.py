@@ -22,7 +22,7 @@ from askback.process.child import OutputLimits
 from askback.process.locks import Programs
 from askback.process.workspace import Workspaces
 from askback.service import Service
-from askback.settings import EngineSettings, Settings, engine_environment, secret_values
+from askback.settings import EngineSettings, Settings, engine_environment, secret_values, user_home
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
 from askback.store.base import Store
@@ -100,6 +100,7 @@ def _wire(
         store=store,
         packages=library,
         workspaces=workspaces,
+        locks=data_dir / "locks",
         engines=engines,
         setups=setups,
         probes=probes,
@@ -181,6 +182,7 @@ def _setup(engine: Engine, given: EngineSettings | None) -> EngineSetup:
         env=env,
         model=given.model,
         home=given.home,
+        sign_in_home=given.home or user_home(),
         extra_args=given.extra_args,
         slots=given.slots,
         secrets=secret_values(env),

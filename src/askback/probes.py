@@ -28,6 +28,8 @@ class EngineSetup:
     env: Mapping[str, str]
     model: str | None = None
     home: Path | None = None
+    sign_in_home: Path | None = None
+    """Where the sign-in is kept: the configured home, else the user's own."""
     extra_args: tuple[str, ...] = ()
     slots: int | None = None
     secrets: tuple[str, ...] = ()
@@ -39,6 +41,7 @@ class Installed:
 
     path: str
     probe: Probe
+    signed_in: bool | None
 
 
 class Probes:
@@ -61,10 +64,10 @@ class Probes:
                 probe, ended = await _ask(engine, setup)
                 if not ended:
                     # It hung, which may be this moment's load: told as failed, but asked again next time.
-                    return Installed(path=path, probe=probe)
+                    return _installed(engine, setup, path, probe)
                 known[key] = probe
                 self._save(known)
-            return Installed(path=path, probe=known[key])
+            return _installed(engine, setup, path, known[key])
 
     def _load(self) -> dict[str, Probe]:
         if self._known is None:
@@ -80,6 +83,13 @@ class Probes:
             partial = self._cache_path.with_name(f"{self._cache_path.name}.{secrets.token_hex(4)}")
             partial.write_bytes(msgspec.json.encode(known))
             partial.replace(self._cache_path)
+
+
+def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
+    """Being signed in is looked at every time: it changes without the program changing."""
+    home = setup.sign_in_home
+    files = [name for name in engine.credentials if home is not None and (home / name).is_file()]
+    return Installed(path=path, probe=probe, signed_in=engine.signed_in(files, setup.env.keys()))
 
 
 def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:

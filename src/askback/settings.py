@@ -165,6 +165,10 @@ def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name, value in environment.items() if _SECRET_NAME.search(name))
 
 
+def user_home() -> Path:
+    return Path.home()
+
+
 def client_environment() -> tuple[str | None, str | None]:
     """Address and token of a server, as the client commands have them."""
     return os.environ.get("ASKBACK_URL"), os.environ.get("ASKBACK_TOKEN")

@@ -108,14 +108,14 @@ class Model:
         if not self.holds(epoch):
             return None
         self.take_ups += counted
+        if self.session_turn == self.attempt:
+            self.session, self.session_turn = None, 0
         if self.canceling:
             return self.become("canceled")
         if self.sticky and not self.first_turn:
             return self.fail("INTERACTION_PROCESS_LOST")
         if self.take_ups > 3:
             return self.fail("ORCHESTRATOR_RESTART_INTERRUPTED")
-        if self.session_turn == self.attempt:
-            self.session, self.session_turn = None, 0
         return self.become("queued")
 
     # Waiting.

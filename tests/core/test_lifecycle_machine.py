@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -68,8 +68,7 @@ TIMEOUT_SEC = 100
 
 
 RUNS = 3
-"""How many runs are open at a time."""
-STEPS = st.lists(st.tuples(st.integers(0, RUNS), st.integers(0, 99)), min_size=5, max_size=20)
+STEPS = st.lists(st.tuples(st.integers(0, RUNS), st.integers(0, 99)), min_size=12, max_size=30)
 """Which run, and what happens to it."""
 FACTS = {
     "keeper": st.sampled_from(["first", "second"]),
@@ -118,7 +117,7 @@ class Lifecycles(RuleBasedStateMachine):
     def create_first(self, **facts: Any) -> None:
         self.create(**facts)
 
-    @precondition(lambda self: len(self.open_runs()) < RUNS)
+    @precondition(lambda self: not self.open_runs() or len(self.models) < RUNS)
     @rule(**FACTS)
     def create_another(self, **facts: Any) -> None:
         self.create(**facts)
@@ -400,14 +399,16 @@ class Lifecycles(RuleBasedStateMachine):
 
 
 def search() -> settings:
+    """The same examples each time; the deep search also makes a short one of what it finds."""
     if settings.get_current_profile_name() == "deep":
         return settings()
     return settings(
-        max_examples=40,
-        stateful_step_count=15,
+        max_examples=60,
+        stateful_step_count=12,
         deadline=None,
         derandomize=True,
         database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
 

@@ -161,6 +161,12 @@ HOSTILE = {
 }
 
 
+def test_the_front_matter_may_not_be_larger_than_64_kb() -> None:
+    front = f"{NAMED}\nmetadata:\n  long: "
+    assert told(front + "x" * (MAX_FRONT_MATTER_BYTES - len(front))) == []
+    assert "larger than 64 kB" in told(front + "x" * (MAX_FRONT_MATTER_BYTES - len(front) + 1))[0]
+
+
 @pytest.mark.parametrize("front", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_yaml_is_refused_in_short_time(front: str) -> None:
     began = time.perf_counter()

@@ -50,9 +50,16 @@ def view(report: EngineReport) -> dict[str, Any]:
         "path": found.path if found else None,
         "version": found.probe.version if found else None,
         "interactive_profile": {"kind": found.probe.kind, "reason": found.probe.reason} if found else None,
-        "signed_in": found.probe.signed_in if found else None,
-        "advice": found.probe.advice if found else report.engine.install,
+        "signed_in": found.signed_in if found else None,
+        "advice": advice(report),
     }
+
+
+def advice(report: EngineReport) -> str | None:
+    """The one thing that would mend what is missing."""
+    if report.installed is None:
+        return report.engine.install
+    return report.engine.sign_in if report.installed.signed_in is False else None
 
 
 def lines(report: EngineReport) -> list[str]:
@@ -61,9 +68,10 @@ def lines(report: EngineReport) -> list[str]:
     if found is None:
         return [f"✘ {engine.name:<10} not found ({report.setup.command[0]})", f"    {engine.install}"]
     probe = found.probe
-    signed = {True: ", signed in", False: ", not signed in", None: ""}[probe.signed_in]
+    signed = {True: ", signed in", False: ", not signed in", None: ""}[found.signed_in]
     told = [
         f"✔ {engine.name:<10} {printable(probe.version or 'unknown version')}, {probe.kind}{signed}",
         f"    {printable(probe.reason)}",
     ]
-    return [*told, f"    {printable(probe.advice)}"] if probe.advice else told
+    mend = advice(report)
+    return [*told, f"    → {mend}"] if mend else told

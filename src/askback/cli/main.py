@@ -7,13 +7,13 @@ Exit codes: 0 done, 1 the run failed or this machine cannot do it, 2 usage or ba
 from __future__ import annotations
 
 import importlib
-import json
 import sys
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
 from askback import __version__
+from askback.cli import exits, output
 from askback.core.errors import AskbackError, Unavailable
 
 _COMMANDS = {
@@ -72,33 +72,59 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; every error is one clear message, never a traceback."""
-    as_json = "--json" in sys.argv[1:]
+    output.open_streams()
     try:
-        code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        code = 130
-    except click.ClickException as error:
-        usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
-        code = _fail(as_json, "USAGE", error.format_message(), (), usage)
-    except AskbackError as error:
-        kind = 1 if isinstance(error, Unavailable) else 2
-        code = _fail(as_json, error.code, error.message, error.problems, exit_code=kind)
+        code = _run(as_json=_wants_json(sys.argv[1:]))
+        output.flush()
     except BrokenPipeError:
         # Whoever read our output has gone; there is nobody to tell.
-        sys.stderr.close()
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+        output.drop_stdout()
+        code = exits.FAILED
+    except OSError as error:
+        output.drop_stdout()
+        code = _fail(False, "OUTPUT", f"the output cannot be written: {error.strerror}", exit_code=exits.FAILED)
+    sys.exit(code)
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    """Also a command line that cannot be read is answered in JSON, if it asks for that."""
+    options = words[: words.index("--")] if "--" in words else words
+    return "--json" in options
+
+
+def _run(*, as_json: bool) -> int:
+    try:
+        code = cli.main(prog_name="askback", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return exits.BAD_INPUT
+    except click.exceptions.Abort:
+        return _fail(as_json, "INTERRUPTED", "interrupted", exit_code=exits.INTERRUPTED)
+    except exits.EndedBySignal as error:
+        return _fail(as_json, "INTERRUPTED", str(error), exit_code=error.exit_code)
+    except click.ClickException as error:
+        usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
+        return _fail(as_json, "USAGE", error.format_message(), usage=usage)
+    except AskbackError as error:
+        kind = exits.FAILED if isinstance(error, Unavailable) else exits.BAD_INPUT
+        return _fail(as_json, error.code, error.message, error.problems, exit_code=kind)
+    return code if isinstance(code, int) else 0
 
 
 def _fail(
-    as_json: bool, code: str, message: str, problems: tuple[str, ...], usage: str = "", exit_code: int = 2
+    as_json: bool,
+    code: str,
+    message: str,
+    problems: Sequence[str] = (),
+    *,
+    usage: str = "",
+    exit_code: int = exits.BAD_INPUT,
 ) -> int:
+    if as_json:
+        output.print_json({"error": {"code": code, "message": message, "problems": list(problems)}})
+        return exit_code
     from askback.cli.text import printable
 
-    if as_json:
-        error: dict[str, Any] = {"code": code, "message": message, "problems": list(problems)}
-        print(json.dumps({"error": error}, ensure_ascii=False))
-        return exit_code
     if usage:
         print(usage, file=sys.stderr)
     print(f"askback: {printable(message)}", file=sys.stderr)

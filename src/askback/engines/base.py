@@ -7,7 +7,7 @@ What differs between engines stands here as data; no other code asks for an engi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -36,13 +36,11 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What was seen of an installed engine. `signed_in` is None where it cannot be told without a request."""
+    """What was seen of an installed engine. `features` are what its version has, in the engine's own words."""
 
     kind: ProfileKind
     reason: str
     version: str | None = None
-    signed_in: bool | None = None
-    advice: str | None = None
     features: tuple[str, ...] = ()
 
 
@@ -183,6 +181,15 @@ class Engine(Protocol):
     """Whether a run that names no engine may get this one."""
     env_allow: tuple[str, ...]
     """Variables of the user's environment that the program may have besides the common ones."""
+
+    credentials: tuple[str, ...]
+    """The few files, below the user's home, that hold the sign-in; never the history."""
+    sign_in: str
+    """What to do when it is not signed in, shown to people."""
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        """Whether it is signed in, by the credential files and variables that are there. None: it cannot be told."""
+        ...
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
         """Arguments of the calls that show what the installed version can do."""

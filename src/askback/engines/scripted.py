@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from askback.core.errors import ErrorCode
@@ -53,6 +53,11 @@ class Scripted:
     profiles = frozenset({ProfileKind.RESUMABLE})
     env_allow: tuple[str, ...] = ()
     chosen_by_default = False
+    credentials: tuple[str, ...] = ()
+    sign_in = "it needs no account"
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        return True
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
         return (("--version",), ("--help",))
@@ -66,7 +71,6 @@ class Scripted:
             kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
             reason="its --help offers --resume" if resumes else f"its --help does not offer --resume{_why(usage)}",
             version=number[0] if number else None,
-            signed_in=True,
         )
 
     def launch(self, turn: Turn) -> Launch:

@@ -98,7 +98,7 @@ def _scan(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=yaml.BaseLoader):
         line = f"{FILE}: line {event.start_mark.line + 2}" if event.start_mark else FILE
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+        if getattr(event, "anchor", None):
             raise _Refused(error(line, "aliases (&, *) are not allowed", "write it out, or put the text in quotes"))
         if getattr(event, "tag", None):
             raise _Refused(error(line, "tags (!) are not allowed", "write it plainly, or put the text in quotes"))

@@ -74,8 +74,9 @@ def _asking() -> str:
         "You may ask the user whenever an answer would make the result better. "
         "A question is one JSON block of this form, at the end of your message, and your turn ends with it:\n\n"
         f"{_fenced(_QUESTION)}\n\n"
-        "`interaction_id` (your own, new for each question) and `prompt` are needed; `kind`, `options`, `default`, "
-        "`context` and `response_schema` (a flat JSON Schema) are optional. "
+        "`interaction_id` (your own, new for each question) and `prompt` are needed. Optional are `kind` (`text`, "
+        "`choice`, `confirm`, or `secret` for what is to stay unseen), `options`, `default`, `context` and "
+        "`response_schema` (a flat JSON Schema). "
         "The answer is your next message, in the same session; then go on with the work."
     )
 

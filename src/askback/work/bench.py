@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol, assert_never
 
 from askback.core.errors import ErrorCode
@@ -14,6 +15,7 @@ from askback.core.runs import Run, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Turn
 from askback.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits
+from askback.process.credentials import Credentials, Loan
 from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import instructions
 from askback.skills.package import SkillPackage
@@ -31,6 +33,7 @@ class Bench:
     store: Store
     packages: Packages
     workspaces: Workspaces
+    locks: Path
     engines: Mapping[str, Engine]
     setups: Mapping[str, EngineSetup]
     probes: Probes
@@ -48,6 +51,8 @@ class Prepared:
     setup: EngineSetup
     turn: Turn
     launch: Launch
+    loan: Loan | None
+    """The sign-in that the turn was lent; whatever it renews goes back when the turn is over."""
 
 
 class CannotStart(Exception):
@@ -68,6 +73,7 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
         message = f"{setup.command[0]} is not installed (any more); {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
     await asyncio.to_thread(_prepare_files, workspace, package, setup, run)
+    loan = await asyncio.to_thread(_lend, bench, engine, setup, workspace)
     turn = Turn(
         prompt=await _prompt(bench.store, run, package),
         mode=run.mode,
@@ -86,12 +92,21 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
         launch = engine.launch(turn)
     except HandleInvalid as error:
         raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, str(error))) from error
-    return Prepared(package=package, workspace=workspace, engine=engine, setup=setup, turn=turn, launch=launch)
+    return Prepared(
+        package=package, workspace=workspace, engine=engine, setup=setup, turn=turn, launch=launch, loan=loan
+    )
 
 
 def _prepare_files(workspace: Workspace, package: SkillPackage, setup: EngineSetup, run: Run) -> None:
     workspace.prepare(package.folder, setup.home)
     workspace.begin_turn(run.attempt_number)
+
+
+def _lend(bench: Bench, engine: Engine, setup: EngineSetup, workspace: Workspace) -> Loan | None:
+    if setup.sign_in_home is None or not engine.credentials:
+        return None
+    lock = bench.locks / f"sign-in-{engine.name}.lock"
+    return Credentials(source=setup.sign_in_home, names=engine.credentials, lock=lock).lend(workspace.home)
 
 
 async def _prompt(store: Store, run: Run, package: SkillPackage) -> str:

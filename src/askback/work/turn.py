@@ -115,6 +115,7 @@ class _LiveTurn:
             finally:
                 await self._end_surely(child)
                 child.close()
+                await self._take_back_sign_in()
         return self._signal(ended)
 
     def _write_files(self, name: str) -> None:
@@ -173,6 +174,11 @@ class _LiveTurn:
             return
         while not await child.end(self._run.id, grace_sec=GRACE_SEC, lock=self._lock.path):
             log.error("an engine's processes cannot be ended, trying again", extra={"run": self._run.id})
+
+    async def _take_back_sign_in(self) -> None:
+        loan = self._prepared.loan
+        if loan is not None and (renewed := await asyncio.to_thread(loan.end)):
+            log.info("a renewed sign-in was taken back: %s", ", ".join(renewed), extra={"run": self._run.id})
 
     def _signal(self, ended: Exit | None) -> TurnSignal:
         epoch, at = self._run.epoch, self._bench.clock()
