@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
+import functools
 import json
 import os
 import re
+import secrets
 import select
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from world import World
+from askback.core.runs import Run
+from askback.process.tree import Tree
+from world import World, run_async
 
 T = TypeVar("T")
 
@@ -28,14 +35,17 @@ ASKBACK = (sys.executable, "-m", "askback")
 RUN_ID = re.compile(r"\brun ([0-9a-z]{16})\b")
 
 _CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\r")
+# Whoever runs the tests may have had some signals ignored, which is handed down.
+_HEEDING = "import os, signal, sys; [signal.signal(each, 0) for each in (1, 2, 15)]; "
+_PLAINLY = _HEEDING + "os.execv(sys.argv[1], sys.argv[1:])"
 # A session's leader that opens a terminal gets it as its own: Ctrl-C and a hang-up reach it then.
-_ON_TERMINAL = "import os, sys; os.open(sys.argv[1], os.O_RDWR); os.execv(sys.argv[2], sys.argv[2:])"
+_ON_TERMINAL = _HEEDING + "os.open(sys.argv[1], os.O_RDWR); os.execv(sys.argv[2], sys.argv[2:])"
 
 
 def environment(world: World, **added: str) -> dict[str, str]:
-    """What the program has of its surroundings: nothing of the user who runs the tests."""
+    """What the program has of its surroundings: nothing of the user who runs the tests, nor his engines."""
     return {
-        "PATH": os.environ.get("PATH", os.defpath),
+        "PATH": os.defpath,
         "HOME": str(world.folder / "home"),
         "LANG": "C.UTF-8",
         "TERM": "xterm",
@@ -67,25 +77,55 @@ class Ran:
 
 
 def askback(
-    world: World,
-    *args: str | bytes,
-    stdin: str | bytes = b"",
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    program: Sequence[str] = ASKBACK,
+    world: World, *args: str | bytes, stdin: str | bytes = b"", env: Mapping[str, str] | None = None, warm: bool = True
 ) -> Ran:
-    """Run a command to its end, without a terminal."""
+    """Run a command to its end, without a terminal. Unless `warm`, in a Python of its own, which takes longer."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run(
-        [*program, *args],
-        input=data,
-        capture_output=True,
-        env=environment(world, **(env or {})),
-        cwd=cwd or here(world),
-        timeout=DEADLINE_SEC,
-        check=False,
-    )
-    return Ran(code=done.returncode, stdout=done.stdout.decode(), stderr=done.stderr.decode())
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, name) for name in ("in", "out", "err")]
+        for path in files:
+            path.write_bytes(data if path.name == "in" else b"")
+        words = [os.fsencode(word) for word in args]
+        start = _warm_program() if warm else _run_cold
+        code = start(words, environment(world, **(env or {})), here(world), files)
+        return Ran(code=code, stdout=files[1].read_text(), stderr=files[2].read_text())
+
+
+def _run_cold(words: Sequence[bytes], env: Mapping[str, str], cwd: Path, files: Sequence[Path]) -> int:
+    with files[0].open("rb") as given, files[1].open("wb") as out, files[2].open("wb") as err:
+        command = [*map(os.fsencode, ASKBACK), *words]
+        return subprocess.run(
+            command, stdin=given, stdout=out, stderr=err, env=env, cwd=cwd, timeout=DEADLINE_SEC, check=False
+        ).returncode
+
+
+class _WarmProgram:
+    """A program that has done its imports and forks for every command."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("warm_program.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self.close)
+
+    def __call__(self, words: Sequence[bytes], env: Mapping[str, str], cwd: Path, files: Sequence[Path]) -> int:
+        request = {"args": [word.hex() for word in words], "env": env, "cwd": str(cwd), "files": list(map(str, files))}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=DEADLINE_SEC)
+
+
+@functools.cache
+def _warm_program() -> _WarmProgram:
+    return _WarmProgram()
 
 
 class Started:
@@ -94,11 +134,12 @@ class Started:
     def __init__(
         self, world: World, *args: str, env: Mapping[str, str] | None = None, program: Sequence[str] = ASKBACK
     ) -> None:
-        number = len(list(here(world).glob("*.out")))
-        self._out, self._err = (here(world) / f"{number}.{name}" for name in ("out", "err"))
+        self._world = world
+        unique = secrets.token_hex(4)
+        self._out, self._err = (here(world) / f"{unique}.{name}" for name in ("out", "err"))
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*program, *args],
+                [sys.executable, "-I", "-S", "-c", _PLAINLY, *program, *args],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -112,7 +153,7 @@ class Started:
 
     def run_id(self) -> str:
         """The id of its run, once it has said so."""
-        return until(lambda: RUN_ID.search(self.stderr), self._alive)[1]
+        return str(until(lambda: RUN_ID.findall(self.stderr), self._alive)[0])
 
     def ended(self) -> Ran:
         code = self.process.wait(DEADLINE_SEC)
@@ -133,6 +174,8 @@ class Started:
     ) -> None:
         if self.process.poll() is None:
             self.kill()
+        if error is not None:
+            _end_engines(self._world)
 
 
 class Terminal:
@@ -146,6 +189,7 @@ class Terminal:
         env: Mapping[str, str] | None = None,
         program: Sequence[str] = ASKBACK,
     ) -> None:
+        self._world = world
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
         self._seen = b""
@@ -183,22 +227,26 @@ class Terminal:
         start, self._read_to = self._read_to, place + len(text)
         return self.screen[start : self._read_to]
 
-    def type(self, text: str) -> None:
+    def write(self, text: str) -> None:
         os.write(self._master, text.encode())
 
     def enter(self, text: str = "") -> None:
-        self.type(text + "\n")
+        self.write(text + "\n")
 
     def interrupt(self) -> None:
-        self.type("\x03")
+        self.write("\x03")
 
     def end_input(self) -> None:
-        self.type("\x04")
+        self.write("\x04")
+
+    def close(self) -> None:
+        """As when its window is closed."""
+        if self._master >= 0:
+            os.close(self._master)
+        self._master = -1
 
     def hang_up(self) -> int:
-        """Close the terminal, as when its window is closed."""
-        os.close(self._master)
-        self._master = -1
+        self.close()
         return self.process.wait(DEADLINE_SEC)
 
     def ended(self) -> Ran:
@@ -237,8 +285,34 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        if self._master >= 0:
-            os.close(self._master)
+        self.close()
+        if error is not None:
+            _end_engines(self._world)
+
+
+def stored(world: World, run_id: str) -> Run:
+    """The run as it stands in the store."""
+    found: list[Run] = []
+
+    async def main() -> None:
+        async with world.client() as app:
+            found.append(await app.service.get(run_id))
+
+    run_async(main)
+    return found[0]
+
+
+def work_folder(world: World, run_id: str) -> Path:
+    """Where the run's engine works."""
+    return world.data_dir / "runs" / run_id / "work"
+
+
+def _end_engines(world: World) -> None:
+    """A test that failed in the middle leaves nothing running."""
+    for folder in (world.data_dir / "runs").glob("*"):
+        for pid in Tree(mark=folder.name).members():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def until(look: Callable[[], T], trouble: Callable[[], str | None] = lambda: None) -> T:

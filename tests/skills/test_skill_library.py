@@ -138,6 +138,7 @@ def test_a_folder_and_a_zip_install_the_same(library: Library, root: Path, tmp_p
     by_zip = library.install(zip_of(folder, tmp_path / "s.zip"))
     by_topped_zip = library.install(zip_of(folder, tmp_path / "t.zip", "good-skill/"))
     assert by_folder == by_zip == by_topped_zip
+    assert len(library.installed()[0].versions) == 1
     assert kept(root) == [by_folder.digest]
     assert library.find("good-skill") == by_folder
 

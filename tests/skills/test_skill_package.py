@@ -224,6 +224,7 @@ def test_a_schema_path_stays_within_the_package(tmp_path: Path, path: Any) -> No
     folder = make_skill(tmp_path, runner={"schemas": {"input": path}})
     (problem,) = errors_of(check_package(folder))
     assert problem.where == "assets/runner.json: schemas.input"
+    assert ("leads out of the package" in problem.message) == (str(path).startswith("/") or ".." in str(path))
 
 
 def test_mistakes_in_a_schema_are_named_by_file_and_path(tmp_path: Path) -> None:
@@ -288,6 +289,14 @@ def test_missing_folders_and_files_are_problems_and_no_exceptions(tmp_path: Path
     assert wrong(tmp_path / "file")
     assert wrong(tmp_path / "empty") == ["SKILL.md: is missing"]
     assert check_package(tmp_path / "lower")[0].mend == "rename skill.md to SKILL.md"
+    (tmp_path / "folder/SKILL.md").mkdir(parents=True)
+    assert wrong(tmp_path / "folder")
+
+
+def test_a_folder_that_is_no_skill_is_told_only_that(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("x")
+    (tmp_path / "link").symlink_to("/")
+    assert wrong(tmp_path) == ["SKILL.md: is missing"]
 
 
 def test_a_skill_md_of_more_than_a_megabyte_is_refused(tmp_path: Path) -> None:
@@ -375,6 +384,7 @@ def test_a_folder_that_cannot_be_opened_is_told(tmp_path: Path, monkeypatch: pyt
     def deny(_: object) -> object:
         raise PermissionError(13, "Permission denied", str(folder))
 
+    monkeypatch.setattr(os, "listdir", deny)
     monkeypatch.setattr(os, "scandir", deny)
     (problem,) = check_package(folder)
     assert "Permission denied" in problem.message

@@ -268,6 +268,15 @@ def test_more_entries_than_allowed_are_refused(tmp_path: Path) -> None:
     extract_zip(path, tmp_path / "out", ZipLimits(entries=11))
 
 
+def test_an_archive_that_lies_about_its_entries_is_counted(tmp_path: Path) -> None:
+    path = pack(tmp_path / "s.zip", [(f"f{number}", b"") for number in range(11)])
+    content = bytearray(path.read_bytes())
+    end = content.rindex(b"PK\x05\x06")
+    content[end + 8 : end + 12] = struct.pack("<HH", 1, 1)
+    path.write_bytes(bytes(content))
+    assert "more than 10 entries" in refused(path, tmp_path / "out", entries=10)
+
+
 def test_a_directory_of_entries_is_not_built_before_it_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "s.zip"
     entry = b"PK\x01\x02" + b"\0" * 24 + struct.pack("<H", 1) + b"\0" * 16 + b"x"
@@ -279,7 +288,7 @@ def test_a_directory_of_entries_is_not_built_before_it_is_counted(tmp_path: Path
 
 def test_more_bytes_than_allowed_are_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "s.zip", [("a", os.urandom(1000)), ("b", os.urandom(1000))])
-    assert "unpacks to more than" in refused(path, tmp_path / "out", total_bytes=1999)
+    assert refused(path, tmp_path / "out", total_bytes=1999).startswith("s.zip is refused: unpacks to more than")
     extract_zip(path, tmp_path / "out", ZipLimits(total_bytes=2000))
 
 

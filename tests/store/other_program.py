@@ -11,13 +11,14 @@ import asyncio
 import itertools
 import json
 import sys
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-from lives import create, new_run, reply, start, waiting
+from lives import ask, create, name_handle, new_run, reply, start
 from stores import opened
 
 from askback.core.errors import Conflict
-from askback.store.base import Store
+from askback.store.base import IdempotencyKey, Store
 
 
 def say(line: str) -> None:
@@ -26,21 +27,25 @@ def say(line: str) -> None:
 
 async def main(kind: str, folder: str, action: str, *args: str) -> None:
     async with opened(kind, Path(folder)) as store:
-        await {"create": make, "hear": hear, "reply": answer}[action](store, *args)
+        actions: dict[str, Callable[..., Awaitable[None]]] = {"create": make, "hear": hear, "reply": answer}
+        await actions[action](store, *args)
 
 
 async def make(store: Store, prefix: str, count: str | None = None) -> None:
-    numbers = itertools.count() if count is None else iter(range(int(count)))
+    numbers: Iterator[int] = itertools.count() if count is None else iter(range(int(count)))
     async with asyncio.TaskGroup() as group:
         for _ in range(8):
             group.create_task(make_each(store, prefix, numbers))
 
 
-async def make_each(store: Store, prefix: str, numbers: itertools.count[int]) -> None:
+async def make_each(store: Store, prefix: str, numbers: Iterator[int]) -> None:
     for number in numbers:
-        run = new_run(f"{prefix}-{number}")
-        made = await (waiting(store, run) if number % 2 else start(store, await create(store, run)))
-        say(f"{made.id} {made.version} {made.state}")
+        name = f"{prefix}-{number}"
+        run = await create(store, new_run(name), key=IdempotencyKey(key=name, body_digest="digest"))
+        run = await start(store, run)
+        if number % 2:
+            run = await ask(store, await name_handle(store, run))
+        say(f"{run.id} {run.version} {run.state}")
 
 
 async def hear(store: Store, run_id: str | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from lives import create, new_run, start, waiting
 from stores import opened
 
 from askback.core.errors import RefusalCode, Unavailable
+from askback.core.webhooks import Webhook
 from askback.store import connection as connections
 from askback.store import sqlite
 from askback.store.base import Store
@@ -76,6 +78,13 @@ def test_a_new_file_has_the_newest_format_and_the_safe_settings(tmp_path: Path) 
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
+def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    with closing(open_writer(tmp_path / "askback.db")):
+        files = sorted(tmp_path.iterdir())
+        assert len(files) == 3
+        assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
 def test_a_file_of_the_format_before_is_brought_up_to_date(database: Path) -> None:
     with closing(open_writer(database, (*migrations(), LATER))) as connection:
         assert connection.pragma("user_version") == len(migrations()) + 1
@@ -131,15 +140,15 @@ def overwritten(start: int, count: int, byte: bytes = b"\xa5") -> Callable[[Path
     return damage
 
 
-DAMAGE: dict[str, Callable[[Path], None]] = {
-    "no database": lambda path: path.write_text("not a database, but long enough to be one " * 1000) and None,
-    "a few bytes": lambda path: path.write_bytes(b"SQL") and None,
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "no database": lambda path: path.write_text("not a database, but long enough to be one " * 1000),
+    "a few bytes": lambda path: path.write_bytes(b"SQL"),
     "cut off": lambda path: os.truncate(path, path.stat().st_size // 2),
     "odd size": lambda path: os.truncate(path, 5000),
     "bad head": overwritten(0, 16),
     "bad page size": overwritten(16, 2),
     "bad schema": overwritten(100, 200),
-    "bad pages": overwritten(4096 * 20, 4096 * 20),
+    "bad pages": overwritten(4096 * 33, 4096 * 60),
 }
 
 
@@ -280,5 +289,21 @@ def test_a_store_can_be_closed_while_another_has_it_open(tmp_path: Path) -> None
             async with opened("sqlite", tmp_path) as store:
                 await create(store, new_run())
             assert await start(other, await other.get("run-1"))
+
+    asyncio.run(main())
+
+
+def test_a_file_from_before_webhooks_keeps_its_runs_and_gets_them(tmp_path: Path) -> None:
+    path = tmp_path / "askback.db"
+
+    async def main() -> None:
+        async with opened("sqlite", tmp_path) as store:
+            run = await create(store, new_run())
+        changed(path, "DROP TABLE deliveries; DROP TABLE webhooks; PRAGMA user_version = 1")
+        async with opened("sqlite", tmp_path) as store:
+            assert await store.get(run.id) == run
+            await store.register_webhooks([Webhook(url="https://example.com/")])
+            await start(store, run)
+            assert [each.new for each in (await store.deliveries()).items] == ["running"]
 
     asyncio.run(main())

@@ -17,7 +17,7 @@ from lives import DECIDED, NOON, create, new_run, running, succeeded, waiting
 from stores import opened
 
 from askback.core.runs import RunState
-from askback.store import reads
+from askback.store import outbox, reads
 from askback.store.base import RunFilter, Store
 from askback.store.connection import open_reader, open_writer
 from askback.store.statements import statements
@@ -27,6 +27,8 @@ FOR_PEOPLE = {"count_runs"}
 
 STATEMENTS = {
     **statements("writes"),
+    **statements("forgetting"),
+    **{name: outbox.statement(name) for name in statements("outbox")},
     **{name: sql for name, sql in statements("reads").items() if name not in FOR_PEOPLE | {"list_runs"}},
 }
 FILTERS = [

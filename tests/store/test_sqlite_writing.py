@@ -6,7 +6,7 @@ import asyncio
 import resource
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -17,13 +17,15 @@ from stores import opened
 
 from askback.core import lifecycle
 from askback.core.errors import Conflict, RefusalCode, Unavailable
-from askback.core.runs import RunRequest
+from askback.core.runs import Run, RunRequest
 from askback.store import connection as connections
 from askback.store import reads
 from askback.store.base import RunFilter, Store
 from askback.store.connection import open_reader, open_writer
 from askback.store.writer import Writer
 from askback.store.writes import Creation
+
+News = Mapping[str, Run | None]
 
 
 def creation(run_id: str, size: int = 1) -> Creation:
@@ -32,9 +34,9 @@ def creation(run_id: str, size: int = 1) -> Creation:
 
 
 @asynccontextmanager
-async def writing(path: Path, told: list[object] | None = None) -> AsyncIterator[tuple[Writer, apsw.Connection]]:
+async def writing(path: Path, told: list[News] | None = None) -> AsyncIterator[tuple[Writer, apsw.Connection]]:
     connection = open_writer(path)
-    news = [] if told is None else told
+    news: list[News] = [] if told is None else told
     writer = Writer(connection, path, tell=news.append, wake=lambda run_ids: None)
     try:
         yield writer, connection
@@ -47,14 +49,25 @@ def stored_ids(path: Path) -> set[str]:
         return {run.id for run in reads.list_runs(connection, RunFilter(), None, 10_000).items}
 
 
+def commits_of(connection: apsw.Connection) -> list[None]:
+    """Grows by one with each commit."""
+    commits: list[None] = []
+
+    def count() -> bool:
+        commits.append(None)
+        return False
+
+    connection.set_commit_hook(count)
+    return commits
+
+
 # Group commit.
 
 
 def test_writes_that_wait_together_are_committed_together(tmp_path: Path) -> None:
     async def main() -> None:
         async with writing(tmp_path / "askback.db") as (writer, connection):
-            commits = []
-            connection.set_commit_hook(lambda: bool(commits.append(1)))
+            commits = commits_of(connection)
             await asyncio.gather(*(writer.write(creation(f"run-{n}")) for n in range(500)))
             assert 1 <= len(commits) <= 50
 
@@ -64,10 +77,9 @@ def test_writes_that_wait_together_are_committed_together(tmp_path: Path) -> Non
 
 def test_a_write_that_fails_leaves_the_rest_of_its_commit_alone(tmp_path: Path) -> None:
     async def main() -> None:
-        told: list[dict[str, object]] = []
+        told: list[News] = []
         async with writing(tmp_path / "askback.db", told) as (writer, connection):
-            commits = []
-            connection.set_commit_hook(lambda: bool(commits.append(1)))
+            commits = commits_of(connection)
             names = [f"run-{n // 2}" for n in range(100)]
             got = await asyncio.gather(*(writer.write(creation(name)) for name in names), return_exceptions=True)
             assert [isinstance(outcome, Conflict) for outcome in got] == [False, True] * 50

@@ -10,7 +10,7 @@ from lives import create, new_run, start
 from stores import OpenStore, Program
 
 from askback.core.runs import RunState
-from askback.store.base import RunFilter, Store
+from askback.store.base import IdempotencyKey, RunFilter, Store
 
 
 @pytest.mark.contract("B-1", "W-1", "A-2")
@@ -62,4 +62,5 @@ def test_programs_that_write_at_once_do_not_fail(open_store: OpenStore, start_pr
 
 
 async def mine(store: Store, run_id: str) -> None:
-    await start(store, await create(store, new_run(run_id)))
+    key = IdempotencyKey(key=run_id, body_digest="digest")
+    await start(store, await create(store, new_run(run_id), key=key))

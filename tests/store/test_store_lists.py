@@ -69,12 +69,14 @@ def test_every_combination_of_filters_gives_exactly_what_fits(open_store: OpenSt
             for number, (make, skill, engine) in enumerate(kinds):
                 runs.append(await make(store, new_run(f"run-{number}", skill=skill, engine=engine)))
             choices = itertools.product((None, *RunState), (None, "draw", "none"), (None, "codex", "none"))
-            for state, skill, engine in choices:
-                found = await store.list_runs(RunFilter(state=state, skill=skill, engine=engine))
+            for state, of_skill, by_engine in choices:
+                found = await store.list_runs(RunFilter(state=state, skill=of_skill, engine=by_engine))
                 fitting = [
                     run
                     for run in reversed(runs)
-                    if state in (None, run.state) and skill in (None, run.skill.id) and engine in (None, run.engine)
+                    if state in (None, run.state)
+                    and of_skill in (None, run.skill.id)
+                    and by_engine in (None, run.engine)
                 ]
                 assert list(found.items) == fitting
 

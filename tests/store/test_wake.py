@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import stat
 from collections.abc import Collection, Iterator
@@ -118,6 +119,16 @@ def test_the_mailbox_of_a_dead_program_is_removed(tmp_path: Path) -> None:
             sender.send(["a"])
             assert not dead.exists()
         assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+    asyncio.run(main())
+
+
+def test_a_wake_folder_that_is_gone_stops_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        folder = tmp_path / "wake"
+        with mailbox(folder) as sender:
+            shutil.rmtree(folder)
+            sender.send(["a"])
 
     asyncio.run(main())
 

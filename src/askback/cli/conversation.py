@@ -3,28 +3,58 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from askback.bootstrap import App
 from askback.cli import asking
-from askback.cli.live import Display, summary
-from askback.cli.text import printable, size
+from askback.cli.ending import Ending, conclude
+from askback.cli.line import ANSWER_NEEDED, Abandoned
+from askback.cli.live import Display
+from askback.cli.program import heeded
+from askback.cli.text import count, printable
 from askback.core.errors import Conflict
 from askback.core.events import Event, EventType
-from askback.core.interactions import Interaction, Json
-from askback.core.runs import Run, RunState
-from askback.core.views import result_view, run_view
+from askback.core.interactions import Interaction, InteractionOutcome, Json
+from askback.core.runs import Run
+from askback.process.tree import Tree
 
-WAITING = 4
-"""Exit code of a command that leaves its run waiting for an answer."""
-INTERRUPTED = 130
+_SETTLED = {
+    InteractionOutcome.ANSWERED: "  (answered elsewhere)",
+    InteractionOutcome.AUTO_DECIDED: "  (the time is up: decided without an answer)",
+    InteractionOutcome.EXPIRED: "  (the time is up)",
+}
+
+
+async def converse(
+    app: App,
+    run: Run,
+    display: Display,
+    *,
+    answers: Iterable[str] = (),
+    can_ask: bool,
+    after: int = 0,
+    kept: bool = True,
+) -> Ending:
+    """Carry the run on in this program until it is over, or waits with nobody here to answer; tell how it stands.
+
+    `kept` is False where the data folder goes with the program.
+    """
+    conversation = Conversation(app, run.id, answers=answers, display=display, can_ask=can_ask)
+    if not run.state.final:
+        try:
+            async with app.working():
+                run = await conversation.hold(after)
+        except asyncio.CancelledError as left:
+            if kept:
+                left.add_note(f"run {run.id} was left; go on with: askback run --continue {run.id}")
+            raise
+        conversation.tell_unused()
+    display.pause()
+    return await conclude(app, run, display, interrupted=conversation.interrupts > 0, kept=kept)
 
 
 class Conversation:
@@ -36,17 +66,23 @@ class Conversation:
         self._answers = deque(answers)
         self._display = display
         self._can_ask = can_ask
-        self.interrupted = False
+        self.interrupts = 0
 
     async def hold(self, after: int = 0) -> Run:
         """Until the run is over, or waits with nobody here to answer."""
         service = self._app.service
-        async with self._canceling_on_interrupt():
+        async with self._heeding_interrupts():
             async for event in service.follow(self._run_id, after):
                 self._display.event(event)
                 if event.type is EventType.INTERACTION_ASKED and not await self._settle(event):
                     break
         return await service.get(self._run_id)
+
+    def tell_unused(self) -> None:
+        if self._answers:
+            self._display.write(f"  ! {count(len(self._answers), 'answer')} given in advance had no question")
+
+    # Questions.
 
     async def _settle(self, asked: Event) -> bool:
         """See a question answered; False when it is left waiting."""
@@ -56,10 +92,10 @@ class Conversation:
             return True
         try:
             response = await self._answer(pending)
-        except (asking.Abandoned, _NobodyHere):
+        except (Abandoned, _NobodyHere):
             return False
         if response is None:
-            self._display.write("  (settled elsewhere)")
+            await self._tell_settled(pending.interaction_id)
             return True
         try:
             await self._app.service.reply(self._run_id, response, pending.interaction_id)
@@ -73,9 +109,12 @@ class Conversation:
             asking.show(pending, self._display.write)
             shown = "(not shown)" if pending.secret else printable(str(response))
             self._display.write(f"  > {shown}")
-            return response
-        if not self._can_ask:
+            if response != "":
+                return response
+            self._display.write(f"    {ANSWER_NEEDED}")
+        elif not self._can_ask:
             asking.show(pending, self._display.write)
+        if not self._can_ask:
             raise _NobodyHere
         service = self._app.service
         self._display.pause()
@@ -86,27 +125,39 @@ class Conversation:
         finally:
             self._display.resume()
 
+    async def _tell_settled(self, interaction_id: str) -> None:
+        for interaction in await self._app.service.interactions(self._run_id):
+            if interaction.interaction_id == interaction_id and interaction.outcome in _SETTLED:
+                self._display.write(_SETTLED[interaction.outcome])
+
+    # Ctrl-C.
+
     @asynccontextmanager
-    async def _canceling_on_interrupt(self) -> AsyncIterator[None]:
-        """Ctrl-C once cancels the run and waits for its end; twice leaves at once."""
-        loop = asyncio.get_running_loop()
-        this = asyncio.current_task()
-        cancels: set[asyncio.Task[None]] = set()
+    async def _heeding_interrupts(self) -> AsyncIterator[None]:
+        """Once cancels the run and waits for its end; twice does not let the engine end by itself; then we leave."""
+        loop, this = asyncio.get_running_loop(), asyncio.current_task()
+        tasks: set[asyncio.Task[None]] = set()
+
+        def begin(work: Coroutine[Any, Any, None]) -> None:
+            tasks.add(loop.create_task(work))
 
         def interrupt() -> None:
-            if self.interrupted and this is not None:
+            self.interrupts += 1
+            if self.interrupts == 1:
+                self._display.write("  canceling the run … (Ctrl-C again ends it at once)")
+                begin(self._cancel())
+            elif self.interrupts == 2:
+                begin(self._kill())
+            elif this is not None:
                 this.cancel()
-                return
-            self.interrupted = True
-            self._display.write("  canceling the run … (Ctrl-C again leaves at once)")
-            cancels.add(loop.create_task(self._cancel()))
 
-        loop.add_signal_handler(signal.SIGINT, interrupt)
+        if heeded(signal.SIGINT):
+            loop.add_signal_handler(signal.SIGINT, interrupt)
         try:
             yield
         finally:
+            await asyncio.gather(*tasks)
             loop.remove_signal_handler(signal.SIGINT)
-            await asyncio.gather(*cancels)
 
     async def _cancel(self) -> None:
         try:
@@ -114,82 +165,9 @@ class Conversation:
         except Conflict as error:
             self._display.write(f"  {error.message}")
 
+    async def _kill(self) -> None:
+        await Tree(mark=self._run_id).end(grace_sec=0)
+
 
 class _NobodyHere(Exception):
     """There is no terminal to ask on and no answer left."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """How a command ends, and what it prints for scripts."""
-
-    run: Run
-    exit_code: int
-    document: dict[str, Any]
-
-
-async def conclude(app: App, run: Run, display: Display, *, interrupted: bool) -> Ending:
-    """Tell how the run stands now; the result itself goes to stdout."""
-    document = run_view(run)
-    if not run.state.final:
-        display.write(_left_waiting(run))
-        return Ending(run=run, exit_code=WAITING, document=document)
-    result = await app.service.result(run.id)
-    folder = app.workspaces.of(run.id).artifacts_path
-    files = [{"path": each.path, "size": each.size} for each in result.artifacts]
-    display.write(summary(run))
-    for each in result.artifacts:
-        display.write(f"  {folder / each.path} ({size(each.size)})")
-    document |= result_view(run, result.data, files)
-    code = {RunState.SUCCEEDED: 0, RunState.FAILED: 1}.get(run.state, INTERRUPTED if interrupted else 1)
-    return Ending(run=run, exit_code=code, document=document)
-
-
-def _left_waiting(run: Run) -> str:
-    if run.state is not RunState.WAITING_USER:
-        return f"… run {run.id} is {run.state}; go on with: askback run --continue {run.id}"
-    return f"… run {run.id} waits for an answer; give it with: askback reply {run.id} TEXT"
-
-
-def print_result(ending: Ending, *, as_json: bool) -> None:
-    """On stdout: with `--json` the whole document, else the checked data of a run that succeeded."""
-    if as_json:
-        print(json.dumps(ending.document, ensure_ascii=False))
-    elif ending.run.state is RunState.SUCCEEDED:
-        data = ending.document["data"]
-        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, indent=2)
-        print(printable(text) if sys.stdout.isatty() else text)
-
-
-def in_program(main: Callable[[], Awaitable[int]]) -> int:
-    """Run a command's asynchronous part. A terminal that closes, or a TERM, ends it in good order."""
-
-    async def run() -> int:
-        loop, this = asyncio.get_running_loop(), asyncio.current_task()
-        ended_by: list[int] = []
-
-        def leave(number: int) -> None:
-            ended_by.append(number)
-            if this is not None:
-                this.cancel()
-
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, leave, number)
-        try:
-            return await main()
-        except asyncio.CancelledError:
-            return 128 + ended_by[0] if ended_by else INTERRUPTED
-
-    try:
-        return asyncio.run(run())
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except ExceptionGroup as group:
-        raise _first(group) from None
-
-
-def _first(error: BaseException) -> BaseException:
-    """The tasks of a command fail as a group; its user wants the one reason."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

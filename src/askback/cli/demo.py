@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options
+from askback.cli.text import printable
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
@@ -28,20 +28,25 @@ def command(settings: Settings, as_json: bool, answers: tuple[str, ...]) -> int:
     Played by the bundled engine `scripted`: no account, no network. Runs in a folder of its own, which is removed,
     unless --data-dir is given.
     """
-    if not answers and (as_json or not sys.stdin.isatty()):
+    from askback.cli.line import on_terminal
+
+    answers = tuple(options.text(answer, "--answer") for answer in answers)
+    if not answers and (as_json or not on_terminal()):
         answers = (_ANSWER,)
-    context = click.get_current_context()
-    if context.params.get("data_dir") is not None:
-        return _tour(settings, answers, as_json=as_json)
+    if click.get_current_context().params.get("data_dir") is not None:
+        return _tour(settings, answers, as_json=as_json, kept=True)
     with tempfile.TemporaryDirectory(prefix="askback-demo-") as folder:
         private = settings.model_copy(update={"data_dir": Path(folder)})
-        return _tour(private, answers, as_json=as_json)
+        return _tour(private, answers, as_json=as_json, kept=False)
 
 
-def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool) -> int:
+def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool, kept: bool) -> int:
     from askback.bootstrap import opened
-    from askback.cli.conversation import Conversation, conclude, in_program, print_result
+    from askback.cli.conversation import converse
+    from askback.cli.ending import print_result
+    from askback.cli.line import on_terminal
     from askback.cli.live import choose
+    from askback.cli.program import in_program
     from askback.service import Submission
     from askback.skills.library import DEMO
 
@@ -58,13 +63,9 @@ def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool) -> int
                 display.write("Askback runs agent skills that can ask back. Here is one, from start to end.\n")
                 display.write(f"▸ askback run {DEMO.name} --engine scripted --input destination=Lisbon --input days=3")
                 run = await app.service.submit(wanted)
-                conversation = Conversation(
-                    app, run.id, answers=answers, display=display, can_ask=sys.stdin.isatty() and not as_json
-                )
-                async with app.working():
-                    run = await conversation.hold()
-                ending = await conclude(app, run, display, interrupted=conversation.interrupted)
-                for line in await _lesson(app, run):
+                can_ask = on_terminal() and not as_json
+                ending = await converse(app, run, display, answers=answers, can_ask=can_ask, kept=kept)
+                for line in await _lesson(app, ending.run):
                     display.write(line)
         print_result(ending, as_json=as_json)
         return ending.exit_code
@@ -74,14 +75,17 @@ def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool) -> int
 
 async def _lesson(app: App, run: Run) -> list[str]:
     """What there was to see."""
-    if run.handle is None or run.attempt_number < 2:
+    from askback.core.runs import RunState
+
+    if run.handle is None or run.state is not RunState.SUCCEEDED:
         return []
-    asked = await app.service.interactions(run.id)
+    answer = (await app.service.interactions(run.id))[0].response
     return [
         "",
-        "  What happened: the first engine process ended when it had asked. While it waited the run was a row in a",
-        f"  database: no process, no slot. Your answer ({asked[0].response!s}) started a new process, which went on in the same",
-        f"  session ({run.handle.handle_value}). The output below passed its JSON schema.",
+        "  What happened: the first engine process ended when it had asked. While it",
+        "  waited, the run was a row in a database: no process, no slot. Your answer",
+        f"  ({printable(str(answer))}) started a new process, which went on in the same session,",
+        f"  {run.handle.handle_value}. The output below passed its schema.",
         "",
         "  Next: askback engines · askback skills check FOLDER · askback run FOLDER",
         "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import options
+from askback.cli import options, output
 from askback.cli.text import count, printable, size
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class Finding:
 def command(settings: Settings, as_json: bool) -> int:
     """Look at the database, the disk, the engines and how processes can be watched. Exit 1 if something is wrong."""
     from askback.bootstrap import opened
-    from askback.cli.conversation import in_program
+    from askback.cli.program import in_program
     from askback.core.errors import Unavailable
 
     async def main() -> int:
@@ -92,7 +91,7 @@ def _python() -> Finding:
 
 
 def _disk(data_dir: Path) -> Finding:
-    folder = next(parent for parent in (data_dir, *data_dir.parents) if parent.exists())
+    folder = next(parent for parent in (data_dir, *data_dir.parents) if options.exists(parent))
     free = shutil.disk_usage(folder).free
     advice = "" if free >= _LOW_DISK else "make room, or name another folder with --data-dir"
     return Finding(what="disk", ok=free >= _LOW_DISK, message=f"{size(free)} free for {data_dir}", advice=advice)
@@ -108,7 +107,7 @@ def _processes() -> Finding:
 def _print(findings: list[Finding], *, as_json: bool) -> None:
     if as_json:
         healthy = all(finding.ok is not False for finding in findings)
-        print(json.dumps({"ok": healthy, "findings": [asdict(each) for each in findings]}, ensure_ascii=False))
+        output.print_json({"ok": healthy, "findings": [asdict(each) for each in findings]})
         return
     for finding in findings:
         sign = {True: "✔", False: "✘", None: "·"}[finding.ok]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from askback.cli import options
+from askback.cli import options, output
 from askback.cli.text import printable
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 def command(settings: Settings, as_json: bool) -> int:
     """Show each engine: found or not, its version, how its runs wait, signed in or not, and what to do about it."""
     from askback.bootstrap import opened
-    from askback.cli.conversation import in_program
+    from askback.cli.program import in_program
 
     async def main() -> int:
         async with opened(settings) as app:
@@ -29,7 +28,7 @@ def command(settings: Settings, as_json: bool) -> int:
         if as_json:
             documents = [view(report) for report in reports]
             documents += [{"name": name, "found": False, "advice": reason} for name, reason in broken.items()]
-            print(json.dumps(documents, ensure_ascii=False))
+            output.print_json(documents)
             return 0
         for report in reports:
             print("\n".join(lines(report)))

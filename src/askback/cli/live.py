@@ -1,15 +1,17 @@
 """What a run does, on the terminal while it happens: lines for what was said and done, and one live line below.
 
-Everything goes to stderr, so that stdout holds the result alone.
+Everything goes to stderr, so that stdout holds the result alone. A stderr that is gone stops no run.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol
 
+from askback.cli import output
 from askback.cli.text import count, duration, one_line, printable
 from askback.core.events import Event, EventType
 from askback.core.runs import Run, RunState
@@ -65,7 +67,7 @@ class Plain(Silent):
             self.write(line)
 
     def write(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        output.tell(text)
 
 
 class Live(Plain):
@@ -78,7 +80,14 @@ class Live(Plain):
 
         self._console = Console(stderr=True, highlight=False)
         self._spinner = Spinner("dots")
-        self._live = RichLive(self._spinner, console=self._console, refresh_per_second=12, transient=True)
+        self._live = RichLive(
+            self._spinner,
+            console=self._console,
+            refresh_per_second=12,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
         self._began = time.monotonic()
         self._doing = "starting"
         self._tokens = 0
@@ -116,22 +125,33 @@ class Live(Plain):
     def write(self, text: str) -> None:
         from rich.text import Text
 
-        self._console.print(Text(text), soft_wrap=True)
+        with suppress(OSError):
+            self._console.print(Text(text, style=_style(text)), soft_wrap=True)
 
     def pause(self) -> None:
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
 
     def resume(self) -> None:
-        self._live.start()
+        with suppress(OSError):
+            self._live.start()
 
     def __enter__(self) -> Live:
-        self._live.start()
+        self.resume()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.stop()
+        self.pause()
+
+
+_STYLES = {"▸": "bold", "?": "bold cyan", "·": "dim", "!": "yellow", "✔": "green", "✘": "red", "■": "yellow"}
+
+
+def _style(line: str) -> str:
+    """How a line looks on a terminal, told by the sign it begins with."""
+    return _STYLES.get(line.lstrip()[:1], "")
 
 
 def told(event: Event) -> list[str]:

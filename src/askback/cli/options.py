@@ -1,17 +1,21 @@
-"""What several commands have in common: where the settings are, and how `K=V` is read."""
+"""What several commands have in common: where the settings are, and how texts of the command line are read."""
 
 from __future__ import annotations
 
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
+
+if TYPE_CHECKING:
+    from askback.settings import Settings
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,22 +27,44 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--data-dir", type=click.Path(path_type=Path), metavar="D", help="Where runs and skills live.")
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
     @functools.wraps(function)
-    def with_settings(*args: Any, config: Path | None, data_dir: Path | None, **rest: Any) -> Any:
-        from askback.settings import load
-
-        return function(*args, settings=load(config, data_dir=data_dir), **rest)
+    def with_settings(*args: Any, config: Path | None, data_dir: Path | None, as_json: bool, **rest: Any) -> Any:
+        group = _of_group()
+        settings = _load(config or group.get("config"), data_dir or group.get("data_dir"))
+        return function(*args, settings=settings, as_json=as_json or group.get("as_json", False), **rest)
 
     return with_settings
 
 
-def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+def _of_group() -> Mapping[str, Any]:
+    """The same options given before a subcommand: `askback skills --json check …`."""
+    parent = click.get_current_context().parent
+    return {} if parent is None else parent.params
+
+
+def _load(config: Path | None, data_dir: Path | None) -> Settings:
+    from askback.settings import load
+
+    if config is not None and not is_file(config):
+        raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}")
+    # Typed here, so meant from here, wherever the settings file is.
+    settings = load(config, data_dir=None if data_dir is None else Path.cwd() / path_of(str(data_dir)))
+    if exists(settings.data_dir) and not _is(settings.data_dir, Path.is_dir):
+        message = f"the data folder {settings.data_dir} is a file; name a folder with --data-dir"
+        raise Invalid(RefusalCode.SETTINGS_INVALID, message)
+    return settings
+
+
+# `K=V`.
+
+
+def pairs(words: Iterable[str], option: str) -> dict[str, str]:
     """`K=V` texts as a mapping; every mistake is named at once."""
     found: dict[str, str] = {}
     problems = []
-    for text in texts:
-        key, equals, value = text.partition("=")
+    for word in words:
+        key, equals, value = word.partition("=")
         if not equals or not key:
-            problems.append(f"{option} {text!r}: write it as NAME=VALUE")
+            problems.append(f"{option} {word!r}: write it as NAME=VALUE")
         elif key in found:
             problems.append(f"{option} {key}: given twice")
         found[key] = value
@@ -47,22 +73,68 @@ def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
-def read_file(name: str, option: str) -> str:
-    try:
-        return Path(name).expanduser().read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise Invalid(RefusalCode.INPUT_INVALID, f"{option}: the file {name} cannot be read: {reason}") from None
-
-
-def typed_options(texts: Mapping[str, str]) -> dict[str, Json]:
+def typed_options(words: Mapping[str, str]) -> dict[str, Json]:
     """Run options from the command line: numbers and true/false as such, everything else as text."""
-    return {key: _typed(value) for key, value in texts.items()}
+    return {key: _typed(value) for key, value in words.items()}
 
 
-def _typed(text: str) -> Json:
+def _typed(word: str) -> Json:
     try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, bool | int | float) else text
+        value = json.loads(word)
+    except (ValueError, RecursionError):
+        return word
+    return value if isinstance(value, bool | int | float) else word
+
+
+# Texts and files.
+
+
+def text(word: str, option: str) -> str:
+    """A text that can be handed on; bytes that are no UTF-8 come in as half characters."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise Invalid(RefusalCode.INPUT_INVALID, f"{option}: it is not text in UTF-8") from None
+    return word
+
+
+def path_of(name: str) -> Path:
+    """`~` is the home folder here as well: a shell leaves it alone behind `K=@`."""
+    with suppress(RuntimeError):
+        return Path(name).expanduser()
+    return Path(name)
+
+
+def is_file(path: Path) -> bool:
+    return _is(path, Path.is_file)
+
+
+def exists(path: Path) -> bool:
+    return _is(path, Path.exists)
+
+
+def read_file(name: str, option: str, most_bytes: int) -> str:
+    """The text in a file that was named as `@FILE`; a pipe will do as well."""
+    try:
+        with path_of(name).open("rb") as file:
+            content = file.read(most_bytes + 1)
+    except OSError as error:
+        raise _unreadable(name, option, error.strerror or str(error)) from None
+    if len(content) > most_bytes:
+        raise _unreadable(name, option, f"it is larger than {most_bytes:,} bytes (setting: limits.body)")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise _unreadable(name, option, "it is not text in UTF-8") from None
+
+
+def _unreadable(name: str, option: str, reason: str) -> Invalid:
+    return Invalid(RefusalCode.INPUT_INVALID, f"{option}: the file {name!r} cannot be read: {reason}")
+
+
+def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
+    """A path that cannot be looked at (too long, not permitted) is nothing."""
+    try:
+        return kind(path)
+    except OSError:
+        return False

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 
 def open_streams() -> None:
@@ -14,7 +13,7 @@ def open_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             _take_number(number)
-            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -29,6 +28,8 @@ def _take_number(number: int) -> None:
 
 def print_json(document: Any) -> None:
     """One line. Where the stream cannot have a character, all that are not ASCII are escaped."""
+    import json
+
     text = json.dumps(document, ensure_ascii=False)
     try:
         text.encode(sys.stdout.encoding)
@@ -37,12 +38,22 @@ def print_json(document: Any) -> None:
     print(text)
 
 
-def flush() -> None:
+def tell(*lines: str, end: str = "\n") -> None:
+    """On stderr, if there is still somebody to read it."""
+    try:
+        print(*lines, sep="\n", end=end, file=sys.stderr, flush=True)
+    except OSError:
+        drop(sys.stderr)
+
+
+def finish() -> None:
+    """Write out what is still held back; it must not fail behind our back."""
+    tell(end="")
     sys.stdout.flush()
 
 
-def drop_stdout() -> None:
+def drop(stream: TextIO) -> None:
     """What could not be written is not tried again when the program ends."""
     descriptor = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(descriptor, sys.stdout.fileno())
+    os.dup2(descriptor, stream.fileno())
     os.close(descriptor)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from askback.cli import options
+from askback.cli import options, output
 from askback.cli.text import count, one_line, printable
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     library = open_library(settings)
     listings = [*library.installed(), *library.in_folders()]
     if as_json:
-        print(json.dumps([_view(listing) for listing in listings], ensure_ascii=False))
+        output.print_json([_view(listing) for listing in listings])
         return 0
     for listing in listings:
         print(_line(listing))
@@ -47,7 +46,7 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
 
     package = open_library(settings).install(source)
     if as_json:
-        print(json.dumps({"id": package.id, "version": package.version, "digest": package.digest}))
+        output.print_json({"id": package.id, "version": package.version, "digest": package.digest})
     else:
         print(f"✔ {package.id} is installed; run it with: askback run {package.id}")
     return 0
@@ -68,14 +67,16 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
             {"severity": each.severity, "where": each.where, "message": each.message, "mend": each.mend}
             for each in problems
         ]
-        print(json.dumps({"ok": not wrong, "problems": documents}, ensure_ascii=False))
+        output.print_json({"ok": not wrong, "problems": documents})
         return 2 if wrong else 0
     for each in problems:
         sign = "✘" if each in wrong else "!"
         print(f"{sign} {printable(each.where)}: {printable(each.message)}")
         if each.mend:
             print(f"    → {printable(each.mend)}")
-    verdict = f"✘ {count(len(wrong), 'mistake')}: it cannot be run" if wrong else f"✔ {folder} can be run"
+    verdict = (
+        f"✘ {count(len(wrong), 'mistake')}: it cannot be run" if wrong else f"✔ {printable(str(folder))} can be run"
+    )
     print(verdict)
     return 2 if wrong else 0
 

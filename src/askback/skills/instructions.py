@@ -88,8 +88,7 @@ def _finishing(schema: Mapping[str, Any] | None, checker: Checker | None) -> str
             "When all work is done, end with a message that states the result, and after it, on a line of its own:\n\n"
             f"{MARKER}"
         )
-    shown = json.dumps(schema, ensure_ascii=False, indent=1)
-    told = f"<output_schema>\n{_untagged(shown)}\n</output_schema>\n\n" if len(shown) <= MAX_SCHEMA_CHARS else ""
+    told = f"{_block('output_schema', schema)}\n\n" if len(json.dumps(schema)) <= MAX_SCHEMA_CHARS else ""
     return (
         "## Finishing\n\n"
         "When all work is done, end with one JSON value that fits this JSON Schema:\n\n"
@@ -157,12 +156,12 @@ def repair_prompt(package: SkillPackage, problems: Sequence[str], mode: Mode) ->
 
 
 def _block(tag: str, value: Json) -> str:
-    return f"<{tag}>\n{_untagged(json.dumps(value, ensure_ascii=False, indent=2))}\n</{tag}>"
+    return f"<{tag}>\n{_untagged(json.dumps(value, ensure_ascii=False, indent=2), tag)}\n</{tag}>"
 
 
-def _untagged(text: str) -> str:
-    """JSON in which no text can close the tag around it: `<\\/` means the same to a JSON reader."""
-    return text.replace("</", "<\\/")
+def _untagged(text: str, tag: str) -> str:
+    """JSON in which no text looks like the tag around it; the escapes mean the same to a JSON reader."""
+    return text.replace("</", "<\\/").replace(f"<{tag}>", f"\\u003c{tag}>")
 
 
 def _fenced(value: Json) -> str:

@@ -76,6 +76,13 @@ def _read(folder: Path) -> tuple[SkillPackage | None, tuple[Problem, ...]]:
         return None, (error(where, f"cannot be read: {fault.strerror or fault}", "check the path and its permissions"),)
 
 
+def _no_skill(names: set[str]) -> Problem:
+    """A folder without a `SKILL.md` is no skill; what else is wrong with it does not matter."""
+    near = next((name for name in sorted(names) if name.casefold() == FILE.casefold()), None)
+    mend = f"rename {near} to {FILE}" if near else "write it: front matter with name and description, then instructions"
+    return error(FILE, "is missing", mend)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Schemas:
     documents: Mapping[str, dict[str, Any]]
@@ -93,12 +100,13 @@ class _Reading:
     def read(self) -> tuple[SkillPackage | None, tuple[Problem, ...]]:
         if not self._folder.is_dir():
             return None, (error(str(self._folder), "is not a folder", "name the folder that holds SKILL.md"),)
+        names = {path.name for path in self._folder.iterdir()}
+        if FILE not in names:
+            return None, (_no_skill(names),)
         entries, problems = list_files(self._folder)
         self._problems.extend(problems)
         self._files = {entry.name: entry for entry in entries}
         text = self._skill_text()
-        if text is None:
-            return None, tuple(self._problems)
         manifest = self._manifest(text)
         schemas = self._schemas(manifest)
         if errors_of(self._problems):
@@ -128,18 +136,16 @@ class _Reading:
             checkers=schemas.checkers,
         )
 
-    def _skill_text(self) -> SkillText | None:
+    def _skill_text(self) -> SkillText:
+        nothing = SkillText(name="", description="", body="")
         if FILE not in self._files:
-            other = next((name for name in self._files if name.casefold() == FILE.casefold()), None)
-            mend = (
-                f"rename {other} to {FILE}" if other else "write it: front matter with name and description, then text"
-            )
-            self._problems.append(error(FILE, "is missing", mend))
-            return None
+            if not any(problem.where == FILE for problem in self._problems):
+                self._problems.append(error(FILE, "is not a file", "write a file of that name"))
+            return nothing
         content = read_bytes(self._files[FILE].path, MAX_SKILL_BYTES)
         if len(content) > MAX_SKILL_BYTES:
             self._problems.append(error(FILE, "is larger than 1 MB", "move parts of it into references/"))
-            return None
+            return nothing
         text, problems = read_skill_text(content, self._folder.name)
         self._problems.extend(problems)
         return text

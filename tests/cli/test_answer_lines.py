@@ -1,0 +1,107 @@
+"""What a line means as an answer, and how questions and texts of strangers are shown: the parts that need no terminal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from askback.cli.asking import hint, read_answer, show
+from askback.cli.text import count, duration, one_line, printable, size
+from askback.core.interactions import Interaction
+
+PEOPLE = ({"label": "Ann", "value": 1}, {"label": "Bob", "value": 2}, {"label": "3", "value": "three"})
+FORM = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
+
+
+def question(**rest: Any) -> Interaction:
+    given = {"interaction_id": "q", "kind": "text", "prompt": "Which?", "attempt_number": 1, **rest}
+    return Interaction(asked_at=datetime(2025, 1, 1, tzinfo=UTC), **given)
+
+
+@pytest.mark.parametrize(
+    ("asked", "line", "meant"),
+    [
+        ({}, "red\n", "red"),
+        ({}, "  two words ", "  two words "),
+        ({}, "", ""),
+        ({}, "1", "1"),
+        ({"default": "blue"}, "\n", "blue"),
+        ({"default": "blue"}, "   ", "blue"),
+        ({"default": 0}, "", 0),
+        ({"default": False}, "", False),
+        ({"options": PEOPLE}, "1", 1),
+        ({"options": PEOPLE}, " Bob ", 2),
+        ({"options": PEOPLE}, "3", "three"),
+        ({"options": PEOPLE}, "0", "0"),
+        ({"options": PEOPLE}, "4", "4"),
+        ({"options": PEOPLE}, "-1", "-1"),
+        ({"options": PEOPLE}, "9" * 5000, "9" * 5000),
+        ({"options": PEOPLE}, "bob", "bob"),
+        ({"options": ("red", 7, True)}, "7", 7),
+        ({"options": ("red", 7, True)}, "True", True),
+        ({"response_schema": FORM}, '{"days": 3}', {"days": 3}),
+        ({"response_schema": FORM}, '{"days": "x"}', '{"days": "x"}'),
+        ({"response_schema": FORM}, "as you like", "as you like"),
+        ({"response_schema": FORM}, "[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_a_line_means(asked: dict[str, Any], line: str, meant: Any) -> None:
+    answer = read_answer(question(**asked), line)
+    assert (answer, type(answer)) == (meant, type(meant))
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ({}, "  Your answer: "),
+        ({"options": ("a",)}, "  Your answer (1 or your own words): "),
+        ({"options": ("a", "b"), "default": "b"}, "  Your answer (1-2 or your own words, Enter for b): "),
+        ({"kind": "secret"}, "  Your answer (not shown): "),
+        ({"default": {"a": "ü"}}, '  Your answer (Enter for {"a": "ü"}): '),
+    ],
+)
+def test_the_hint_says_what_may_be_typed(asked: dict[str, Any], shown: str) -> None:
+    assert hint(question(**asked)) == shown
+
+
+def test_a_question_is_shown_with_all_its_lines() -> None:
+    lines: list[str] = []
+    asked = question(prompt="First.\nSecond?", context={"file": "a.txt"}, options=("a", {"value": "b"}), default="b")
+    show(asked, lines.append)
+    assert lines == ["", "  ? First.", "  ? Second?", '    {"file": "a.txt"}', "    1) a", "    2) b  (default)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain ü 🎨\n\ttab", "plain ü 🎨\n\ttab"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("a\x1b]0;title\x07b", "ab"),
+        ("a\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "alink"),
+        ("a\x1bPqdata\x1b\\b", "ab"),
+        ("a\x9b31mb", "ab"),
+        ("open \x1b]0;never closed", "open "),
+        ("back\x08\x08\x7fspace\rline", "backspaceline"),
+        ("one\r\ntwo", "one\ntwo"),
+        ("\u202eevil\u2066\u200b", "<U+202E>evil<U+2066><U+200B>"),
+        ("half \udcff", "half <U+DCFF>"),
+    ],
+)
+def test_texts_of_strangers_cannot_drive_a_terminal(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_figures_are_written_for_people() -> None:
+    assert [count(number, "turn") for number in (0, 1, 1200)] == ["0 turns", "1 turn", "1,200 turns"]
+    assert [size(number) for number in (0, 999, 1500, 2_500_000, 3 * 10**9)] == [
+        "0 B",
+        "999 B",
+        "1.5 kB",
+        "2.5 MB",
+        "3.0 GB",
+    ]
+    assert [duration(seconds) for seconds in (0.9, 61, 3700)] == ["0 s", "1 min 01 s", "1 h 01 min"]
+    assert one_line("a\n b\tc", 10) == "a b c"
+    assert one_line("abcdef", 4) == "abc…"

@@ -1,0 +1,282 @@
+"""A question on a terminal: what is shown, what a typed line means, and who may answer instead."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from askback.core.interactions import AnsweredBy, InteractionOutcome
+from askback.core.runs import RunState
+from program import ASKBACK, Terminal, askback, stored
+from world import ASK, FINISH, World, run_async
+
+ANY: dict[str, Any] = {"type": "object"}
+COLOURS = [{"label": "Dark red", "value": "red", "description": "like wine"}, {"label": "Blue", "value": "blue"}]
+
+
+def ask(name: str, **rest: Any) -> dict[str, Any]:
+    return {"ask": {"interaction_id": name, "prompt": f"Which {name}?", **rest}}
+
+
+def sit_down(world: World, *turns: Any, **rest: Any) -> Terminal:
+    """Start a skill of these turns on a terminal, its result going into a file."""
+    skill = world.skill(*turns, **rest)
+    return Terminal(world, "run", skill, "--engine", "scripted", stdout=world.folder / "result")
+
+
+def test_options_are_numbered_and_enter_takes_the_default(tmp_path: Path) -> None:
+    with sit_down(World(tmp_path), [ask("colour", options=COLOURS, default="blue")], [FINISH]) as terminal:
+        shown = terminal.expect("Your answer (1-2 or your own words, Enter for blue): ")
+        assert "  ? Which colour?\n    1) Dark red: like wine\n    2) Blue  (default)\n" in shown
+        terminal.enter()
+        ran = terminal.ended()
+    assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "blue"})
+
+
+def test_a_line_means_an_option_by_number_label_or_value_or_else_itself(tmp_path: Path) -> None:
+    lines = {"2": "blue", "Dark red": "red", "blue": "blue", "7": "7", " own words ": " own words "}
+    turns = [[ask(f"colour {number}", options=COLOURS)] for number in range(len(lines))]
+    with sit_down(World(tmp_path), *turns, [{"finish": {"all": "{{replies}}"}}], output=ANY) as terminal:
+        for line in lines:
+            terminal.expect("Your answer (1-2 or your own words): ")
+            terminal.enter(line)
+        ran = terminal.ended()
+    assert json.loads(ran.stdout) == {"all": list(lines.values())}
+
+
+def test_an_empty_line_is_no_answer_where_there_is_no_default(tmp_path: Path) -> None:
+    with sit_down(World(tmp_path), [ask("colour")], [FINISH]) as terminal:
+        terminal.expect("Your answer: ")
+        terminal.enter()
+        terminal.expect("an answer is needed")
+        terminal.expect("Your answer: ")
+        terminal.enter("grün")
+        assert json.loads(terminal.ended().stdout) == {"colour": "grün"}
+
+
+def test_what_was_typed_before_the_question_is_no_answer(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    first = [{"wait_for": "go"}, ask("colour", default="blue")]
+    with sit_down(world, first, [FINISH]) as terminal:
+        run_id = terminal.run_id()
+        terminal.enter("too early")
+        terminal.expect("too early")
+        (world.data_dir / "runs" / run_id / "work").mkdir(parents=True, exist_ok=True)
+        (world.data_dir / "runs" / run_id / "work" / "go").touch()
+        terminal.expect("Enter for blue): ")
+        terminal.enter("in time")
+        assert json.loads(terminal.ended().stdout) == {"colour": "in time"}
+
+
+def test_a_secret_is_not_shown_and_the_terminal_shows_the_next_line_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    secret = ask("password", kind="secret")
+    turns = ([secret], [ask("colour")], [{"finish": {"all": "{{replies}}"}}])
+    with sit_down(world, *turns, output=ANY) as terminal:
+        run_id = terminal.run_id()
+        terminal.expect("Your answer (not shown): ")
+        terminal.enter("hunter2")
+        terminal.expect("Which colour?")
+        terminal.expect("Your answer: ")
+        terminal.enter("visible")
+        ran = terminal.ended()
+    assert json.loads(ran.stdout) == {"all": ["hunter2", "visible"]}
+    assert "hunter2" not in ran.stderr
+    assert "visible" in ran.stderr
+    assert stored(world, run_id).state is RunState.SUCCEEDED
+
+
+FORM = {
+    "type": "object",
+    "required": ["days", "pace"],
+    "properties": {
+        "days": {"type": "integer", "title": "Days", "description": "how long", "minimum": 1},
+        "pace": {"type": "string", "enum": ["slow", "fast"]},
+        "guide": {"type": "boolean", "default": False},
+        "tags": {"type": "array", "items": {"anyOf": [{"const": "f", "title": "Food"}, {"const": "m"}]}},
+        "note": {"type": "string"},
+    },
+}
+
+
+def test_a_form_is_asked_field_by_field_and_again_until_it_fits(tmp_path: Path) -> None:
+    turns = ([ask("trip", response_schema=FORM)], [{"finish": {"trip": "{{reply_json}}"}}])
+    with sit_down(World(tmp_path), *turns, output=ANY) as terminal:
+        for hint, line, problem in (
+            ("Days (how long, whole number): ", "soon", '"soon" is not an integer'),
+            ("Days (how long, whole number): ", "0", "response.days"),
+            ("Days (how long, whole number): ", "", "an answer is needed"),
+            ("Days (how long, whole number): ", "3", None),
+            ("pace (slow | fast): ", "medium", "response.pace"),
+            ("pace (slow | fast): ", "fast", None),
+            ("guide (yes or no, Enter for false): ", "perhaps", "response.guide"),
+            ("guide (yes or no, Enter for false): ", "Yes", None),
+            ("tags (some of Food | m, with commas between, may be left empty): ", "Food, m", None),
+            ("note (text, may be left empty): ", "", None),
+        ):
+            terminal.expect(hint)
+            terminal.enter(line)
+            if problem is not None:
+                terminal.expect(problem)
+        ran = terminal.ended()
+    wanted = {"days": 3, "pace": "fast", "guide": True, "tags": ["f", "m"]}
+    assert (ran.code, json.loads(ran.stdout)) == (0, {"trip": wanted})
+
+
+def test_a_line_that_the_terminal_cut_is_not_taken_for_an_answer(tmp_path: Path) -> None:
+    with sit_down(World(tmp_path), [ask("colour")], [FINISH]) as terminal:
+        terminal.expect("Your answer: ")
+        terminal.enter("x" * 5000)
+        terminal.expect("4,095 bytes of a line and no more")
+        terminal.expect("Your answer: ")
+        terminal.enter("red")
+        assert json.loads(terminal.ended().stdout) == {"colour": "red"}
+
+
+@pytest.mark.parametrize("typed", ["", "half a li"])
+def test_the_end_of_input_leaves_the_run_waiting_and_says_how_to_go_on(tmp_path: Path, typed: str) -> None:
+    world = World(tmp_path)
+    with sit_down(world, [ASK], [FINISH]) as terminal:
+        run_id = terminal.run_id()
+        terminal.expect("Your answer (1-2 or your own words): ")
+        terminal.write(typed)
+        terminal.write("\x04\x04" if typed else "\x04")
+        ran = terminal.ended()
+    assert (ran.code, ran.stdout) == (4, "")
+    assert f"run {run_id} waits for an answer; give it with: askback reply {run_id} TEXT" in ran.stderr
+    assert stored(world, run_id).state is RunState.WAITING_USER
+
+
+def test_a_live_line_says_what_is_going_on(tmp_path: Path) -> None:
+    tool = {"tool": {"name": "search", "detail": "for paint", "sleep_sec": 0.3}}
+    with sit_down(World(tmp_path), [{"say": "Let me see."}, tool, {"finish": {"colour": "red"}}]) as terminal:
+        ran = terminal.ended()
+    assert b"\x1b[2K" in terminal.raw
+    assert re.search(r"turn 1 · \d+ s · search for paint", ran.stderr)
+    assert "  Let me see.\n" in ran.stderr
+    assert "  · search for paint\n" in ran.stderr
+    assert "✔ tested: succeeded" in ran.stderr
+    # The cursor is shown again.
+    assert terminal.raw.rfind(b"\x1b[?25h") > terminal.raw.rfind(b"\x1b[?25l")
+
+
+def test_what_an_engine_says_cannot_drive_the_terminal(tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b1mred\u202e"
+    turns = ([{"say": evil}, ask("colour", prompt=evil, options=[evil], context=evil, default=evil)], [FINISH])
+    with sit_down(World(tmp_path), *turns) as terminal:
+        terminal.expect("Your answer")
+        terminal.enter("red")
+        terminal.ended()
+    assert b"owned" not in terminal.raw
+    assert b"\x1b[2J" not in terminal.raw
+    assert "\x9b".encode() not in terminal.raw
+    assert "red<U+202E>" in terminal.screen
+
+
+def test_with_stderr_elsewhere_nobody_can_be_asked(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+    shell = 'exec "$@" 2>log'
+    program = ("/bin/sh", "-c", shell, "sh", *ASKBACK)
+    with Terminal(world, "run", skill, "--engine", "scripted", "--mode", "interactive", program=program) as terminal:
+        assert terminal.ended().code == 4
+    assert "Which colour?" in (world.folder / "here" / "log").read_text()
+
+
+# Answers from elsewhere.
+
+
+@pytest.mark.contract("A-1")
+def test_an_answer_from_another_program_lets_the_first_go_on_by_itself(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with sit_down(world, [ASK], [FINISH]) as terminal:
+        run_id = terminal.run_id()
+        terminal.expect("Your answer")
+        sent = askback(world, "reply", run_id, "2")
+        assert (sent.code, sent.stdout) == (0, "")
+        assert "goes on in the program that keeps it" in sent.stderr
+        terminal.expect("(answered elsewhere)")
+        ran = terminal.ended()
+    assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "blue"})
+
+    async def main() -> None:
+        async with world.client() as app:
+            (asked,) = await app.service.interactions(run_id)
+            assert (asked.prompt, asked.response) == ("Which colour?", "blue")
+            assert (asked.outcome, asked.answered_by) == (InteractionOutcome.ANSWERED, AnsweredBy.USER)
+            assert asked.answered_at is not None
+            assert asked.asked_at < asked.answered_at
+
+    run_async(main)
+
+
+def test_a_decision_by_time_lets_the_terminal_go_on(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ask("colour", default="blue")], [{"finish": {"colour": "decided"}}])
+    options = ("--option", "interactive_require_user_reply=false", "--option", "session_timeout_sec=0.2")
+    with Terminal(world, "run", skill, "--engine", "scripted", *options, stdout=tmp_path / "result") as terminal:
+        terminal.expect("Your answer")
+        terminal.expect("(the time is up: decided without an answer)")
+        ran = terminal.ended()
+    assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "decided"})
+
+
+def left_waiting(world: World) -> str:
+    """A run that waits, and whose program is gone."""
+    ran = askback(world, "run", world.skill([ASK], [FINISH]), "--engine", "scripted", "--mode", "interactive", "--json")
+    assert ran.code == 4, ran
+    return str(ran.json["id"])
+
+
+def test_reply_asks_on_a_terminal_and_its_result_goes_to_stdout(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id = left_waiting(world)
+    with Terminal(world, "reply", run_id, stdout=tmp_path / "result") as terminal:
+        terminal.expect("Which colour?")
+        terminal.expect("Your answer")
+        terminal.end_input()
+        ran = terminal.ended()
+    assert ran.code == 4
+    assert f"askback reply {run_id} TEXT" in ran.stderr
+    with Terminal(world, "reply", run_id, stdout=tmp_path / "result") as terminal:
+        terminal.expect("Your answer")
+        terminal.enter("1")
+        ran = terminal.ended()
+    assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "red"})
+
+
+def test_reply_at_its_prompt_is_told_when_another_was_first(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id = left_waiting(world)
+    with Terminal(world, "reply", run_id) as terminal:
+        terminal.expect("Your answer")
+        assert askback(world, "reply", run_id, "red").code == 0
+        ran = terminal.ended()
+    assert ran.code == 2
+    assert "was settled elsewhere meanwhile" in ran.stderr
+
+
+def test_an_interrupted_reply_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id = left_waiting(world)
+    with Terminal(world, "reply", run_id) as terminal:
+        terminal.expect("Your answer")
+        terminal.interrupt()
+        assert terminal.ended().code == 130
+    assert stored(world, run_id).state is RunState.WAITING_USER
+
+
+def test_a_waiting_run_is_taken_up_on_a_terminal(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id = left_waiting(world)
+    with Terminal(world, "run", "--continue", run_id, stdout=tmp_path / "result") as terminal:
+        terminal.expect(f"run {run_id}")
+        terminal.expect("Which colour?")
+        terminal.expect("Your answer")
+        terminal.enter("2")
+        ran = terminal.ended()
+    assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "blue"})

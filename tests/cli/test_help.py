@@ -1,0 +1,82 @@
+"""Help: quick, because it loads nothing that only the work needs; and there for every command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from askback import __version__
+from program import ASKBACK, DEADLINE_SEC, askback, environment, here
+from world import World
+
+HEAVY = {
+    "apsw",
+    "asyncio",
+    "jsonschema_rs",
+    "msgspec",
+    "pydantic",
+    "pydantic_settings",
+    "rich",
+    "sqlite3",
+    "yaml",
+    "askback.bootstrap",
+    "askback.settings",
+}
+COMMANDS = (
+    ["demo"],
+    ["run"],
+    ["reply"],
+    ["skills"],
+    ["skills", "check"],
+    ["skills", "install"],
+    ["engines"],
+    ["doctor"],
+)
+
+
+def loaded(world: World, *words: str) -> set[str]:
+    """The modules that the program loads, as Python itself reports them."""
+    command = [sys.executable, "-X", "importtime", *ASKBACK[1:], *words]
+    ran = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=environment(world),
+        cwd=here(world),
+        timeout=DEADLINE_SEC,
+        check=True,
+    )
+    lines = [line for line in ran.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in lines}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["run", "--help"]], ids=" ".join)
+def test_help_loads_nothing_that_only_the_work_needs(tmp_path: Path, words: list[str]) -> None:
+    modules = loaded(World(tmp_path), *words)
+    assert {"click", "askback.cli.main"} <= modules
+    assert modules & HEAVY == set()
+
+
+def test_work_is_seen_to_load_them(tmp_path: Path) -> None:
+    assert {"apsw", "asyncio", "pydantic"} <= loaded(World(tmp_path), "engines", "--json")
+
+
+def test_every_command_is_in_the_list_and_has_help(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    listed = askback(world, "--help")
+    assert listed.code == 0
+    for words in COMMANDS:
+        assert f"\n  {words[0]} " in listed.stdout
+        for flag in ("-h", "--help"):
+            told = askback(world, *words, flag)
+            assert (told.code, told.stderr) == (0, "")
+            assert told.stdout.startswith(f"Usage: askback {' '.join(words)} ")
+            for option in ("--config", "--data-dir", "--json"):
+                assert option in told.stdout
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    assert askback(World(tmp_path), "--version").stdout == f"askback, version {__version__}\n"

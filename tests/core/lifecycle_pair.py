@@ -1,0 +1,303 @@
+"""The model of a run's life and the real one, on a real store: both get every signal, and must agree after each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from lifecycle_model import OPEN, TO_BE_SEEN, Model, facts_of
+
+from askback.core.errors import Conflict, ErrorCode, RunError
+from askback.core.events import EventType, NewEvent
+from askback.core.interactions import Question
+from askback.core.lifecycle import Decision, create, decide
+from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
+from askback.core.runs import (
+    Handle,
+    Mode,
+    ProcessIdentity,
+    Profile,
+    ProfileKind,
+    Run,
+    RunOptions,
+    RunRequest,
+    RunState,
+    SkillRef,
+    TurnKind,
+    TurnOrder,
+    Usage,
+)
+from askback.core.signals import (
+    Adopted,
+    CancelRequested,
+    DeadlinePassed,
+    HandleNamed,
+    ProcessLost,
+    ProcessStarted,
+    Replied,
+    Signal,
+    SlotAcquired,
+    TreeGone,
+    TurnEnded,
+    TurnLost,
+)
+from askback.store.base import StaleWrite, Store, move
+
+TIMEOUT_SEC = 100
+OUTCOMES: dict[str, TurnOutcome] = {
+    "done": Final(data={"ok": True}, done=True),
+    "soft": Final(data={"ok": True}, done=False),
+    "wrong": Final(data=1, done=True, problems=("output: 1 is not an object",)),
+    "error": TurnError(error=RunError(code=ErrorCode.ENGINE_CRASHED, message="it ended")),
+}
+
+
+class Pair:
+    """A few runs, in the model and in the store, with keepers that no other pair has."""
+
+    def __init__(self, runner: asyncio.Runner, store: Store, name: str) -> None:
+        self.runner = runner
+        self.store = store
+        self.prefix = name
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.models: dict[str, Model] = {}
+        self.rows: dict[str, Run] = {}
+        self.old_rows: list[Run] = []
+        self.last_seq: dict[str, int] = {}
+        self.told: dict[str, Counter[str]] = {}
+        self.compared: dict[str, int] = {}
+        self.queue: list[str] = []
+        self.asked: dict[str, datetime] = {}
+
+    def keeper(self, name: str) -> str:
+        return f"{self.prefix}-{name}"
+
+    def open_runs(self) -> list[str]:
+        return [model.id for model in self.models.values() if model.state in OPEN]
+
+    # Signals.
+
+    def create(self, keeper: str, **facts: Any) -> None:
+        model = Model(id=f"{self.prefix}-{len(self.models)}", keeper=self.keeper(keeper), **facts)
+        self.models[model.id] = model
+        self.told[model.id] = Counter()
+        self.last_seq[model.id] = 0
+        model.told.update({"run.created": 1, "run.state": 1})
+        row = self.runner.run(self.store.create(create(self.new_run(model), {}), RunRequest()))
+        self.rows[model.id] = row
+        self.queue.append(model.id)
+        self.compare(model.id)
+
+    def start(self, run: str) -> None:
+        self.send(run, SlotAcquired(worker="worker", at=self.now), Model.start)
+
+    def note_process(self, run: str, off: int) -> None:
+        epoch = self.models[run].epoch + off
+        process = ProcessIdentity(pid=1, start_ticks=2, boot_id="boot")
+        signal = ProcessStarted(epoch=epoch, process=process, at=self.now)
+        self.send(run, signal, lambda model: model.holds(epoch) or None)
+
+    def name_session(self, run: str, off: int, session: str) -> None:
+        model = self.models[run]
+        epoch = model.epoch + off
+        handle = Handle(
+            engine="scripted", handle_type="session_id", handle_value=session, created_at_turn=model.attempt
+        )
+        signal = HandleNamed(epoch=epoch, handle=handle, at=self.now)
+        self.send(run, signal, lambda model: model.name_session(epoch, session))
+
+    def end_turn(self, run: str, off: int, kind: str, tokens: int) -> None:
+        self.end(run, off, kind, OUTCOMES[kind], tokens)
+
+    def ask(self, run: str, off: int, wanted: str | None) -> None:
+        question = Question(prompt="?", interaction_id=wanted, default="default")
+        asked_at = self.now
+        self.end(run, off, "ask", AskUser(question=question), 1)
+        model, row = self.models[run], self.rows[run]
+        if model.pending == TO_BE_SEEN:
+            assert row.pending_interaction is not None
+            model.pending = row.pending_interaction.interaction_id
+            assert row.interaction_ids.count(model.pending) == 1
+            if wanted in ("colour", "count") and row.interaction_ids.index(model.pending) == 0:
+                assert model.pending == wanted
+            model.outcomes.append(("pending", None, None))
+            if model.sticky or not model.require_reply:
+                model.deadline = asked_at + timedelta(seconds=TIMEOUT_SEC)
+            self.asked[run] = asked_at
+            self.compare(run)
+
+    def reply(self, run: str, right: bool, response: str | None, keeper: str) -> None:
+        interaction_id = self.interaction_id(run, right)
+        signal = Replied(interaction_id=interaction_id, response=response, keeper=self.keeper(keeper), at=self.now)
+        self.send(run, signal, lambda model: model.reply(interaction_id, response, signal.keeper))
+
+    def pass_deadline(self, run: str, right: bool, wait_sec: int) -> None:
+        interaction_id = self.interaction_id(run, right)
+        at = self.asked.get(run, self.now) + timedelta(seconds=wait_sec)
+        signal = DeadlinePassed(interaction_id=interaction_id, at=at)
+        self.send(run, signal, lambda model: model.pass_deadline(interaction_id, at, "default"))
+
+    def cancel(self, run: str) -> None:
+        self.send(run, CancelRequested(at=self.now), Model.ask_to_cancel)
+
+    def tree_gone(self, run: str, off: int) -> None:
+        epoch = self.models[run].epoch + off
+        self.send(run, TreeGone(epoch=epoch, at=self.now), lambda model: model.tree_gone(epoch))
+
+    def lose_turn(self, run: str, off: int, counted: bool) -> None:
+        epoch = self.models[run].epoch + off
+        signal = TurnLost(epoch=epoch, at=self.now, counted=counted)
+        self.send(run, signal, lambda model: model.lose_turn(epoch, counted))
+
+    def lose_process(self, run: str, off: int) -> None:
+        epoch = self.models[run].epoch + off
+        self.send(run, ProcessLost(epoch=epoch, at=self.now), lambda model: model.lose_process(epoch))
+
+    def adopt(self, run: str, keeper: str) -> None:
+        signal = Adopted(keeper=self.keeper(keeper), at=self.now)
+        self.send(run, signal, lambda model: model.adopt(signal.keeper))
+        self.lists_agree()
+
+    def append(self, run: str, off: int, count: int) -> None:
+        model = self.models[run]
+        epoch = model.epoch + off
+        events = [NewEvent(type=EventType.ASSISTANT_MESSAGE, at=self.now, data={"text": "hm"})] * count
+        try:
+            self.runner.run(self.store.append(run, epoch, events))
+        except StaleWrite:
+            assert not model.holds(epoch)
+        else:
+            assert model.holds(epoch)
+            model.told["assistant.message"] += count
+        self.compare(run)
+
+    # Both sides.
+
+    def end(self, run: str, off: int, kind: str, outcome: TurnOutcome, tokens: int) -> None:
+        epoch = self.models[run].epoch + off
+        usage = Usage(total_tokens=tokens)
+        signal = TurnEnded(epoch=epoch, outcome=outcome, at=self.now, usage=usage)
+        self.send(run, signal, lambda model: model.end_turn(epoch, kind, tokens))
+
+    def send(self, run: str, signal: Signal, step: Callable[[Model], bool | None]) -> None:
+        """Give both sides the signal, and hold what they made of it against each other."""
+        model, before = self.models[run], self.rows[run]
+        was = model.state
+        expected = step(model)
+        model.version += bool(expected)
+        try:
+            after = self.runner.run(move(self.store, run, signal, seen=before))
+        except Conflict:
+            assert expected is None, (signal, model)
+            after = before
+        else:
+            assert expected is not None, (signal, model)
+        if after != before:
+            self.old_rows.append(before)
+        self.rows[run] = after
+        self.keep_queue(run, was)
+        self.now += timedelta(seconds=1)
+        if model.pending != TO_BE_SEEN:
+            self.compare(run)
+
+    def keep_queue(self, run: str, was: str) -> None:
+        is_ = self.models[run].state
+        if was == "queued" and is_ != "queued":
+            self.queue.remove(run)
+        if was != "queued" and is_ == "queued":
+            self.queue.append(run)
+
+    def interaction_id(self, run: str, right: bool) -> str:
+        pending = self.models[run].pending
+        return pending if right and pending is not None else "no-such-question"
+
+    def new_run(self, model: Model) -> Run:
+        kind = ProfileKind.STICKY_PROCESS if model.sticky else ProfileKind.RESUMABLE
+        options = RunOptions(interactive_require_user_reply=model.require_reply, repair_attempts=model.repair_attempts)
+        return Run(
+            id=model.id,
+            state=RunState.QUEUED,
+            skill=SkillRef(id="skill", version=None, digest="digest"),
+            engine="scripted",
+            mode=Mode.AUTO if model.auto else Mode.INTERACTIVE,
+            profile=Profile(kind=kind, reason="seen", session_timeout_sec=TIMEOUT_SEC),
+            options=options,
+            next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
+            created_at=self.now,
+            updated_at=self.now,
+            keeper=model.keeper,
+            max_attempt=model.max_attempt,
+        )
+
+    # What must be equal.
+
+    def compare(self, run: str) -> None:
+        self.runner.run(self.compare_run(self.models[run]))
+
+    async def compare_run(self, model: Model) -> None:
+        row = await self.store.get(model.id)
+        assert row == self.rows[model.id]
+        assert facts_of(row) == model.facts()
+        await self.compare_events(model)
+        if model.version == self.compared.get(model.id):
+            return
+        self.compared[model.id] = model.version
+        interactions = await self.store.interactions(model.id)
+        assert [(each.outcome, each.response, each.answered_by) for each in interactions] == model.outcomes
+        assert [each.interaction_id for each in interactions] == list(row.interaction_ids)
+        assert await self.store.result(model.id) == ({"ok": True} if model.state == "succeeded" else None)
+
+    async def compare_events(self, model: Model) -> None:
+        last = self.last_seq[model.id]
+        new = await self.store.events(model.id, after=last)
+        assert [event.seq for event in new] == list(range(last + 1, last + 1 + len(new)))
+        self.last_seq[model.id] += len(new)
+        # How a turn's end is told is the journal's; that it began, and what became of the run, is the contract's.
+        self.told[model.id].update(event.type for event in new if event.type is not EventType.TURN_ENDED)
+        assert self.told[model.id] == +model.told
+        moves = [event.data for event in new if event.type is EventType.RUN_STATE]
+        assert not moves or moves[-1]["to"] == model.state
+
+    def write_from_an_old_copy(self, choice: int) -> None:
+        """Whoever decided on a run that has moved since writes nothing."""
+        if not self.old_rows:
+            return
+        old = self.old_rows[choice % len(self.old_rows)]
+        answer = decide(old, CancelRequested(at=self.now))
+        if isinstance(answer, Decision):
+            with pytest.raises(StaleWrite):
+                self.runner.run(self.store.apply(old, answer))
+        self.compare(old.id)
+
+    def lists_agree(self) -> None:
+        self.runner.run(self.compare_lists())
+
+    async def compare_lists(self) -> None:
+        for keeper in (self.keeper("first"), self.keeper("second")):
+            queued = await self.store.queued([keeper], without_engines=[], limit=100)
+            assert [run.id for run in queued] == [id_ for id_ in self.queue if self.models[id_].keeper == keeper]
+        keepers = [self.keeper("first"), self.keeper("second")]
+        deadlines = [m.deadline for m in self.models.values() if m.deadline and not m.canceling]
+        assert await self.store.next_deadline(keepers) == min(deadlines, default=None)
+
+    def all_lists_agree(self) -> None:
+        self.runner.run(self.compare_all_lists())
+
+    async def compare_all_lists(self) -> None:
+        models = self.models.values()
+        waiting = sorted((self.asked[m.id], m.id) for m in models if m.state == "waiting_user")
+        pending = (await self.store.pending(limit=1000)).items
+        assert [run.id for run in pending if run.id in self.models] == [id_ for _, id_ in waiting]
+        held = [m.id for m in models if m.state == "running" or (m.state == "waiting_user" and m.sticky)]
+        assert sorted(run.id for run in await self.store.held() if run.id in self.models) == sorted(held)
+        keepers = {keeper for keeper in await self.store.keepers() if keeper.startswith(self.prefix + "-")}
+        assert keepers == {m.keeper for m in models if m.state in OPEN}
+        for keeper in keepers:
+            kept = [m for m in models if m.state in OPEN and m.keeper == keeper]
+            assert [run.id for run in await self.store.kept_by(keeper)] == [m.id for m in kept]
+            overdue = await self.store.overdue([keeper], self.now, 100)
+            assert len(overdue) == sum(bool(m.deadline and m.deadline <= self.now and not m.canceling) for m in kept)

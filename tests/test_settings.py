@@ -1,0 +1,247 @@
+"""Settings: which source wins, where the file is looked for, what is told about mistakes, and what an engine may have."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from askback.core.errors import Invalid, RefusalCode
+from askback.settings import Settings, client_environment, engine_environment, load, secret_values
+from world import World, over, run_async, submit
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home and a working directory without settings, and an environment without ours."""
+    for name in [name for name in os.environ if name.startswith(("ASKBACK_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def problems_of(config: Path | None = None, **rest: Path) -> list[str]:
+    with pytest.raises(Invalid) as refused:
+        load(config, **rest)
+    assert refused.value.code is RefusalCode.SETTINGS_INVALID
+    return list(refused.value.problems)
+
+
+# Which source wins.
+
+
+def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
+    settings = load()
+    assert settings.data_dir == tmp_path / "home/.local/share/askback"
+    assert settings.slots >= 1
+    assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8765)
+    assert (settings.sandbox, settings.default_engine, settings.skills_dir) == ("auto", None, ())
+    assert (settings.limits.body_bytes, settings.limits.line_bytes) == (32 * 2**20, 8 * 2**20)
+
+
+def test_the_file_wins_over_defaults_the_environment_over_the_file_and_the_flag_over_both(
+    surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(surroundings / "askback.toml", 'slots = 3\ndata_dir = "/from/file"\ndefault_engine = "codex"\n')
+    assert (load().slots, load().data_dir) == (3, Path("/from/file"))
+    monkeypatch.setenv("ASKBACK_SLOTS", "5")
+    monkeypatch.setenv("ASKBACK_DATA_DIR", "/from/environment")
+    assert (load().slots, load().data_dir) == (5, Path("/from/environment"))
+    assert load(data_dir=Path("/from/flag")).data_dir == Path("/from/flag")
+    assert load().default_engine == "codex"
+
+
+def test_levels_are_joined_by_two_underscores_and_sources_mixed_key_by_key(
+    surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        surroundings / "askback.toml", '[server]\nhost = "0.0.0.0"\nport = 1\n[engines.codex]\nmodel = "a"\nslots = 2\n'
+    )
+    monkeypatch.setenv("ASKBACK_SERVER__PORT", "9000")
+    monkeypatch.setenv("ASKBACK_ENGINES__CODEX__MODEL", "b")
+    settings = load()
+    assert (settings.server.host, settings.server.port) == ("0.0.0.0", 9000)
+    assert (settings.engines["codex"].model, settings.engines["codex"].slots) == ("b", 2)
+
+
+def test_lists_and_tables_are_json_in_the_environment_and_skill_folders_a_path_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ASKBACK_ENGINES__CODEX__COMMAND", '["npx", "codex"]')
+    monkeypatch.setenv("ASKBACK_ENGINES__CODEX__ENV", '{"OPENAI_API_KEY": "k"}')
+    monkeypatch.setenv("ASKBACK_SKILLS_DIR", "/one:/two:")
+    settings = load()
+    assert settings.engines["codex"].command == ("npx", "codex")
+    assert settings.engines["codex"].env == {"OPENAI_API_KEY": "k"}
+    assert settings.skills_dir == (Path("/one"), Path("/two"))
+
+
+# Where the file is, and what its folders are relative to.
+
+
+def test_the_file_is_looked_for_here_and_then_in_the_users_config_folder(
+    tmp_path: Path, surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "home/.config/askback/askback.toml", "slots = 11\n")
+    assert load().slots == 11
+    write(tmp_path / "xdg/askback/askback.toml", "slots = 12\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    assert load().slots == 12
+    write(surroundings / "askback.toml", "slots = 13\n")
+    assert load().slots == 13
+    assert load(write(tmp_path / "named.toml", "slots = 14\n")).slots == 14
+
+
+def test_the_users_folders_are_those_of_the_desktop_where_it_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert load().data_dir == tmp_path / "data/askback"
+    monkeypatch.setenv("XDG_DATA_HOME", "relative/is/to/be/ignored")
+    assert load().data_dir == tmp_path / "home/.local/share/askback"
+
+
+def test_relative_folders_are_meant_from_the_file_that_names_them(tmp_path: Path) -> None:
+    text = 'data_dir = "data"\nskills_dir = ["a", "../b", "~/c"]\n[engines.codex]\nhome = "codex-home"\n'
+    settings = load(write(tmp_path / "conf/askback.toml", text))
+    assert settings.data_dir == tmp_path / "conf/data"
+    assert settings.skills_dir == (tmp_path / "conf/a", tmp_path / "b", tmp_path / "home/c")
+    assert settings.engines["codex"].home == tmp_path / "conf/codex-home"
+
+
+def test_without_a_file_relative_folders_are_meant_from_here(
+    surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASKBACK_DATA_DIR", "data")
+    assert load().data_dir == surroundings / "data"
+
+
+# Mistakes.
+
+
+def test_every_mistake_is_named_by_its_key_all_at_once(tmp_path: Path) -> None:
+    text = 'slotz = 1\nslots = 0\n[server]\nport = 70000\n[engines.codex]\ncommand = []\nmodle = "x"\n'
+    told = problems_of(write(tmp_path / "askback.toml", text))
+    keys = [problem.partition(":")[0] for problem in told]
+    assert sorted(keys) == ["engines.codex.command", "engines.codex.modle", "server.port", "slots", "slotz"]
+    assert "slotz: there is no such setting" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"slots = = 3", "the file cannot be read"),
+        (b"\xff\xfe", "the file cannot be read"),
+        (b'data_dir = "a\\u0000b"', r"data_dir: 'a\x00b' cannot be a folder"),
+        (b'data_dir = "~no-such-user/x"', "data_dir: '~no-such-user/x' cannot be a folder"),
+        (b'[engines.codex]\nhome = "\\u0000"', "engines.codex.home: "),
+        (b'sandbox = "perhaps"', "sandbox: "),
+        (b"skills_dir = [1]", "skills_dir.0: "),
+    ],
+)
+def test_a_file_that_cannot_be_taken_is_told(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "askback.toml"
+    path.write_bytes(content)
+    (problem,) = problems_of(path)
+    assert says in problem
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="there is no settings file"):
+        load(tmp_path / "nowhere.toml")
+    with pytest.raises(Invalid, match="there is no settings file"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("ASKBACK_SLOTS", "many", "slots: "),
+        ("ASKBACK_SERVER__PORT", "-1", "server.port: "),
+        ("ASKBACK_ENGINES", "{", "written as JSON"),
+        ("ASKBACK_SERVER__PROT", "1", "server.prot: there is no such setting"),
+    ],
+)
+def test_a_mistake_in_the_environment_is_told(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert any(says in problem for problem in problems_of())
+
+
+def test_settings_do_not_change(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load().slots = 7  # type: ignore[misc]
+
+
+# What an engine may have.
+
+
+def has(environment: Mapping[str, str], *names: str) -> list[bool]:
+    return [name in environment for name in names]
+
+
+def test_an_engine_gets_what_is_allowed_and_what_the_settings_add_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "GITHUB_TOKEN", "LC_ALL", "HTTPS_PROXY", "PYTHONPATH"):
+        monkeypatch.setenv(name, f"value of {name}")
+    monkeypatch.setenv("ASKBACK_SERVER__TOKEN", "x" * 32)
+    environment = engine_environment(("OPENAI_API_KEY", "NOT_SET"), {"EXTRA": "1", "LC_ALL": "C"})
+    assert has(environment, "PATH", "OPENAI_API_KEY", "HTTPS_PROXY", "EXTRA") == [True] * 4
+    unwanted = ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "PYTHONPATH", "ASKBACK_SERVER__TOKEN", "NOT_SET", "HOME")
+    assert has(environment, *unwanted) == [False] * 6
+    assert environment["LC_ALL"] == "C"
+
+
+def test_a_secret_of_ours_does_not_reach_a_real_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-7f3a")
+    monkeypatch.setenv("ASKBACK_SERVER__TOKEN", "canary-7f3a-and-more")
+    world = World(tmp_path)
+    shows = "import os; print(sorted(os.environ.items())); print(open('/proc/self/environ').read())"
+    command = json.dumps([sys.executable, "-c", shows])
+    config = f'[engines.scripted]\ncommand = {command}\nenv = {{ADDED = "by the settings"}}\n'
+    skill = world.skill([{"finish": {"colour": "x"}}])
+
+    async def main() -> None:
+        async with world.working(config) as app:
+            run = await over(app, (await submit(app, skill, mode="auto")).id)
+            printed = "".join(path.read_text() for path in app.workspaces.of(run.id).turns.glob("*.stdout"))
+            assert "by the settings" in printed
+            assert f"ASKBACK_RUN={run.id}" in printed
+            assert "canary" not in printed
+
+    run_async(main)
+
+
+def test_values_that_must_not_be_written_down_are_told_by_their_names() -> None:
+    environment = {
+        "OPENAI_API_KEY": "k1",
+        "github_token": "k2",
+        "DB_PASSWORD": "k3",
+        "MY_SECRET": "k4",
+        "GOOGLE_APPLICATION_CREDENTIALS": "k5",
+        "LANG": "C",
+        "PATH": "/bin",
+    }
+    assert secret_values(environment) == ("k1", "k2", "k3", "k4", "k5")
+
+
+def test_a_client_is_told_where_its_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert client_environment() == (None, None)
+    monkeypatch.setenv("ASKBACK_URL", "http://server")
+    monkeypatch.setenv("ASKBACK_TOKEN", "t")
+    assert client_environment() == ("http://server", "t")
+    # Both are the client's own and no settings.
+    assert isinstance(load(), Settings)
