@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ class Stage:
             **rest,
         )
 
-    def start(self, turn: Turn, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    @contextmanager
+    def start(self, turn: Turn, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+        """The program, which does not outlive the block."""
         launch = self.engine.launch(turn)
         child = subprocess.Popen(
             launch.argv,
@@ -82,10 +85,14 @@ class Stage:
             stderr=subprocess.PIPE,
         )
         assert child.stdin is not None
-        child.stdin.write(launch.stdin)
-        child.stdin.close()
-        child.stdin = None
-        return child
+        with child:
+            try:
+                child.stdin.write(launch.stdin)
+                child.stdin.close()
+                child.stdin = None
+                yield child
+            finally:
+                child.kill()
 
     def play(
         self, prompt: str = "Go.", resume: str | None = None, env: Mapping[str, str] | None = None, **rest: Any
@@ -93,10 +100,7 @@ class Stage:
         """One turn, from its start to its end."""
         turn = self.turn(prompt, resume, **rest)
         with self.start(turn, env) as child:
-            try:
-                stdout, stderr = child.communicate(timeout=DEADLINE_SEC)
-            finally:
-                child.kill()
+            stdout, stderr = child.communicate(timeout=DEADLINE_SEC)
         return self.read(stdout, stderr, child.returncode, turn)
 
     def read(self, stdout: bytes, stderr: bytes, exit_code: int, turn: Turn | None = None) -> Played:

@@ -70,9 +70,7 @@ def cases() -> list[Path]:
 def turn_of(engine: Engine, about: Mapping[str, Any]) -> Turn:
     """A turn as it was when the recording was made."""
     value = about.get("handle")
-    handle = value and Handle(
-        engine=engine.name, handle_type=engine.handle_type, handle_value=value, created_at_turn=1
-    )
+    handle = value and Handle(engine=engine.name, handle_type=engine.handle_type, handle_value=value, created_at_turn=1)
     return Turn(
         prompt=about.get("prompt", "Do it."),
         mode=Mode(about.get("mode", Mode.INTERACTIVE)),
@@ -92,8 +90,11 @@ def read(engine: Engine, recording: Recording, *streams: Stream) -> dict[str, An
     parser = engine.parser(turn_of(engine, recording.about))
     seen = [each for stream, line in recording.lines(*(streams or tuple(Stream))) for each in parser.feed(stream, line)]
     result = parser.finish(recording.ended)
+    named = [each.value for each in seen if isinstance(each, SessionNamed)]
+    if isinstance(result, Completed) and result.session is not None:
+        named.append(result.session)
     told: dict[str, Any] = {
-        "sessions": list(dict.fromkeys(each.value for each in seen if isinstance(each, SessionNamed))),
+        "sessions": list(dict.fromkeys(named)),
         "said": [each.text for each in seen if isinstance(each, Said)],
         "tools": _tools(seen),
         "usage": next((asdict(each.usage) for each in reversed(seen) if isinstance(each, UsageSeen)), None),

@@ -245,6 +245,7 @@ def test_an_output_of_no_fields_may_be_the_marker_alone() -> None:
         f"One thing first.\n\n{fenced(ASK)}",
         "<ASK_USER_YAML>\ninteraction_id: q1\nprompt: Which colour?\n</ASK_USER_YAML>",
         "<ASK_USER_YAML>\nask_user:\n  interaction_id: q1\n  prompt: Which colour?\n</ASK_USER_YAML>",
+        "I ask with <ASK_USER_YAML>:\n<ASK_USER_YAML>\ninteraction_id: q1\nprompt: Which colour?\n</ASK_USER_YAML>",
         "Hm.\n<ASK_USER_YAML>\n```yaml\ninteraction_id: 'q1'\nprompt: >-\n  Which\n  colour?\n```\n</ASK_USER_YAML>\nBye",
     ],
 )
@@ -276,6 +277,9 @@ def test_a_question_is_never_an_output() -> None:
     assert everything.output_problems is None
     assert everything.question is not None
     assert read_answer([json.dumps(ASK)], None).output is None
+    assert read_answer([f"I need to know: {json.dumps(ASK)}"], None).output is None
+    whole_without_marker = f'{{"ask_user": {{"interaction_id": "q", "prompt": "?"}} {MARKER}}}'
+    assert read_answer([whole_without_marker], lambda value: ()).output_problems is None
 
 
 def test_an_output_with_an_empty_question_is_an_output() -> None:

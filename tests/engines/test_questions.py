@@ -132,12 +132,16 @@ def test_keywords_that_a_form_does_not_have_are_left_out() -> None:
         {
             "$ref": "http://example.com",
             "type": "object",
-            "properties": {"a": {"type": "string", "pattern": "(a+)+$", "minLength": "1", "enum": [], "default": {}}},
-            "required": ["a", "b", 3],
+            "properties": {
+                "a": {"type": "string", "pattern": "(a+)+$", "minLength": "1", "enum": [], "default": {}},
+                "b": {"type": "string", "minLength": -1, "maxLength": 2**70},
+            },
+            "required": ["a", "c", 3],
             "additionalProperties": {"type": "object"},
         }
     )
-    assert schema == {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    taken = {"a": {"type": "string"}, "b": {"type": "string"}}
+    assert schema == {"type": "object", "properties": taken, "required": ["a"]}
 
 
 _WORDS = st.sampled_from(["type", "properties", "required", "enum", "minLength", "items", "oneOf", "default", "a", "b"])

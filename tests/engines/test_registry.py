@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.core.errors import NotFound, RefusalCode
+from askback.core.errors import Invalid, RefusalCode
 from askback.engines import registry
 
 MODULE = """
@@ -68,12 +68,12 @@ def test_helper_modules_are_no_engines() -> None:
 
 
 def test_an_unknown_engine_is_refused_with_what_is_known_and_what_was_meant() -> None:
-    with pytest.raises(NotFound) as refusal:
+    with pytest.raises(Invalid) as refusal:
         registry.get("scriptd")
     assert refusal.value.code is RefusalCode.ENGINE_UNKNOWN
     assert refusal.value.message.startswith("engine 'scriptd' is unknown; known: ")
     assert refusal.value.message.endswith("; did you mean 'scripted'?")
-    with pytest.raises(NotFound, match="unknown") as refusal:
+    with pytest.raises(Invalid, match="unknown") as refusal:
         registry.get("../zzz")
     assert "did you mean" not in refusal.value.message
 
@@ -107,7 +107,7 @@ def test_a_broken_engine_is_reported_and_breaks_no_other(offer: Offer, target: s
     assert {"scripted", "mine"} <= set(found)
     assert "broken" not in found
     assert reason in found.broken["broken"]
-    with pytest.raises(NotFound, match="engine 'broken' cannot be used: ") as refusal:
+    with pytest.raises(Invalid, match="engine 'broken' cannot be used: ") as refusal:
         found.choose("broken")
     assert reason in refusal.value.message
 

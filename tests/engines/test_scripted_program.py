@@ -107,8 +107,10 @@ def test_half_a_record_at_the_end_of_a_session_is_passed_over(stage: Stage) -> N
     path = stage.home / ".scripted" / "sessions" / f"{session_id}.jsonl"
     path.write_bytes(path.read_bytes() + b'{"type": "prompt", "te')
     assert stage.play(reply("x"), resume=session_id).said == ["x"]
-    lines = path.read_bytes().splitlines()
-    assert sum(b'"type": "completed"' in line for line in lines) == 2
+    *before, half, prompt, message, completed = path.read_text().splitlines()
+    assert half == '{"type": "prompt", "te'
+    assert [json.loads(line)["type"] for line in (prompt, message, completed)] == ["prompt", "message", "completed"]
+    assert len(before) == 3
 
 
 # Scripts.
@@ -183,7 +185,7 @@ def test_a_script_that_is_named_must_exist(stage: Stage) -> None:
     assert "nowhere.json cannot be read" in (played.result.detail or "")
 
 
-@pytest.mark.parametrize("args", [["hello"], ["--model"], ["--unknown=1"], ["--mode="], ["-h"]])
+@pytest.mark.parametrize("args", [["hello"], ["mode=auto"], ["--model"], ["--unknown=1"], ["--mode="], ["-h"]])
 def test_a_command_line_that_cannot_be_taken_is_refused(args: list[str]) -> None:
     done = subprocess.run([*Scripted.default_command, *args], input=b"", capture_output=True, env={}, check=False)
     assert done.returncode == 2

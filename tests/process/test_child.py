@@ -55,6 +55,26 @@ def test_a_prompt_of_a_megabyte_arrives_whole(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can widen a pipe")
+def test_a_long_line_fits_into_the_pipe_of_a_child_that_does_not_wait_for_its_reader(tmp_path: Path) -> None:
+    code = """
+import fcntl, os, time
+until = time.monotonic() + 5
+while fcntl.fcntl(1, fcntl.F_GETPIPE_SZ) < 1 << 20 and time.monotonic() < until:
+    time.sleep(0.001)
+os.set_blocking(1, False)
+os.write(1, b"x" * 1_000_000 + b"\\n")
+os._exit(0)
+"""
+
+    async def main() -> None:
+        child = start(code, tmp_path, mark="t-wide")
+        assert await collect(child) == (0, [(STDOUT, b"x" * 1_000_000)])
+        finish(child, "t-wide")
+
+    asyncio.run(main())
+
+
 def test_a_child_that_prints_too_much_is_noticed_without_reading_it_all(tmp_path: Path) -> None:
     limits = OutputLimits(line_bytes=1000, turn_bytes=100_000)
 

@@ -116,3 +116,21 @@ def test_a_zombie_counts_as_gone(tmp_path: Path) -> None:
         os.sched_yield()
     assert Tree(mark="t-zombie").members() == set()
     assert os.waitpid(pid, 0) == (pid, 0)
+
+
+def test_a_turn_of_ours_is_not_ended_with_another_whose_lock_we_hold(tmp_path: Path) -> None:
+    async def main() -> None:
+        lock = FileLock.take(tmp_path / "lock")
+        assert lock is not None
+        argv, env = ["/bin/sleep", "600"], {"PATH": "/bin"}
+        mine = Child.start(argv, env=env, cwd=tmp_path, stdin=None, limits=LIMITS, keep_fds=(lock.fd,))
+        other = Child.start(argv, env=env, cwd=tmp_path, stdin=None, limits=LIMITS)
+        members = Tree(mark="nobody", lock=lock.path).members()
+        assert mine.identity.pid in members
+        assert other.identity.pid not in members
+        for child in (mine, other):
+            assert await child.end("nobody", grace_sec=1.0)
+            child.close()
+        lock.release()
+
+    asyncio.run(main())

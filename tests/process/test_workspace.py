@@ -57,6 +57,29 @@ def test_an_artifacts_folder_that_became_a_link_lists_nothing(tmp_path: Path) ->
     assert list(workspace.artifacts()) == []
 
 
+@pytest.mark.parametrize("planted", ["folder link", "file link", "file", "folder", "nothing"])
+def test_what_is_written_into_the_workspace_stays_there_whatever_is_in_the_way(tmp_path: Path, planted: str) -> None:
+    workspace, elsewhere = Workspace(tmp_path / "run"), tmp_path / "elsewhere"
+    workspace.cwd.mkdir(parents=True)
+    elsewhere.mkdir()
+    (elsewhere / "settings.json").write_text("the user's own")
+    place = workspace.cwd / ".engine"
+    match planted:
+        case "folder link":
+            place.symlink_to(elsewhere)
+        case "file link":
+            place.mkdir()
+            (place / "settings.json").symlink_to(elsewhere / "settings.json")
+        case "file":
+            place.write_text("in the way")
+        case "folder":
+            (place / "settings.json" / "deep").mkdir(parents=True)
+    workspace.write_work({".engine/settings.json": b"ours"})
+    assert (place / "settings.json").read_bytes() == b"ours"
+    assert not place.is_symlink()
+    assert (elsewhere / "settings.json").read_text() == "the user's own"
+
+
 def test_a_turn_that_is_taken_up_again_starts_from_before_it(tmp_path: Path) -> None:
     home, snapshots = tmp_path / "home", tmp_path / "snapshots"
     home.mkdir()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,20 +42,38 @@ class Server:
         assert self._process.stdout.readline() == "ready\n"
 
     def kill(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)
+        if self._process.poll() is None:
+            os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
 
 
+Start = Callable[[World], Awaitable[Server]]
+
+
+@pytest.fixture
+def start_server() -> Iterator[Start]:
+    """Starts servers; none of them outlives its test."""
+    servers: list[Server] = []
+
+    async def start(world: World) -> Server:
+        servers.append(await asyncio.to_thread(Server, world))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()
+
+
 @pytest.mark.contract("B-1")
-def test_waiting_stays_waiting_and_queued_stays_queued_over_a_kill(tmp_path: Path) -> None:
+def test_waiting_stays_waiting_and_queued_stays_queued_over_a_kill(tmp_path: Path, start_server: Start) -> None:
     world = World(tmp_path)
     asks = world.skill([ASK], [FINISH], name="asks")
     blocks = world.skill([{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "x"}}], name="blocks")
 
     async def main() -> None:
-        server = await asyncio.to_thread(Server, world)
+        server = await start_server(world)
         async with world.client() as app:
             asked = await waiting(app, (await submit(app, asks)).id)
             slots = app.settings.slots
@@ -69,7 +88,7 @@ def test_waiting_stays_waiting_and_queued_stays_queued_over_a_kill(tmp_path: Pat
             for run in (*blocking, queued):
                 app.workspaces.of(run.id).cwd.mkdir(parents=True, exist_ok=True)
                 (app.workspaces.of(run.id).cwd / "go").touch()
-            again = await asyncio.to_thread(Server, world)
+            again = await start_server(world)
             for run in (*blocking, queued):
                 assert (await over(app, run.id)).state is RunState.SUCCEEDED
             await app.service.reply(asked.id, "red")
@@ -80,12 +99,12 @@ def test_waiting_stays_waiting_and_queued_stays_queued_over_a_kill(tmp_path: Pat
 
 
 @pytest.mark.contract("B-1", "H-12")
-def test_a_reply_turn_that_was_cut_off_has_the_reply_in_the_session_once(tmp_path: Path) -> None:
+def test_a_reply_turn_that_was_cut_off_has_the_reply_in_the_session_once(tmp_path: Path, start_server: Start) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [{"touch": "{{session_id}}.second"}, {"wait_for": "go"}, FINISH])
 
     async def main() -> None:
-        server = await asyncio.to_thread(Server, world)
+        server = await start_server(world)
         async with world.client() as app:
             run = await waiting(app, (await submit(app, skill)).id)
             work = app.workspaces.of(run.id).cwd
@@ -94,7 +113,7 @@ def test_a_reply_turn_that_was_cut_off_has_the_reply_in_the_session_once(tmp_pat
             assert "the answer is red" in world.prompts(run.id)[-1]
             await asyncio.to_thread(server.kill)
             (work / "go").touch()
-            again = await asyncio.to_thread(Server, world)
+            again = await start_server(world)
             ended = await over(app, run.id)
             await asyncio.to_thread(again.kill)
             assert ended.state is RunState.SUCCEEDED
@@ -112,7 +131,7 @@ def test_a_reply_turn_that_was_cut_off_has_the_reply_in_the_session_once(tmp_pat
 
 
 @pytest.mark.contract("B-1")
-def test_a_turn_is_taken_up_three_times_and_then_given_up(tmp_path: Path) -> None:
+def test_a_turn_is_taken_up_three_times_and_then_given_up(tmp_path: Path, start_server: Start) -> None:
     world = World(tmp_path)
     skill = world.skill([{"touch": "started"}, {"misbehave": "hang"}])
 
@@ -121,12 +140,12 @@ def test_a_turn_is_taken_up_three_times_and_then_given_up(tmp_path: Path) -> Non
             run = await submit(app, skill)
             work = app.workspaces.of(run.id).cwd
             for _ in range(4):
-                server = await asyncio.to_thread(Server, world)
+                server = await start_server(world)
                 await until(lambda: (work / "started").exists())
                 await asyncio.to_thread(server.kill)
                 (work / "started").unlink()
             assert (await app.service.get(run.id)).state is RunState.RUNNING
-            last = await asyncio.to_thread(Server, world)
+            last = await start_server(world)
             ended = await over(app, run.id)
             await asyncio.to_thread(last.kill)
             assert ended.error is not None
@@ -138,7 +157,9 @@ def test_a_turn_is_taken_up_three_times_and_then_given_up(tmp_path: Path) -> Non
     run_async(main)
 
 
-def test_an_engine_that_outlived_a_killed_program_is_ended_before_its_turn_starts_again(tmp_path: Path) -> None:
+def test_an_engine_that_outlived_a_killed_program_is_ended_before_its_turn_starts_again(
+    tmp_path: Path, start_server: Start
+) -> None:
     world = World(tmp_path)
     skill = world.skill([{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}])
 
@@ -146,12 +167,12 @@ def test_an_engine_that_outlived_a_killed_program_is_ended_before_its_turn_start
         async with world.client() as app:
             run = await submit(app, skill)
             work = app.workspaces.of(run.id).cwd
-            server = await asyncio.to_thread(Server, world)
+            server = await start_server(world)
             await until(lambda: (work / "started").exists())
             await asyncio.to_thread(server.kill)
             left = Tree(mark=run.id).members()
             assert left
-            again = await asyncio.to_thread(Server, world)
+            again = await start_server(world)
             await reach(app, run.id, RunState.RUNNING)
             assert not left & Tree(mark=run.id).members()
             (work / "go").touch()

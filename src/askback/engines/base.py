@@ -63,19 +63,25 @@ class Turn:
     model: str | None = None
     output_schema: Mapping[str, Any] | None = None
     extra_args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    """What the program is given anyway: the user's variables that it may have, and those of the settings."""
+    credentials: tuple[str, ...] = ()
+    """Those of the engine's credential files that are in its home."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """What to start, as data. A user's text is in `stdin` or `files`, never a bare argument.
 
-    `files` are written before the start; their paths are relative to the engine's home.
+    `files` are written before the start, and again before every other; their paths are relative to the engine's home,
+    those of `work_files` to its working directory.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     stdin: bytes = b""
     files: Mapping[str, bytes] = field(default_factory=dict)
+    work_files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 # What a parser tells while the engine works.
@@ -112,9 +118,13 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSeen:
-    """The turn's tokens so far; a later one replaces an earlier one."""
+    """The turn's tokens so far; a later one replaces an earlier one.
+
+    With `whole_session` they are those of the session's earlier turns as well.
+    """
 
     usage: Usage
+    whole_session: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +149,13 @@ class Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """The engine ended its turn by its own event. `messages` are the assistant's, in order."""
+    """The engine ended its turn by its own event. `messages` are the assistant's, in order.
+
+    What was told as `Said` are the first of them. `session` is for a name that could not be told before all was read.
+    """
 
     messages: tuple[str, ...]
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,26 +8,33 @@ from __future__ import annotations
 import re
 
 from askback.core.errors import ErrorCode
-from askback.engines.base import Broke, Exit
+from askback.engines.base import Broke, Exit, out_of_bounds
+from askback.engines.json_lines import as_detail
 
 # In this order: a refusal over a quota often mentions the key too, and a broken connection the server's address.
 _SIGNS: tuple[tuple[ErrorCode, re.Pattern[str]], ...] = (
     (
         ErrorCode.ENGINE_RATE_LIMITED,
-        re.compile(r"\b429\b|rate.?limit|too many requests|quota|resource_exhausted|insufficient_quota", re.IGNORECASE),
+        re.compile(r"\b429\b|rate.?limit|usage limit|too many requests|quota|resource_exhausted", re.IGNORECASE),
     ),
     (
         ErrorCode.ENGINE_AUTH_REQUIRED,
         re.compile(
-            r"\b40[13]\b|unauthori[sz]ed|unauthenticated|api.?key|not (logged|signed) in|\blog ?in\b|\bsign in\b|credential",
+            r"\b40[13]\b|unauthori[sz]ed|unauthenticated|api.?key|not (logged|signed) in|\blog ?in\b|\bsign in\b|credential"
+            r"|auth (type|method)|oauth",
             re.IGNORECASE,
         ),
+    ),
+    # It was there, and then no more.
+    (
+        ErrorCode.ENGINE_API_ERROR,
+        re.compile(r"ECONNRESET|socket hang up|connection .{0,40}(lost|reset|closed)|disconnected", re.IGNORECASE),
     ),
     (
         ErrorCode.ENGINE_UNREACHABLE,
         re.compile(
             r"ECONN|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|fetch failed|waiting for network"
-            r"|connection (failed|refused|error|reset)|unable to connect|error sending request|unreachable|getaddrinfo",
+            r"|connection (failed|refused|error)|unable to connect|error sending request|unreachable|getaddrinfo",
             re.IGNORECASE,
         ),
     ),
@@ -40,6 +47,30 @@ def failure_of(words: str) -> ErrorCode:
         if sign.search(words):
             return code
     return ErrorCode.ENGINE_API_ERROR
+
+
+def failure_of_status(status: int, words: str) -> ErrorCode:
+    """The code for an error that came with an HTTP status; without one the words decide."""
+    match status:
+        case 401 | 403:
+            return ErrorCode.ENGINE_AUTH_REQUIRED
+        case 429:
+            return ErrorCode.ENGINE_RATE_LIMITED
+        case 0:
+            return failure_of(words)
+        case _:
+            return ErrorCode.ENGINE_API_ERROR
+
+
+def stopped(ended: Exit, retrying: str) -> Broke | None:
+    """A turn that we had to stop, or None. `retrying`: what the engine said of trying again, where that was its last word."""
+    broke = out_of_bounds(ended)
+    if broke is None or broke.code is not ErrorCode.TURN_TIMEOUT or not retrying:
+        return broke
+    if failure_of(retrying) is not ErrorCode.ENGINE_UNREACHABLE:
+        return Broke(code=broke.code, message=broke.message, detail=as_detail(retrying))
+    message = "the turn's time ran out while the engine was trying to connect"
+    return Broke(code=ErrorCode.ENGINE_UNREACHABLE, message=message, detail=as_detail(retrying))
 
 
 def crashed(ended: Exit, detail: str | None) -> Broke:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from askback import engines as package
-from askback.core.errors import NotFound, RefusalCode
+from askback.core.errors import Invalid, RefusalCode
 from askback.engines.base import Engine
 
 GROUP = "askback.engines"
@@ -58,13 +58,13 @@ class Engines(Mapping[str, Engine]):
         if name in self.found:
             return self.found[name]
         if name in self.broken:
-            raise NotFound(RefusalCode.ENGINE_UNKNOWN, f"engine '{name}' cannot be used: {self.broken[name]}")
+            raise Invalid(RefusalCode.ENGINE_UNKNOWN, f"engine '{name}' cannot be used: {self.broken[name]}")
         import difflib
 
         message = f"engine {name!r} is unknown; known: {', '.join(self.found)}"
         if close := difflib.get_close_matches(name, self.found, n=1):
             message += f"; did you mean '{close[0]}'?"
-        raise NotFound(RefusalCode.ENGINE_UNKNOWN, message)
+        raise Invalid(RefusalCode.ENGINE_UNKNOWN, message)
 
 
 def engines() -> Engines:

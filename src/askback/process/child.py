@@ -6,9 +6,11 @@ The exit is watched by a pidfd, for a descendant may keep the pipes open long af
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from askback.process import tree
 from askback.process.lines import Line, LineFramer
 
 _CHUNK = 1 << 16
+_PIPE = 1 << 20
 _DRAIN_SEC = 2.0
 
 STDOUT = "stdout"
@@ -76,6 +79,7 @@ class Child:
                 )
         except (OSError, ValueError) as error:
             raise NotStarted(f"{argv[0]} cannot be started: {error}") from error
+        _widen(process)
         return cls(process, limits)
 
     async def lines(self, on_line: OnLine) -> int:
@@ -131,6 +135,16 @@ class Child:
                 await on_line(name, line)
         for line in framer.finish():
             await on_line(name, line)
+
+
+def _widen(process: subprocess.Popen[bytes]) -> None:
+    """Programs on Node lose what does not fit into the pipe when they end; a long line then takes the last one with it.
+
+    Only Linux can widen a pipe, and only so many of them for one user.
+    """
+    if process.stdout is not None:
+        with suppress(OSError, AttributeError):
+            fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
 
 
 async def _read(fd: int) -> bytes:

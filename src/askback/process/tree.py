@@ -39,9 +39,9 @@ class Tree:
         lock = _inode(self.lock)
         found = {pid for pid in table if _has_mark(pid, self.mark) or _holds(pid, lock)}
         found |= self._session(table)
-        found |= _descendants(found, table.values())
+        # Whoever looks may hold the lock too, and has children of other turns.
         found.discard(os.getpid())
-        return found
+        return found | _descendants(found, table.values())
 
     async def end(self, *, grace_sec: float) -> bool:
         """Ask the tree to end, then kill it. True once nothing of it lives."""

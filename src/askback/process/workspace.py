@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.process import snapshot
+from askback.process.artifacts import bundle, is_text, open_below
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
@@ -57,16 +58,24 @@ class Workspace:
 
     def stage_input(self, key: str, source: Path) -> str:
         """Copy a file that was given as input; returns its path as the engine sees it."""
-        folder = self.cwd / INPUTS_DIR / key
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shutil.copyfile(source, folder / source.name)
-        return f"{INPUTS_DIR}/{key}/{source.name}"
+        name = f"{INPUTS_DIR}/{key}/{source.name}"
+        self.cwd.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.copyfile(source, _free_way(self.cwd, name))
+        return name
+
+    def drop_input(self, key: str) -> None:
+        """Take back what was staged and is not used after all."""
+        shutil.rmtree(self.cwd / INPUTS_DIR / key, ignore_errors=True)
 
     def write_home(self, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             path = self.home / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+
+    def write_work(self, files: Mapping[str, bytes]) -> None:
+        for name, content in files.items():
+            _write_below(self.cwd, name, content)
 
     def prompt_path(self, turn_name: str) -> Path:
         return self.turns / f"{turn_name}.prompt"
@@ -82,9 +91,9 @@ class Workspace:
         return self.cwd / ARTIFACTS_DIR
 
     def artifacts(self) -> Iterator[Artifact]:
-        """Plain files only: a link that an engine planted is neither listed nor followed."""
+        """Plain files only: a link that an engine planted is neither listed nor followed. Names that are no text are not told."""
         base = self.artifacts_path
-        if base.is_symlink():
+        if base.is_symlink() or self.cwd.is_symlink():
             return
         for folder, folders, files in os.walk(base):
             folders.sort()
@@ -92,8 +101,15 @@ class Workspace:
                 path = Path(folder, name)
                 with suppress(FileNotFoundError):
                     status = path.lstat()
-                    if stat.S_ISREG(status.st_mode):
+                    if stat.S_ISREG(status.st_mode) and is_text(str(path)):
                         yield Artifact(path=path.relative_to(base).as_posix(), size=status.st_size)
+
+    def open_artifact(self, path: str) -> BinaryIO | None:
+        # From the run's own folder: the engine could have put a link in the place of its working directory.
+        return open_below(self.root, f"{self.artifacts_path.relative_to(self.root).as_posix()}/{path}")
+
+    def bundle(self) -> BinaryIO:
+        return bundle((each.path for each in self.artifacts()), self.open_artifact)
 
 
 class Workspaces:
@@ -104,6 +120,50 @@ class Workspaces:
 
     def of(self, run_id: str) -> Workspace:
         return Workspace(self._root / run_id)
+
+    def sizes(self) -> dict[str, int]:
+        """What each run takes on the disk, in bytes, by its id."""
+        with suppress(FileNotFoundError):
+            return {folder.name: _disk_usage(folder) for folder in self._root.iterdir()}
+        return {}
+
+    def remove(self, run_id: str) -> None:
+        """Remove all files of a run, also where its engine has locked a folder."""
+        root = self._root / run_id
+        for folder, folders, _ in os.walk(root):
+            for path in (Path(folder, name) for name in folders):
+                if not path.is_symlink():
+                    path.chmod(0o700)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(root)
+
+
+def _disk_usage(folder: Path) -> int:
+    used = 0
+    for below, _, files in os.walk(folder):
+        for name in files:
+            with suppress(FileNotFoundError):
+                used += os.lstat(Path(below, name)).st_blocks * 512
+    return used
+
+
+def _write_below(base: Path, name: str, content: bytes) -> None:
+    _free_way(base, name).write_bytes(content)
+
+
+def _free_way(base: Path, name: str) -> Path:
+    """A place below `base` and nowhere else to write to: an engine may have left a link, or something else, in the way."""
+    path = base
+    for part in Path(name).parent.parts:
+        path /= part
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        path.mkdir(exist_ok=True, mode=0o700)
+    path /= Path(name).name
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    return path
 
 
 def _copy_once(source: Path, target: Path) -> None:

@@ -87,6 +87,8 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
         model=run.options.model or setup.model,
         output_schema=package.output_schema,
         extra_args=setup.extra_args,
+        env=setup.env,
+        credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),
     )
     try:
         launch = engine.launch(turn)

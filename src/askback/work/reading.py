@@ -14,6 +14,7 @@ from askback.core.runs import Handle, Run, Usage
 from askback.core.secrets import Redactor
 from askback.core.signals import HandleNamed
 from askback.engines.base import (
+    Completed,
     Engine,
     Parser,
     Said,
@@ -61,6 +62,7 @@ class Reading:
         self._redactor = redactor
         self._clock = clock
         self._raw: dict[str, Callable[[bytes], Any]] = {}
+        self._messages_told = 0
 
     @contextmanager
     def keeping_raw(self, workspace: Workspace, turn_name: str) -> Iterator[None]:
@@ -84,15 +86,23 @@ class Reading:
         for seen in self._parser.feed(Stream(stream), data):
             await self._tell(seen)
 
+    async def take_end(self, result: Completed) -> None:
+        """What an engine says only when all of it was read: its session, and messages that were not told on the way."""
+        if result.session is not None:
+            await self._name_session(result.session)
+        for text in result.messages[self._messages_told :]:
+            await self._tell(Said(text=text))
+
     async def _tell(self, seen: Seen) -> None:
         match seen:
             case SessionNamed(value=value):
                 await self._name_session(value)
-            case UsageSeen(usage=usage):
-                self.usage = usage
+            case UsageSeen(usage=usage, whole_session=whole_session):
+                self.usage = usage.beyond(self.run.usage or Usage()) if whole_session else usage
             case TurnOver():
                 self.turn_over.set()
             case Said(text=text):
+                self._messages_told += 1
                 await self._event(EventType.ASSISTANT_MESSAGE, text=text)
             case ToolStarted():
                 await self._event(

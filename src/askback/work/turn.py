@@ -110,17 +110,27 @@ class _LiveTurn:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._feed.run())
-                    ended = await self._follow(child)
+                    result = await self._read_end(await self._follow(child))
                     self._feed.close()
             finally:
                 await self._end_surely(child)
                 child.close()
                 await self._take_back_sign_in()
-        return self._signal(ended)
+        return self._signal(result)
+
+    async def _read_end(self, ended: Exit | None) -> Completed | Broke | None:
+        """What the parser makes of the whole turn; what it says only now is told like the rest."""
+        if ended is None:
+            return None
+        result = self._parser.finish(ended)
+        if isinstance(result, Completed):
+            await self._reading.take_end(result)
+        return result
 
     def _write_files(self, name: str) -> None:
         workspace, launch = self._prepared.workspace, self._prepared.launch
         workspace.write_home(launch.files)
+        workspace.write_work(launch.work_files)
         workspace.write_prompt(name, launch.stdin)
 
     def _start(self, name: str) -> Child:
@@ -180,13 +190,13 @@ class _LiveTurn:
         if loan is not None and (renewed := await asyncio.to_thread(loan.end)):
             log.info("a renewed sign-in was taken back: %s", ", ".join(renewed), extra={"run": self._run.id})
 
-    def _signal(self, ended: Exit | None) -> TurnSignal:
+    def _signal(self, result: Completed | Broke | None) -> TurnSignal:
         epoch, at = self._run.epoch, self._bench.clock()
         if self._stop.reason is StopReason.CANCEL:
             return TreeGone(epoch=epoch, at=at)
-        if ended is None:
+        if result is None:
             return TurnLost(epoch=epoch, at=at, counted=False)
-        outcome = self._outcome(self._parser.finish(ended))
+        outcome = self._outcome(result)
         return TurnEnded(
             epoch=epoch, outcome=outcome, at=at, usage=self._reading.usage, warnings=self._reading.warnings
         )
@@ -195,7 +205,7 @@ class _LiveTurn:
         resuming, confirmed = self._run.handle is not None, self._reading.confirmed
         if self._reading.strayed.is_set():
             message = "the engine went on in another session than the one it was asked to resume"
-            return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)
+            return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=self._reading.session)
         if isinstance(result, Broke):
             return engine_failure(
                 result.code, result.message, detail=result.detail, resuming=resuming, confirmed=confirmed

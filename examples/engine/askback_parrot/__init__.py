@@ -1,0 +1,107 @@
+"""The engine `parrot`: what Askback must know of the program of that name. It starts nothing and reads no file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from askback.core.errors import ErrorCode
+from askback.core.runs import ProfileKind
+from askback.engines.base import (
+    Broke,
+    CallResult,
+    Completed,
+    Exit,
+    Launch,
+    Probe,
+    Said,
+    Seen,
+    SessionNamed,
+    Stream,
+    Turn,
+    TurnOver,
+    session_of,
+)
+from askback.engines.failures import crashed, failure_of, stopped
+from askback.engines.json_lines import Tail, as_detail, decode_line, text_at
+
+
+class Parrot:
+    name = "parrot"
+    title = "Parrot"
+    default_command: tuple[str, ...] = ("parrot",)
+    install = "install it with: pip install askback-parrot"
+    handle_type = "session_id"
+    handle_pattern = re.compile(r"parrot-[0-9a-f]{32}", re.ASCII)
+    profiles = frozenset({ProfileKind.RESUMABLE})
+    chosen_by_default = False
+    env_allow: tuple[str, ...] = ("PARROT_KEY",)
+    credentials: tuple[str, ...] = (".parrot/key",)
+    sign_in = "it needs no account"
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        return True
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        return (("--help",),)
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        resumes = any(result.exit_code == 0 and "--resume" in result.stdout for result in results)
+        return Probe(
+            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
+            reason="its --help offers --resume" if resumes else "its --help does not offer --resume",
+        )
+
+    def launch(self, turn: Turn) -> Launch:
+        argv = [*turn.command, *turn.extra_args]
+        if turn.model:
+            argv.append(f"--model={turn.model}")
+        if turn.handle is not None:
+            argv.append(f"--resume={session_of(self, turn.handle)}")
+        return Launch(argv=tuple(argv), stdin=turn.prompt.encode("utf-8", "replace"))
+
+    def parser(self, turn: Turn) -> ParrotParser:
+        return ParrotParser(resuming=turn.handle is not None)
+
+
+def engine() -> Parrot:
+    return Parrot()
+
+
+class ParrotParser:
+    """Reads one turn. Only the event `end` is success."""
+
+    def __init__(self, *, resuming: bool) -> None:
+        self._resuming = resuming
+        self._messages: list[str] = []
+        self._ended = False
+        self._failure = ""
+        self._stderr = Tail()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+            return
+        event = decode_line(line) or {}
+        match text_at(event, "event"):
+            case "session":
+                yield SessionNamed(value=text_at(event, "id"))
+            case "say":
+                self._messages.append(text_at(event, "text"))
+                yield Said(text=self._messages[-1])
+            case "end":
+                self._ended = True
+                yield TurnOver()
+            case "error":
+                self._failure = text_at(event, "message") or "it did not say why"
+                yield TurnOver()
+
+    def finish(self, ended: Exit) -> Completed | Broke:
+        if self._failure:
+            return Broke(code=failure_of(self._failure), message="the parrot failed", detail=as_detail(self._failure))
+        if self._ended:
+            return Completed(messages=tuple(self._messages))
+        words = as_detail(self._stderr.text)
+        if self._resuming and words is not None and "no such session" in words:
+            return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message="the parrot has forgotten", detail=words)
+        return stopped(ended, "") or crashed(ended, words)

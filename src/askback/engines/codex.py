@@ -1,0 +1,244 @@
+"""The engine `codex`: OpenAI's Codex CLI, one `codex exec --json` a turn.
+
+What it prints and where it errs: one JSON event a line; a resume with an id that it does not know starts a new
+session unless the id is a UUID; its exit code says less than its events.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from askback.core.errors import ErrorCode
+from askback.core.runs import Mode, ProfileKind, Usage
+from askback.engines.base import (
+    Broke,
+    CallResult,
+    Completed,
+    Exit,
+    Launch,
+    Probe,
+    Said,
+    Seen,
+    SessionNamed,
+    Stream,
+    ToolEnded,
+    ToolStarted,
+    Turn,
+    TurnOver,
+    UsageSeen,
+    session_of,
+)
+from askback.engines.failures import crashed, failure_of, stopped
+from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.probing import printed_by, version_in, why_not
+from askback.engines.strict_schema import strict_form
+
+_EXEC_HELP, _RESUME_HELP, _VERSION = ("exec", "--help"), ("exec", "resume", "--help"), ("--version",)
+
+FULL_AUTO = "full-auto"
+OPTIONS_BEFORE_RESUME = "options-before-resume"
+OUTPUT_SCHEMA = "output-schema"
+
+_SETTINGS = (
+    "check_for_update_on_startup=false",
+    "analytics.enabled=false",
+    # Both call out at the start, and hold it up where there is no way out.
+    "features.plugins=false",
+    "features.remote_plugin=false",
+    # Its own skills would be offered beside the one that is run.
+    "skills.bundled.enabled=false",
+    # It would go on by itself after a question, until a goal is reached.
+    "features.goals=false",
+    "tools.experimental_request_user_input.enabled=false",
+    # It would wait for a network for as long as it takes.
+    "features.unbounded_connection_retries=false",
+)
+_SCHEMA_FILE = ".codex/askback-output-schema.json"
+# It refuses a home that does not exist, and a file is what makes ours.
+_HOME_FILE = ".codex/.askback"
+
+_UNKNOWN_SESSION = re.compile(r"no rollout found|thread/resume failed|session not found", re.IGNORECASE)
+_NO_TOOLS = {"agent_message", "reasoning", "error", "todo_list", ""}
+
+
+class Codex:
+    name = "codex"
+    title = "Codex"
+    default_command: tuple[str, ...] = ("codex",)
+    install = "install it with: npm install -g @openai/codex"
+    handle_type = "session_id"
+    handle_pattern = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+    profiles = frozenset({ProfileKind.RESUMABLE})
+    chosen_by_default = True
+    env_allow: tuple[str, ...] = (
+        "CODEX_API_KEY",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENAI_ORGANIZATION",
+        "OPENAI_PROJECT",
+        "CODEX_CA_CERTIFICATE",
+    )
+    credentials: tuple[str, ...] = (".codex/auth.json",)
+    sign_in = "sign in with: codex login"
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        return bool(files) or "CODEX_API_KEY" in env or "OPENAI_API_KEY" in env
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        return (_RESUME_HELP, _EXEC_HELP, _VERSION)
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        resume, usage = printed_by(results, _RESUME_HELP), printed_by(results, _EXEC_HELP)
+        # An unknown subcommand with --help prints the help of what is above it, and exits 0 too.
+        resumes = re.search(r"^Usage: \S+ exec resume .*\[SESSION_ID\]", resume, re.MULTILINE) is not None
+        features = [FULL_AUTO] if "--full-auto" in usage else []
+        if resumes and not all(option in resume for option in ("--json", "--skip-git-repo-check", "--model")):
+            features.append(OPTIONS_BEFORE_RESUME)
+        if "--output-schema" in usage and (OPTIONS_BEFORE_RESUME in features or "--output-schema" in resume):
+            features.append(OUTPUT_SCHEMA)
+        return Probe(
+            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
+            reason="it offers exec resume SESSION_ID" if resumes else why_not(results, _RESUME_HELP, "a SESSION_ID"),
+            version=version_in(printed_by(results, _VERSION)),
+            features=tuple(features),
+        )
+
+    def launch(self, turn: Turn) -> Launch:
+        schema = _schema_of(turn)
+        options = _options(turn, with_schema=schema is not None)
+        argv = [*turn.command, "exec", *turn.extra_args]
+        if turn.handle is None:
+            argv += options
+        elif OPTIONS_BEFORE_RESUME in turn.probe.features:
+            argv += [*options, "resume", session_of(self, turn.handle)]
+        else:
+            argv += ["resume", *options, session_of(self, turn.handle)]
+        files = {_HOME_FILE: b""}
+        if schema is not None:
+            files[_SCHEMA_FILE] = json.dumps(schema).encode()
+        prompt = turn.prompt.encode("utf-8", "replace")
+        return Launch(argv=(*argv, "-"), env=_environment(turn), stdin=prompt, files=files)
+
+    def parser(self, turn: Turn) -> CodexParser:
+        return CodexParser(resuming=turn.handle is not None)
+
+
+def engine() -> Codex:
+    return Codex()
+
+
+def _options(turn: Turn, *, with_schema: bool) -> list[str]:
+    automatic = "--full-auto" if FULL_AUTO in turn.probe.features else "--yolo"
+    options = ["--json", "--skip-git-repo-check", automatic]
+    for setting in _SETTINGS:
+        options += ["-c", setting]
+    if with_schema:
+        options.append(f"--output-schema={turn.home}/{_SCHEMA_FILE}")
+    if turn.model:
+        options.append(f"--model={turn.model}")
+    return options
+
+
+def _schema_of(turn: Turn) -> Mapping[str, Any] | None:
+    """The schema that the answer is held to. One that must be able to ask cannot be held to any."""
+    if turn.mode is not Mode.AUTO or turn.output_schema is None or OUTPUT_SCHEMA not in turn.probe.features:
+        return None
+    return strict_form(turn.output_schema)
+
+
+def _environment(turn: Turn) -> dict[str, str]:
+    env = {"CODEX_HOME": f"{turn.home}/.codex"}
+    # By itself it takes a key only from the one variable; a sign-in goes before the other.
+    if not turn.credentials and "CODEX_API_KEY" not in turn.env and "OPENAI_API_KEY" in turn.env:
+        env["CODEX_API_KEY"] = turn.env["OPENAI_API_KEY"]
+    return env
+
+
+class CodexParser:
+    """Reads the events of one `codex exec`. Only `turn.completed` as the last word on the turn is success."""
+
+    def __init__(self, *, resuming: bool) -> None:
+        self._resuming = resuming
+        self._messages: list[str] = []
+        self._completed = False
+        self._failure: str | None = None
+        self._trouble = ""
+        self._running: set[str] = set()
+        self._stderr = Tail()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+            return
+        event = decode_line(line)
+        if event is not None:
+            yield from self._read(event)
+
+    def _read(self, event: Mapping[str, Any]) -> Iterator[Seen]:
+        kind = text_at(event, "type")
+        # Notices of trying again are errors as well; anything else that comes means that it got through.
+        self._trouble = text_at(event, "message") if kind == "error" else ""
+        match kind:
+            case "thread.started":
+                yield SessionNamed(value=text_at(event, "thread_id"))
+            case "turn.started":
+                self._completed = False
+            case "item.started" | "item.completed":
+                yield from self._item(object_at(event, "item"), ended=kind == "item.completed")
+            case "turn.completed":
+                self._completed = True
+                yield UsageSeen(usage=_usage(object_at(event, "usage")), whole_session=True)
+                yield TurnOver()
+            case "turn.failed":
+                self._failure = text_at(event, "error", "message") or "it did not say why"
+                yield TurnOver()
+
+    def _item(self, item: Mapping[str, Any], *, ended: bool) -> Iterator[Seen]:
+        kind = text_at(item, "type")
+        if kind == "agent_message" and ended:
+            self._messages.append(text_at(item, "text"))
+            yield Said(text=self._messages[-1])
+        if kind in _NO_TOOLS:
+            return
+        call_id, name = text_at(item, "id"), text_at(item, "tool") or kind
+        if call_id not in self._running:
+            self._running.add(call_id)
+            yield ToolStarted(call_id=call_id, name=name, detail=_detail(item))
+        if ended:
+            self._running.discard(call_id)
+            yield ToolEnded(call_id=call_id, name=name, ok=_is_ok(item), output=text_at(item, "aggregated_output"))
+
+    def finish(self, ended: Exit) -> Completed | Broke:
+        if self._failure is not None:
+            message = "the engine ended its turn with an error"
+            return Broke(code=failure_of(self._failure), message=message, detail=as_detail(self._failure))
+        if self._completed:
+            return Completed(messages=tuple(self._messages))
+        said = self._stderr.text
+        if self._resuming and _UNKNOWN_SESSION.search(said):
+            message = "the engine does not know the session (any more)"
+            return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(said))
+        return stopped(ended, self._trouble) or crashed(ended, as_detail(f"{self._trouble}\n{said}"))
+
+
+def _detail(item: Mapping[str, Any]) -> str:
+    changes = item.get("changes")
+    paths = [text_at(each, "path") for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
+    return text_at(item, "command") or text_at(item, "query") or "\n".join(paths)
+
+
+def _is_ok(item: Mapping[str, Any]) -> bool:
+    return text_at(item, "status") not in ("failed", "declined") and item.get("exit_code") in (None, 0)
+
+
+def _usage(tokens: Mapping[str, Any]) -> Usage:
+    given, made = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
+    return Usage(
+        input_tokens=given,
+        output_tokens=made,
+        cached_tokens=count_at(tokens, "cached_input_tokens"),
+        total_tokens=given + made,
+    )

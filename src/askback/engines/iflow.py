@@ -1,0 +1,218 @@
+"""The engine `iflow`: one `iflow` without a terminal a turn, the prompt on its standard input.
+
+What it prints and where it errs: the answer as plain text on stdout, among lines of its own; on stderr why requests
+failed and, at the end, a block `<Execution Info>` that names the session. Its exit code is 0 whatever happened, and a
+session that it does not know is silently a new one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from askback.core.errors import ErrorCode
+from askback.core.runs import ProfileKind, Usage
+from askback.engines.base import (
+    Broke,
+    CallResult,
+    Completed,
+    Exit,
+    Launch,
+    Probe,
+    Seen,
+    SessionNamed,
+    Stream,
+    Turn,
+    TurnOver,
+    UsageSeen,
+    session_of,
+)
+from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
+from askback.engines.json_lines import Tail, as_detail, count_at, object_at, plain, text_at
+from askback.engines.json_text import NotJson, clean, loads
+from askback.engines.probing import printed_by, version_in, why_not
+
+_HELP, _VERSION = ("--help",), ("--version",)
+_KEYS = ("IFLOW_API_KEY", "IFLOW_apiKey")
+_OAUTH, _ACCOUNTS, _SETTINGS = ".iflow/oauth_creds.json", ".iflow/iflow_accounts.json", ".iflow/settings.json"
+
+_MANNERS = {
+    # Without -p it takes itself for a program with a user.
+    "IFLOW_NON_INTERACTIVE": "true",
+    # A second process of its own would hide how the first one ended.
+    "IFLOW_CLI_NO_RELAUNCH": "true",
+    "IFLOW_disableAutoUpdate": "true",
+}
+
+_OPENS, _CLOSES = "<Execution Info>", "</Execution Info>"
+_MOST_BLOCK = 20_000
+_ID = "session-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_RESUMING = re.compile(rf"Resuming session ({_ID}) \(\d+ messages? loaded\)")
+_TRIED = re.compile(r"Attempt \d+ failed.*?Error: (.*)")
+_STATUS = re.compile(r"\bstatus: (\d{3})\b")
+_GAVE_UP = "Error when talking to iFlow API"
+_STACK = re.compile(r"\s+(?:at |\.\.\. \d+ lines|\[cause\])|\}")
+_NOISE_FIRST = re.compile(r"Data collection is \w+\.|Loaded cached credentials\.?|\s*")
+# Printed before every request, and so in the middle of a line when text came before.
+_NOISE = re.compile(r"(^|\n)?Model \S+ does not support thinking mode(?:\n|\Z)")
+# 128 and a signal's number is how a shell tells that we ended it; that says nothing of the turn.
+_OWN_EXITS = range(1, 129)
+
+
+class Iflow:
+    name = "iflow"
+    title = "iFlow"
+    default_command: tuple[str, ...] = ("iflow",)
+    install = "it can no longer be installed; name a copy that you have in the settings, as engines.iflow.command"
+    handle_type = "session_id"
+    handle_pattern = re.compile(_ID, re.ASCII)
+    profiles = frozenset({ProfileKind.RESUMABLE})
+    chosen_by_default = True
+    env_allow: tuple[str, ...] = (
+        *_KEYS,
+        "IFLOW_BASE_URL",
+        "IFLOW_baseUrl",
+        "IFLOW_MODEL_NAME",
+        "IFLOW_modelName",
+        "IFLOW_SELECTED_AUTH_TYPE",
+        "IFLOW_selectedAuthType",
+    )
+    credentials: tuple[str, ...] = (_OAUTH, _ACCOUNTS, _SETTINGS)
+    sign_in = "sign in with: iflow, and there /auth"
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        """A key may stand in its settings, among much else."""
+        if _OAUTH in files or any(key in env for key in _KEYS):
+            return True
+        return None if _SETTINGS in files else False
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        return (_HELP, _VERSION)
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        usage = "".join(each.stdout + each.stderr for each in results if each.args == _HELP and each.exit_code == 0)
+        resumes = "--resume" in usage
+        return Probe(
+            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
+            reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume"),
+            version=version_in(printed_by(results, _VERSION)),
+        )
+
+    def launch(self, turn: Turn) -> Launch:
+        argv = [*turn.command, "--yolo", "--thinking"]
+        if turn.model:
+            argv.append(f"--model={turn.model}")
+        argv += turn.extra_args
+        if turn.handle is not None:
+            argv += ["--resume", session_of(self, turn.handle)]
+        manners = {name: value for name, value in _MANNERS.items() if name not in turn.env}
+        return Launch(argv=tuple(argv), env=manners, stdin=turn.prompt.encode("utf-8", "replace"))
+
+    def parser(self, turn: Turn) -> IflowParser:
+        return IflowParser()
+
+
+def engine() -> Iflow:
+    return Iflow()
+
+
+class IflowParser:
+    """Reads one turn. Success is a whole `<Execution Info>`, an answer, and no request that was given up."""
+
+    def __init__(self) -> None:
+        self._answer: list[str] = []
+        self._block: str | None = None
+        self._info: Mapping[str, Any] | None = None
+        self._trouble = ""
+        self._gave_up = False
+        self._stderr = Tail()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+        text = plain(clean(line.decode("utf-8", "replace")))
+        if stream is Stream.STDOUT:
+            # The answer has no end of its own, and may quote anything: it is read as a whole.
+            self._answer.append(text)
+        elif self._block is None and _OPENS not in text:
+            yield from self._read_words(text)
+        else:
+            yield from self._read_block(text)
+
+    def _read_words(self, text: str) -> Iterator[Seen]:
+        # After the turn it only tells how its own shutdown went.
+        if self._info is not None or _STACK.match(text):
+            return
+        self._stderr.add(text.encode())
+        self._gave_up = self._gave_up or _GAVE_UP in text
+        if tried := _TRIED.match(text):
+            self._trouble = tried[1]
+        if resuming := _RESUMING.search(text):
+            yield SessionNamed(value=resuming[1])
+
+    def _read_block(self, text: str) -> Iterator[Seen]:
+        block = text.partition(_OPENS)[2] if self._block is None else f"{self._block}\n{text}"
+        inside, closes, _ = block.partition(_CLOSES)
+        self._block = None if closes or len(block) > _MOST_BLOCK else block
+        info = _read_info(inside) if closes else None
+        if info is None:
+            return
+        self._info = info
+        if session := text_at(info, "session-id"):
+            yield SessionNamed(value=session)
+        yield UsageSeen(usage=_usage(object_at(info, "tokenUsage")))
+        yield TurnOver()
+
+    def finish(self, ended: Exit) -> Completed | Broke:
+        answer, printed_info = _split_answer(self._answer)
+        info = printed_info if self._info is None else self._info
+        if info is None:
+            return stopped(ended, self._trouble) or self._ended_early(ended)
+        if reason := text_at(info, "terminationReason"):
+            message = "the engine gave its turn up"
+            return Broke(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(reason))
+        if self._gave_up or not answer:
+            return self._unanswered()
+        if ended.code in _OWN_EXITS:
+            return crashed(ended, as_detail(self._stderr.text))
+        session = text_at(info, "session-id") or None
+        return Completed(messages=(answer,), session=session if self._info is None else None)
+
+    def _unanswered(self) -> Broke:
+        status = _STATUS.search(self._trouble)
+        code = failure_of_status(int(status[1]) if status else 0, self._trouble)
+        words = self._trouble or self._stderr.text
+        return Broke(code=code, message="the engine ended its turn without an answer", detail=as_detail(words))
+
+    def _ended_early(self, ended: Exit) -> Broke:
+        """It says why on stderr where it does not even begin: no account, no key."""
+        words = self._stderr.text
+        code = failure_of(self._trouble or words)
+        if code is ErrorCode.ENGINE_API_ERROR and not self._gave_up:
+            return crashed(ended, as_detail(words))
+        return Broke(code=code, message="the engine ended without an answer", detail=as_detail(words))
+
+
+def _split_answer(lines: Sequence[str]) -> tuple[str, Mapping[str, Any] | None]:
+    """The answer without the program's own lines, and the block at its end if there is one."""
+    text, info = "\n".join(lines).rstrip(), None
+    before, opens, block = text.rpartition(_OPENS)
+    if opens and block.endswith(_CLOSES):
+        info = _read_info(block.removesuffix(_CLOSES))
+        text = text if info is None else before
+    rest = _NOISE.sub(lambda found: found[1] or ("\n" if found.start() else ""), text).split("\n")
+    while rest and _NOISE_FIRST.fullmatch(rest[0]):
+        del rest[0]
+    return "\n".join(rest).strip(), info
+
+
+def _read_info(block: str) -> Mapping[str, Any] | None:
+    try:
+        info = loads(block.strip())
+    except NotJson:
+        return None
+    return info if isinstance(info, dict) else None
+
+
+def _usage(tokens: Mapping[str, Any]) -> Usage:
+    given, made = count_at(tokens, "input"), count_at(tokens, "output")
+    return Usage(input_tokens=given, output_tokens=made, total_tokens=given + made)

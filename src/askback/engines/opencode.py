@@ -1,0 +1,263 @@
+"""The engine `opencode`: one `opencode run --format json` a turn.
+
+What it prints and where it errs: a JSON event a line, but only when a step of the turn is over, and nothing at all
+while it tries again; so its log, on stderr, is read too: for the session's name and for why a request failed.
+A turn is over with a step that the model ended by itself; a step that ended for another reason is no success.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from askback.core.errors import ErrorCode
+from askback.core.runs import ProfileKind, Usage
+from askback.engines.base import (
+    Broke,
+    CallResult,
+    Completed,
+    Exit,
+    Launch,
+    Probe,
+    Said,
+    Seen,
+    SessionNamed,
+    Stream,
+    ToolEnded,
+    ToolStarted,
+    Turn,
+    TurnOver,
+    UsageSeen,
+    session_of,
+)
+from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
+from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
+from askback.engines.probing import printed_by, version_in, why_not
+
+_RUN_HELP, _VERSION = ("run", "--help"), ("--version",)
+_AUTOMATIC, _AUTOMATIC_ONCE = "--auto", "--dangerously-skip-permissions"
+_KEYS = (
+    "OPENCODE_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_GENERATIVE_AI_API_KEY",
+    "OPENROUTER_API_KEY",
+)
+
+_FOLDERS = {
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "XDG_STATE_HOME": ".local/state",
+    "XDG_CACHE_HOME": ".cache",
+}
+_MANNERS = {
+    # Else it takes up the settings of every folder above the workspace.
+    "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    "OPENCODE_DISABLE_SHARE": "1",
+}
+
+_ID = "ses_[0-9A-Za-z]{26}"
+# Only the beginning of a line is its own: what follows may quote a model or a file.
+_LOG = rb"timestamp=\S+ level=%s run=\w+ "
+_AT_WORK = re.compile(_LOG % b"INFO" + b"message=loop session\\.id=(" + _ID.encode() + b") ")
+_INFO = re.compile(_LOG % b"INFO")
+_REQUEST_FAILED = re.compile(
+    _LOG % b"ERROR" + b'message="stream error" [^"]*\\bsession\\.id=(' + _ID.encode() + b") small=false "
+)
+_ERROR = re.compile(_LOG % b"ERROR" + rb'.*? error(?:\.error)?="((?:[^"\\]|\\.)*)"')
+_UNKNOWN_SESSION = re.compile(r"session not found", re.IGNORECASE)
+
+_MOST_TRIES = 3
+"""It tries a request six times in all, for more than a minute, and cannot be told to do otherwise."""
+
+
+class Opencode:
+    name = "opencode"
+    title = "OpenCode"
+    default_command: tuple[str, ...] = ("opencode",)
+    install = "install it with: npm install -g opencode-ai"
+    handle_type = "session_id"
+    handle_pattern = re.compile(_ID, re.ASCII)
+    profiles = frozenset({ProfileKind.RESUMABLE})
+    chosen_by_default = True
+    env_allow: tuple[str, ...] = _KEYS
+    credentials: tuple[str, ...] = (".local/share/opencode/auth.json",)
+    sign_in = "sign in with: opencode auth login"
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        """Without either it may still have a provider with its key in the settings, or one that needs none."""
+        return True if files or any(key in env for key in _KEYS) else None
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        return (_RUN_HELP, _VERSION)
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        # It prints its help on stderr, of all places.
+        usage = "".join(each.stdout + each.stderr for each in results if each.args == _RUN_HELP and each.exit_code == 0)
+        # An unknown subcommand with --help prints the help of the program, which offers sessions as well.
+        resumes = re.search(r"^\S+ run \[message", plain(usage), re.MULTILINE) is not None and "--session" in usage
+        old = _AUTOMATIC not in usage and _AUTOMATIC_ONCE in usage
+        return Probe(
+            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
+            reason="its run --help offers --session" if resumes else why_not(results, _RUN_HELP, "--session"),
+            version=version_in(printed_by(results, _VERSION)),
+            features=(_AUTOMATIC_ONCE,) if old else (),
+        )
+
+    def launch(self, turn: Turn) -> Launch:
+        automatic = _AUTOMATIC_ONCE if _AUTOMATIC_ONCE in turn.probe.features else _AUTOMATIC
+        argv = [*turn.command, "run", "--format", "json", automatic, "--print-logs", "--log-level=INFO"]
+        # With a title it does not ask the model for one.
+        argv.append("--title=askback")
+        if turn.model:
+            argv.append(f"--model={turn.model}")
+        argv += turn.extra_args
+        if turn.handle is not None:
+            argv += ["--session", session_of(self, turn.handle)]
+        return Launch(argv=tuple(argv), env=_environment(turn), stdin=turn.prompt.encode("utf-8", "replace"))
+
+    def parser(self, turn: Turn) -> OpencodeParser:
+        return OpencodeParser(resuming=turn.handle is not None)
+
+
+def engine() -> Opencode:
+    return Opencode()
+
+
+def _environment(turn: Turn) -> dict[str, str]:
+    manners = {name: value for name, value in _MANNERS.items() if name not in turn.env}
+    return manners | {name: f"{turn.home}/{folder}" for name, folder in _FOLDERS.items()}
+
+
+class OpencodeParser:
+    """Reads the events of one `opencode run`. Only a last step that the model itself ended is success."""
+
+    def __init__(self, *, resuming: bool) -> None:
+        self._resuming = resuming
+        self._session: str | None = None
+        self._messages: dict[str, str] = {}
+        self._usage = Usage()
+        self._completed = False
+        self._failure: Mapping[str, Any] | None = None
+        self._trouble = ""
+        self._fault = ""
+        self._tries = 0
+        self._stderr = Tail()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+        if stream is Stream.STDERR:
+            yield from self._read_log(line)
+        elif (event := decode_line(line)) is not None:
+            yield from self._read(event)
+
+    def _read_log(self, line: bytes) -> Iterator[Seen]:
+        if _INFO.match(line):
+            # The first is the turn's own; its helpers have sessions of their own later.
+            if self._session is None and (named := _AT_WORK.match(line)):
+                yield from self._name(named[1].decode())
+            return
+        self._stderr.add(line)
+        failed, words = _REQUEST_FAILED.match(line), _words(line)
+        if failed is None:
+            self._fault = words or self._fault
+        # A helper that tries again is the model's business, which waits for it.
+        elif self._session in (None, failed[1].decode()):
+            self._trouble = words
+            self._tries += 1
+            if self._tries == _MOST_TRIES:
+                yield TurnOver()
+
+    def _name(self, session: str) -> Iterator[Seen]:
+        if session and session != self._session:
+            self._session = session
+            yield SessionNamed(value=session)
+
+    def _read(self, event: Mapping[str, Any]) -> Iterator[Seen]:
+        part = object_at(event, "part")
+        yield from self._name(text_at(event, "sessionID"))
+        match text_at(event, "type"):
+            case "step_start":
+                self._completed, self._failure = False, None
+            case "text":
+                yield from self._say(part)
+            case "tool_use":
+                yield from _tool(part)
+            case "step_finish":
+                yield from self._end_step(part)
+            case "error":
+                self._completed, self._failure = False, object_at(event, "error")
+                yield TurnOver()
+
+    def _say(self, part: Mapping[str, Any]) -> Iterator[Seen]:
+        text, key = text_at(part, "text"), text_at(part, "id") or str(len(self._messages))
+        if text and key not in self._messages:
+            self._messages[key] = text
+            yield Said(text=text)
+
+    def _end_step(self, part: Mapping[str, Any]) -> Iterator[Seen]:
+        self._tries, self._trouble = 0, ""
+        self._usage += _usage(object_at(part, "tokens"))
+        yield UsageSeen(usage=self._usage)
+        reason = text_at(part, "reason")
+        if reason == "tool-calls":
+            return
+        self._completed = reason == "stop"
+        if not self._completed:
+            self._failure = {"name": "the model broke off", "data": {"message": reason or "it did not say why"}}
+        yield TurnOver()
+
+    def finish(self, ended: Exit) -> Completed | Broke:
+        if self._completed:
+            return Completed(messages=tuple(self._messages.values()))
+        if self._failure is not None:
+            code, words = _failure_in(self._failure, self._fault)
+            return Broke(code=code, message="the engine ended its turn with an error", detail=as_detail(words))
+        said = plain(self._stderr.text)
+        if self._resuming and self._session is None and _UNKNOWN_SESSION.search(said):
+            message = "the engine does not know the session (any more)"
+            return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(said))
+        if self._tries >= _MOST_TRIES:
+            message = f"the engine's request failed {self._tries} times"
+            return Broke(code=failure_of(self._trouble), message=message, detail=as_detail(self._trouble))
+        return stopped(ended, self._trouble) or crashed(ended, as_detail(said))
+
+
+def _failure_in(error: Mapping[str, Any], fault: str) -> tuple[ErrorCode, str]:
+    """Why a turn failed, and in what words. Of a fault within the program only the log says what it is."""
+    name, told = text_at(error, "name") or "error", text_at(error, "data", "message")
+    words = f"{name}: {told}" + (f"\n{fault}" if name == "UnknownError" else "")
+    if name == "ProviderAuthError":
+        return ErrorCode.ENGINE_AUTH_REQUIRED, words
+    return failure_of_status(count_at(error, "data", "statusCode"), words), words
+
+
+def _words(line: bytes) -> str:
+    """What a line of the log says of an error; nothing when it says nothing."""
+    error = _ERROR.match(line)
+    return error[1].decode("utf-8", "replace").replace("\\n", "\n").replace('\\"', '"') if error else ""
+
+
+def _tool(part: Mapping[str, Any]) -> Iterator[Seen]:
+    """A tool is told once it has ended."""
+    call_id, name, state = text_at(part, "callID"), text_at(part, "tool"), object_at(part, "state")
+    done = text_at(state, "status") == "completed" and name != "invalid"
+    detail = text_at(state, "input", "command") or text_at(state, "input", "error") or text_at(state, "title")
+    yield ToolStarted(call_id=call_id, name=name, detail=detail)
+    yield ToolEnded(
+        call_id=call_id,
+        name=name,
+        ok=done and object_at(state, "metadata").get("exit") in (None, 0),
+        output=text_at(state, "output") or text_at(state, "error"),
+    )
+
+
+def _usage(tokens: Mapping[str, Any]) -> Usage:
+    """What was cached and what was thought is counted beside the rest."""
+    cached = count_at(tokens, "cache", "read")
+    given = count_at(tokens, "input") + cached + count_at(tokens, "cache", "write")
+    made = count_at(tokens, "output") + count_at(tokens, "reasoning")
+    return Usage(input_tokens=given, output_tokens=made, cached_tokens=cached, total_tokens=given + made)

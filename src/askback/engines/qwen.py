@@ -1,0 +1,248 @@
+"""The engine `qwen`: Qwen Code, one headless start a turn.
+
+What it prints and where it errs: events like claude's, one JSON object a line, ended by `result`. An error of the
+model's side is a successful result whose text says so, at its end; what it counts is of the whole session; a text that
+begins with a slash is a command to it, and an `@` reads files into the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from askback.core.errors import ErrorCode
+from askback.core.runs import ProfileKind, Usage
+from askback.engines.base import (
+    Broke,
+    CallResult,
+    Completed,
+    Exit,
+    Launch,
+    Probe,
+    Seen,
+    SessionNamed,
+    Stream,
+    Turn,
+    TurnOver,
+    UsageSeen,
+    session_of,
+)
+from askback.engines.claude_events import Conversation
+from askback.engines.failures import crashed, failure_of, stopped
+from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.probing import printed_by, version_in, why_not
+
+_HELP, _VERSION = ("--help",), ("--version",)
+EXCLUDE_TOOLS = "exclude-tools"
+# Both wait for a user's answer; they are not offered at first, but a model may look for them.
+_WITHOUT_ASKING = ("--exclude-tools=ask_user_question", "--exclude-tools=exit_plan_mode")
+
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "DASHSCOPE_API_KEY")
+
+# A command of ours is the only way in on which a text is left as it is.
+_COMMAND = "/askback"
+_COMMAND_FILE = ".qwen/commands/askback.md"
+_COMMAND_TEXT = f"""\
+---
+description: Hands over a message as it is.
+disable-model-invocation: true
+---
+What follows the line {_COMMAND} is the message, word for word.
+"""
+
+_SETTINGS_FILE, _DEFAULTS_FILE = ".qwen/askback-settings.json", ".qwen/askback-defaults.json"
+# Laid over the user's own settings, which stay as they are.
+_SETTINGS = {
+    "$version": 4,
+    "general": {"enableAutoUpdate": False},
+    # It would not read our command in a folder that nobody said he trusts.
+    "security": {"folderTrust": {"enabled": False}},
+    # After each turn it would ask the model what to remember, with the tools to write it down.
+    "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
+    # It would end a turn that repeats itself without a word of that.
+    "model": {"skipLoopDetection": True},
+}
+# Laid under them. With retries of its client's own an error is told after many minutes, not after one.
+_DEFAULTS = {
+    "$version": 4,
+    "privacy": {"usageStatisticsEnabled": False},
+    "model": {"generationConfig": {"maxRetries": 0}},
+}
+
+_UNKNOWN_SESSION = re.compile(r"no saved session found", re.IGNORECASE)
+_API_ERROR = re.compile(
+    r"\[API Error: .*\](?:\n(?:Please wait and|Possible quota)[^\n]*)?\s*\Z"
+    r"|\AQwen OAuth (?:quota exceeded|free tier has been discontinued).*",
+    re.DOTALL,
+)
+
+
+class Qwen:
+    name = "qwen"
+    title = "Qwen Code"
+    default_command: tuple[str, ...] = ("qwen",)
+    install = "install it with: npm install -g @qwen-code/qwen-code"
+    handle_type = "session_id"
+    handle_pattern = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+    profiles = frozenset({ProfileKind.RESUMABLE})
+    chosen_by_default = True
+    env_allow: tuple[str, ...] = (
+        *_KEYS,
+        "OPENAI_BASE_URL",
+        "OPENAI_MODEL",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_MODEL",
+        "GEMINI_MODEL",
+        "GOOGLE_MODEL",
+    )
+    credentials: tuple[str, ...] = (".qwen/oauth_creds.json",)
+    sign_in = "set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL, or configure it with: qwen auth"
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        """Without a key it may have one in its settings; of a sign-in newer versions want to know nothing."""
+        return True if any(key in env for key in _KEYS) else None
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        return (_HELP, _VERSION)
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        usage = printed_by(results, _HELP)
+        resumes = "--resume" in usage and "stream-json" in usage
+        wanted = "--resume and stream-json"
+        return Probe(
+            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
+            reason=f"its --help offers {wanted}" if resumes else why_not(results, _HELP, wanted),
+            version=version_in(printed_by(results, _VERSION)),
+            features=(EXCLUDE_TOOLS,) if "--exclude-tools" in usage else (),
+        )
+
+    def launch(self, turn: Turn) -> Launch:
+        argv = [*turn.command, "--output-format", "stream-json", "--yolo"]
+        if EXCLUDE_TOOLS in turn.probe.features:
+            argv += _WITHOUT_ASKING
+        if turn.model:
+            argv.append(f"--model={turn.model}")
+        argv += turn.extra_args
+        if turn.handle is not None:
+            argv += ["--resume", session_of(self, turn.handle)]
+        return Launch(
+            argv=tuple(argv),
+            env=_environment(turn),
+            stdin=f"{_COMMAND}\n{turn.prompt}".encode("utf-8", "replace"),
+            files={
+                _COMMAND_FILE: _COMMAND_TEXT.encode(),
+                _SETTINGS_FILE: json.dumps(_SETTINGS).encode(),
+                _DEFAULTS_FILE: json.dumps(_DEFAULTS | _way_in(turn)).encode(),
+            },
+        )
+
+    def parser(self, turn: Turn) -> QwenParser:
+        return QwenParser(resuming=turn.handle is not None)
+
+
+def engine() -> Qwen:
+    return Qwen()
+
+
+def _way_in(turn: Turn) -> dict[str, Any]:
+    """By itself it knows which way to sign in only when it is told a model and an address as well."""
+    return {"security": {"auth": {"selectedType": "openai"}}} if "OPENAI_API_KEY" in turn.env else {}
+
+
+def _environment(turn: Turn) -> dict[str, str]:
+    env = {
+        "QWEN_HOME": f"{turn.home}/.qwen",
+        "QWEN_CODE_SYSTEM_SETTINGS_PATH": f"{turn.home}/{_SETTINGS_FILE}",
+        "QWEN_CODE_SYSTEM_DEFAULTS_PATH": f"{turn.home}/{_DEFAULTS_FILE}",
+        "QWEN_CODE_NO_RELAUNCH": "true",
+        "NO_BROWSER": "true",
+    }
+    if turn.credentials and not any(key in turn.env for key in _KEYS):
+        env["QWEN_OAUTH"] = "true"
+    return env
+
+
+class QwenParser:
+    """Reads the events of one start. Only a `result` that is no error, and does not tell of one, is success."""
+
+    def __init__(self, *, resuming: bool) -> None:
+        self._resuming = resuming
+        self._conversation = Conversation()
+        self._trouble = ""
+        self._result: Mapping[str, Any] | None = None
+        self._stderr = Tail()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+            return
+        event = decode_line(line)
+        if event is not None:
+            yield from self._read(event)
+
+    def _read(self, event: Mapping[str, Any]) -> Iterator[Seen]:
+        match text_at(event, "type"):
+            case "system" if text_at(event, "subtype") == "init" and (session := text_at(event, "session_id")):
+                yield SessionNamed(value=session)
+            case "assistant":
+                self._trouble = _error_told_in(event)
+                if not self._trouble:
+                    yield from self._conversation.read(event)
+            case "user":
+                yield from self._conversation.read(event)
+            case "result":
+                yield from self._conversation.flush()
+                # An error stays one, whatever comes after it.
+                if self._result is None or not _is_error(self._result):
+                    self._result = event
+                yield UsageSeen(usage=_usage(object_at(event, "usage")), whole_session=True)
+                yield TurnOver()
+
+    def finish(self, ended: Exit) -> Completed | Broke:
+        said = self._stderr.text
+        if self._result is None:
+            return self._unknown(said) or stopped(ended, said) or crashed(ended, as_detail(said))
+        words = text_at(self._result, "error", "message") or text_at(self._result, "result")
+        if _is_error(self._result):
+            return _failed(words or text_at(self._result, "subtype"))
+        if self._trouble:
+            return _failed(self._trouble)
+        if count_at(self._result, "num_turns") == 0:
+            message = "the engine ended its turn without an answer of the model"
+            return Broke(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or said))
+        return Completed(messages=tuple(self._conversation.messages))
+
+    def _unknown(self, words: str) -> Broke | None:
+        if not self._resuming or not _UNKNOWN_SESSION.search(words):
+            return None
+        message = "the engine does not know the session (any more)"
+        return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(words))
+
+
+def _error_told_in(event: Mapping[str, Any]) -> str:
+    """The error that the program put into the assistant's mouth; a helper's is the helper's."""
+    blocks = object_at(event, "message").get("content")
+    texts = [text_at(block, "text") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+    told = _API_ERROR.search("".join(texts))
+    return told[0] if told and not text_at(event, "parent_tool_use_id") else ""
+
+
+def _is_error(result: Mapping[str, Any]) -> bool:
+    return text_at(result, "subtype") != "success" or result.get("is_error") is not False
+
+
+def _failed(words: str) -> Broke:
+    message = "the engine ended its turn with an error"
+    return Broke(code=failure_of(words), message=message, detail=as_detail(words))
+
+
+def _usage(tokens: Mapping[str, Any]) -> Usage:
+    given, made = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
+    return Usage(
+        input_tokens=given,
+        output_tokens=made,
+        cached_tokens=count_at(tokens, "cache_read_input_tokens"),
+        total_tokens=given + made,
+    )

@@ -1,0 +1,327 @@
+"""The engine `claude`: what it starts, what it reads of a probe, and what it makes of lines that no recording has."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from distortions import Lines, distorted, ends, parser_of, recorded_lines, survives
+from hypothesis import given
+
+from askback.core.errors import ErrorCode
+from askback.core.runs import Handle, Mode, ProfileKind, Usage
+from askback.engines.base import (
+    Broke,
+    CallResult,
+    Completed,
+    Exit,
+    HandleInvalid,
+    Launch,
+    Probe,
+    Said,
+    SessionNamed,
+    Stream,
+    ToolEnded,
+    ToolStarted,
+    Turn,
+    TurnOver,
+    UsageSeen,
+)
+from askback.engines.claude import SETTINGS, engine
+from askback.engines.json_lines import decode_line
+
+ID = "cbbac46f-d39e-4ff4-8672-cade0256c58f"
+HANDLE = Handle(engine="claude", handle_type="session_id", handle_value=ID, created_at_turn=1)
+FIRST = Turn(
+    prompt="Paint the wall.",
+    mode=Mode.INTERACTIVE,
+    attempt_number=1,
+    command=("claude",),
+    cwd="/run/work",
+    home="/run/home",
+    skill_dir="skill",
+    probe=Probe(kind=ProfileKind.RESUMABLE, reason="seen", features=(SETTINGS,)),
+)
+
+
+def launch(**changes: Any) -> Launch:
+    return engine().launch(replace(FIRST, **changes))
+
+
+# What it starts.
+
+
+@pytest.mark.contract("E-4", "H-10")
+@pytest.mark.parametrize("mode", Mode)
+def test_a_resume_keeps_the_arguments_and_adds_only_the_handle(mode: Mode) -> None:
+    options = {"model": "m", "mode": mode, "extra_args": ("--add-dir", "a", "b")}
+    first, resumed = launch(**options), launch(handle=HANDLE, **options)
+    assert resumed.argv == (*first.argv, f"--resume={ID}")
+    assert (resumed.env, resumed.files, resumed.stdin) == (first.env, first.files, first.stdin)
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("handle", [None, HANDLE])
+def test_every_turn_prints_events_and_executes_by_itself(mode: Mode, handle: Handle | None) -> None:
+    argv = launch(mode=mode, handle=handle).argv
+    assert {"-p", "--output-format=stream-json", "--verbose", "--dangerously-skip-permissions"} <= set(argv)
+
+
+@pytest.mark.contract("T-8")
+@pytest.mark.parametrize("handle", [None, HANDLE])
+def test_its_own_ways_of_asking_are_switched_off(handle: Handle | None) -> None:
+    assert "--disallowedTools=AskUserQuestion,EnterPlanMode,ExitPlanMode" in launch(handle=handle).argv
+
+
+@pytest.mark.contract("E-5")
+@pytest.mark.parametrize("text", ["--help", "-", "@file", "a\n/b", "x" * 1_000_000, "naïve 日本 🙂", " /compact", ""])
+def test_a_prompt_is_on_standard_input_only(text: str) -> None:
+    assert launch(prompt=text).stdin.decode() == text
+    assert launch(prompt=text).argv == launch(prompt="other").argv
+
+
+@pytest.mark.contract("E-5")
+def test_a_prompt_that_begins_with_a_slash_is_no_command() -> None:
+    assert launch(prompt="/compact").stdin == b" /compact"
+
+
+@pytest.mark.contract("E-5")
+@pytest.mark.parametrize("model", ["--help", "-p", "a b\nc", "opus"])
+def test_a_model_name_is_never_an_option(model: str) -> None:
+    argv = launch(model=model).argv
+    assert f"--model={model}" in argv
+    assert argv.count(model) == (1 if model == "-p" else 0)
+
+
+@pytest.mark.contract("H-2", "H-13")
+@pytest.mark.parametrize("value", ["", "a title", "../../etc/passwd", ID.upper(), ID + "\n", "--help", f"{ID} x"])
+def test_a_handle_of_another_form_never_reaches_a_command_line(value: str) -> None:
+    with pytest.raises(HandleInvalid):
+        launch(handle=replace(HANDLE, handle_value=value))
+    with pytest.raises(HandleInvalid):
+        launch(handle=replace(HANDLE, engine="codex"))
+
+
+def test_its_home_is_private_and_a_user_may_have_other_manners() -> None:
+    env = launch().env
+    assert (env["CLAUDE_CONFIG_DIR"], env["IS_SANDBOX"]) == ("/run/home/.claude", "1")
+    assert (env["DISABLE_AUTOUPDATER"], env["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"]) == ("1", "1")
+    assert env["CLAUDE_CODE_MAX_RETRIES"] == "2"
+    assert "CLAUDE_CODE_MAX_RETRIES" not in launch(env={"CLAUDE_CODE_MAX_RETRIES": "10"}).env
+    assert launch(env={"CLAUDE_CONFIG_DIR": "/elsewhere"}).env["CLAUDE_CONFIG_DIR"] == "/run/home/.claude"
+    assert launch().files == {}
+
+
+def test_sessions_are_kept_for_as_long_as_a_run_may_wait() -> None:
+    (option,) = [word for word in launch().argv if word.startswith("--settings=")]
+    assert json.loads(option.removeprefix("--settings="))["cleanupPeriodDays"] >= 3650
+    old = Probe(kind=ProfileKind.RESUMABLE, reason="seen")
+    assert not any(word.startswith("--settings") for word in launch(probe=old).argv)
+
+
+def test_signed_in_by_file_or_key() -> None:
+    claude = engine()
+    assert claude.signed_in([".claude/.credentials.json"], []) is True
+    for key in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"):
+        assert claude.signed_in([], [key]) is True
+    assert claude.signed_in([], ["CLAUDE_CODE_USE_BEDROCK"]) is None
+    assert claude.signed_in([], ["PATH"]) is False
+
+
+# The probe.
+
+HELP = 'Usage: claude [options]\n  --output-format <format>  "text", "json" or "stream-json"\n  -r, --resume [value]\n'
+
+
+def probe(usage: str, code: int | None = 0) -> Probe:
+    calls = zip(engine().probe_calls(), (usage, "2.1.197 (Claude Code)\n"), strict=True)
+    return engine().read_probe([CallResult(args=args, exit_code=code, stdout=text, stderr="") for args, text in calls])
+
+
+@pytest.mark.contract("P-1", "P-2", "P-4")
+def test_the_help_says_whether_it_resumes() -> None:
+    seen = probe(HELP + "  --settings <file-or-json>\n")
+    assert (seen.kind, seen.version, seen.features) == (ProfileKind.RESUMABLE, "2.1.197", (SETTINGS,))
+    assert probe(HELP).features == ()
+    assert probe(HELP.replace("--resume", "--again")).kind is ProfileKind.STICKY_PROCESS
+    assert probe(HELP.replace("stream-json", "lines")).kind is ProfileKind.STICKY_PROCESS
+
+
+@pytest.mark.contract("P-4")
+@pytest.mark.parametrize(("code", "reason"), [(None, "did not end in time"), (127, "ended with 127")])
+def test_a_probe_that_failed_proves_nothing(code: int | None, reason: str) -> None:
+    seen = probe(HELP, code)
+    assert (seen.kind, seen.version) == (ProfileKind.STICKY_PROCESS, None)
+    assert reason in seen.reason
+    assert engine().read_probe([]).kind is ProfileKind.STICKY_PROCESS
+
+
+# What it prints.
+
+
+def turn(
+    *events: dict[str, Any], resuming: bool = False, ended: Exit | None = None
+) -> tuple[list[Any], Completed | Broke]:
+    parser = parser_of(engine(), resuming=resuming)
+    seen = [one for each in events for one in parser.feed(Stream.STDOUT, json.dumps(each).encode())]
+    return seen, parser.finish(ended or Exit(code=0))
+
+
+def message(*blocks: dict[str, Any], by: str = "assistant", name: str = "msg_1", **rest: Any) -> dict[str, Any]:
+    return {"type": by, "message": {"id": name, "role": by, "content": list(blocks)}, **rest}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def result(**rest: Any) -> dict[str, Any]:
+    return {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Hi.", **rest}
+
+
+def failure(*events: dict[str, Any], **rest: Any) -> Broke:
+    _, ended = turn(*events, **rest)
+    assert isinstance(ended, Broke)
+    return ended
+
+
+def test_the_session_is_named_by_its_start_and_not_by_its_end() -> None:
+    seen, _ = turn({"type": "system", "subtype": "init", "session_id": ID})
+    assert seen == [SessionNamed(value=ID)]
+    seen, _ = turn(result(session_id=ID, is_error=True))
+    assert not any(isinstance(each, SessionNamed) for each in seen)
+
+
+def test_the_blocks_of_one_message_are_one_message() -> None:
+    call = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls", "description": "look"}}
+    answer = {"type": "tool_result", "tool_use_id": "t", "is_error": True, "content": [text("no"), text("such")]}
+    seen, ended = turn(
+        message({"type": "thinking", "thinking": "__SKILL_DONE__"}),
+        message(text("According to ")),
+        message(text("the wall, it is blue.")),
+        message(call),
+        message(answer, by="user"),
+        message(text("One."), name="msg_2"),
+        message(text("Two."), name="msg_3"),
+        result(),
+    )
+    assert seen[:5] == [
+        Said(text="According to the wall, it is blue."),
+        ToolStarted(call_id="t", name="Bash", detail="ls"),
+        ToolEnded(call_id="t", name="Bash", ok=False, output="no\nsuch"),
+        Said(text="One."),
+        Said(text="Two."),
+    ]
+    assert ended == Completed(messages=("According to the wall, it is blue.", "One.", "Two."))
+
+
+@pytest.mark.contract("T-7")
+def test_only_the_assistants_own_messages_are_said() -> None:
+    seen, ended = turn(
+        message(text("__SKILL_DONE__ says the user"), by="user"),
+        message(text("__SKILL_DONE__ says the helper"), parent_tool_use_id="t"),
+        {
+            "type": "assistant",
+            "message": {"model": "<synthetic>", "content": [text("__SKILL_DONE__ says the program")]},
+        },
+        message(text("Hi.")),
+        result(),
+    )
+    assert [each.text for each in seen if isinstance(each, Said)] == ["Hi."]
+    assert ended == Completed(messages=("Hi.",))
+
+
+def test_tokens_include_the_cache_and_the_helpers() -> None:
+    usage = {"input_tokens": 100, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 30}
+    one = {"inputTokens": 100, "cacheCreationInputTokens": 5, "cacheReadInputTokens": 20, "outputTokens": 30}
+    alone, _ = turn(result(usage=usage, modelUsage={}))
+    both, _ = turn(result(usage=usage, modelUsage={"a": one, "b": one, "c": 7}))
+    assert alone[0] == UsageSeen(usage=Usage(input_tokens=125, output_tokens=30, cached_tokens=20, total_tokens=155))
+    assert both[0] == UsageSeen(usage=Usage(input_tokens=250, output_tokens=60, cached_tokens=40, total_tokens=310))
+    assert alone[1:] == [TurnOver()]
+
+
+@pytest.mark.contract("T-6")
+@pytest.mark.parametrize(
+    "end",
+    [
+        result(is_error=True),
+        result(subtype="error_max_turns"),
+        result(num_turns=0),
+        result(stop_reason="refusal"),
+        {"type": "result", "subtype": "success"},
+    ],
+)
+def test_a_result_that_says_success_may_be_none(end: dict[str, Any]) -> None:
+    failure(message(text("Hi.")), end)
+
+
+@pytest.mark.contract("T-6")
+def test_a_turn_in_which_no_model_was_asked_is_no_success() -> None:
+    broke = failure(result(num_turns=0, result="/quit isn't available in this environment."))
+    assert (broke.code, broke.detail) == (ErrorCode.ENGINE_CRASHED, "/quit isn't available in this environment.")
+
+
+def test_a_model_that_ended_without_a_word_was_asked_all_the_same() -> None:
+    assert turn(result(num_turns=2, result=""))[1] == Completed(messages=())
+
+
+@pytest.mark.contract("X-9")
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (401, ErrorCode.ENGINE_AUTH_REQUIRED),
+        (403, ErrorCode.ENGINE_AUTH_REQUIRED),
+        (429, ErrorCode.ENGINE_RATE_LIMITED),
+        (529, ErrorCode.ENGINE_API_ERROR),
+        (400, ErrorCode.ENGINE_API_ERROR),
+        (None, ErrorCode.ENGINE_UNREACHABLE),
+    ],
+)
+def test_the_status_goes_before_the_words(status: int | None, code: ErrorCode) -> None:
+    words = "API Error: Unable to connect to API (ConnectionRefused)"
+    broke = failure(result(is_error=True, api_error_status=status, result=words))
+    assert (broke.code, broke.detail) == (code, words)
+
+
+@pytest.mark.contract("X-1")
+def test_an_unknown_session_is_one_only_on_a_resume() -> None:
+    end = result(
+        is_error=True, subtype="error_during_execution", result=None, errors=["No conversation found with it", 7]
+    )
+    assert failure(end, resuming=True).code is ErrorCode.SESSION_RESUME_FAILED
+    assert failure(end).code is ErrorCode.ENGINE_API_ERROR
+
+
+@pytest.mark.contract("X-9")
+def test_a_time_out_is_told_as_what_the_engine_was_busy_with() -> None:
+    out_of_time = Exit(code=143, timed_out=True)
+    retry = {"type": "system", "subtype": "api_retry", "error_status": None, "error": "unknown"}
+    assert failure(retry, ended=out_of_time).code is ErrorCode.ENGINE_UNREACHABLE
+    limited = failure({**retry, "error_status": 429, "error": "rate_limit"}, ended=out_of_time)
+    assert (limited.code, limited.detail) == (ErrorCode.TURN_TIMEOUT, "API error 429: rate_limit")
+    assert failure(retry, message(text("Hi.")), ended=out_of_time).code is ErrorCode.TURN_TIMEOUT
+
+
+LINES = recorded_lines("claude")
+
+
+@pytest.mark.contract("T-6")
+@given(lines=distorted(LINES), ended=ends)
+def test_whatever_is_printed_is_survived_and_never_a_false_success(lines: Lines, ended: Exit) -> None:
+    for resuming in (False, True):
+        survives(parser_of(engine(), resuming=resuming), lines, ended, is_success)
+
+
+def is_success(line: bytes) -> bool:
+    event = decode_line(line) or {}
+    return event.get("type") == "result" and event.get("is_error") is False and event.get("num_turns", 0) != 0
+
+
+def test_the_distortions_reach_a_success() -> None:
+    said = [line for line in LINES if b'"type":"text","text":"Which colour?"' in line]
+    done = [line for line in LINES if is_success(line)]
+    lines = [(Stream.STDOUT, said[0]), (Stream.STDOUT, done[0])]
+    assert survives(parser_of(engine(), resuming=False), lines, Exit(code=0), is_success)
