@@ -1,0 +1,73 @@
+"""What the tests with the real CLIs share: the double, the installed programs, and a place for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from clis import NotInstalled, Station, find_cli, settle
+from double import ModelDouble
+from engines_under_test import ENGINES, EngineUnderTest
+from suite import Stage
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of one CLI's sample conversation share it, so they belong on one worker; all others may go anywhere."""
+    for item in items:
+        if item.path.name == "test_clis.py" and (case := getattr(item, "callspec", None)) is not None:
+            item.add_marker(pytest.mark.xdist_group(case.id))
+
+
+@pytest.fixture
+def double() -> Iterator[ModelDouble]:
+    with ModelDouble() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cli() -> Callable[[str], Path]:
+    """The program of an engine; without it the test is skipped, with the reason."""
+
+    def find(engine: str) -> Path:
+        try:
+            return find_cli(engine)
+        except NotInstalled as missing:
+            pytest.skip(str(missing))
+
+    return find
+
+
+@pytest.fixture
+def station(double: ModelDouble, cli: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Station]:
+    """A CLI in a home and working directory of its own, pointed at the double."""
+
+    def build(engine: str) -> Station:
+        return settle(engine, cli(engine), double.url, tmp_path / engine)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def probes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What was seen of the programs, so that each is asked once and not by every test."""
+    return tmp_path_factory.mktemp("probes")
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> EngineUnderTest:
+    """Each engine of the suite in turn; one that is not installed is skipped, with the reason."""
+    found = ENGINES[request.param]
+    try:
+        found.find()
+    except NotInstalled as missing:
+        pytest.skip(str(missing))
+    return found
+
+
+@pytest.fixture
+def stage(engine: EngineUnderTest, double: ModelDouble, tmp_path: Path, probes: Path) -> Iterator[Stage]:
+    """Askback with one real engine, pointed at the double."""
+    built = Stage(tmp_path, engine, double.url, probes / f"{engine.name}.json")
+    yield built
+    built.keep_probes()
