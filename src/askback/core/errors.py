@@ -6,7 +6,7 @@ never single codes:
 
     AskbackError
     ├── Invalid       what was sent cannot be taken; `problems` names each mistake by its path
-    ├── NotFound      there is no such run, skill, question or engine
+    ├── NotFound      there is no such run, skill, question or file
     ├── Conflict      it was possible once, or may be later, but not in this state
     ├── Forbidden     the caller may not do this
     └── Unavailable   this machine, file or disk cannot do the work now
@@ -92,18 +92,23 @@ class RefusalCode(StrEnum):
     RUN_NOT_FOUND = "RUN_NOT_FOUND"
     SKILL_NOT_FOUND = "SKILL_NOT_FOUND"
     INTERACTION_NOT_FOUND = "INTERACTION_NOT_FOUND"
+    TOKEN_NOT_FOUND = "TOKEN_NOT_FOUND"
+    UPLOAD_NOT_FOUND = "UPLOAD_NOT_FOUND"
+    ARTIFACT_NOT_FOUND = "ARTIFACT_NOT_FOUND"
     INTERACTION_NOT_PENDING = "INTERACTION_NOT_PENDING"
     RUN_FINAL = "RUN_FINAL"
     RUN_NOT_FINAL = "RUN_NOT_FINAL"
     RUN_HELD = "RUN_HELD"
     RUN_STALE = "RUN_STALE"
     STATE_UNSUITABLE = "STATE_UNSUITABLE"
+    SCOPE_MISSING = "SCOPE_MISSING"
     SKILL_DAMAGED = "SKILL_DAMAGED"
     STORE_NEWER = "STORE_NEWER"
     STORE_CORRUPT = "STORE_CORRUPT"
     STORE_READ_ONLY = "STORE_READ_ONLY"
     STORE_UNUSABLE = "STORE_UNUSABLE"
     DISK_FULL = "DISK_FULL"
+    PORT_UNUSABLE = "PORT_UNUSABLE"
 
 
 REFUSAL_MEANINGS: dict[RefusalCode, str] = {
@@ -119,18 +124,23 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.RUN_NOT_FOUND: "There is no such run.",
     RefusalCode.SKILL_NOT_FOUND: "There is no such skill.",
     RefusalCode.INTERACTION_NOT_FOUND: "The run has no such question.",
+    RefusalCode.TOKEN_NOT_FOUND: "There is no token of that name.",
+    RefusalCode.UPLOAD_NOT_FOUND: "There is no such upload.",
+    RefusalCode.ARTIFACT_NOT_FOUND: "The run has no such artifact.",
     RefusalCode.INTERACTION_NOT_PENDING: "That question is not waiting for an answer, or no longer.",
     RefusalCode.RUN_FINAL: "The run is over.",
     RefusalCode.RUN_NOT_FINAL: "The run is not over yet.",
     RefusalCode.RUN_HELD: "Another program is carrying the run on.",
     RefusalCode.RUN_STALE: "The run has moved on since it was read, or is held by another worker.",
     RefusalCode.STATE_UNSUITABLE: "The run cannot do this in its present state.",
+    RefusalCode.SCOPE_MISSING: "The token does not allow this call.",
     RefusalCode.SKILL_DAMAGED: "A kept skill package was changed or is damaged; the message says what to do.",
     RefusalCode.STORE_NEWER: "The database was written by a newer version of Askback.",
     RefusalCode.STORE_CORRUPT: "The database is damaged; it was left untouched.",
     RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
     RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
     RefusalCode.DISK_FULL: "The disk is full; what was stored before is kept.",
+    RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
 }
 
 
@@ -185,7 +195,7 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.SKILL_INVALID: Invalid,
     RefusalCode.SETTINGS_INVALID: Invalid,
     RefusalCode.REPLY_INVALID: Invalid,
-    RefusalCode.ENGINE_UNKNOWN: NotFound,
+    RefusalCode.ENGINE_UNKNOWN: Invalid,
     RefusalCode.ENGINE_NOT_FOUND: Invalid,
     RefusalCode.ENGINE_UNSUITABLE: Invalid,
     RefusalCode.PROFILE_UNAVAILABLE: Invalid,
@@ -193,17 +203,22 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.RUN_NOT_FOUND: NotFound,
     RefusalCode.SKILL_NOT_FOUND: NotFound,
     RefusalCode.INTERACTION_NOT_FOUND: NotFound,
+    RefusalCode.TOKEN_NOT_FOUND: NotFound,
+    RefusalCode.UPLOAD_NOT_FOUND: NotFound,
+    RefusalCode.ARTIFACT_NOT_FOUND: NotFound,
     RefusalCode.INTERACTION_NOT_PENDING: Conflict,
     RefusalCode.RUN_FINAL: Conflict,
     RefusalCode.RUN_NOT_FINAL: Conflict,
     RefusalCode.RUN_HELD: Conflict,
     RefusalCode.RUN_STALE: Conflict,
     RefusalCode.STATE_UNSUITABLE: Conflict,
+    RefusalCode.SCOPE_MISSING: Forbidden,
     RefusalCode.SKILL_DAMAGED: Unavailable,
     RefusalCode.STORE_NEWER: Unavailable,
     RefusalCode.STORE_CORRUPT: Unavailable,
     RefusalCode.STORE_READ_ONLY: Unavailable,
     RefusalCode.STORE_UNUSABLE: Unavailable,
     RefusalCode.DISK_FULL: Unavailable,
+    RefusalCode.PORT_UNUSABLE: Unavailable,
 }
 """With which of the five kinds a code is raised: each always with the same one."""

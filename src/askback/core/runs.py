@@ -129,6 +129,15 @@ class Usage:
             total_tokens=self.total_tokens + other.total_tokens,
         )
 
+    def beyond(self, earlier: Usage) -> Usage:
+        """What was used since then, for engines that count on through a session."""
+        return Usage(
+            input_tokens=max(self.input_tokens - earlier.input_tokens, 0),
+            output_tokens=max(self.output_tokens - earlier.output_tokens, 0),
+            cached_tokens=max(self.cached_tokens - earlier.cached_tokens, 0),
+            total_tokens=max(self.total_tokens - earlier.total_tokens, 0),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:

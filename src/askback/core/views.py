@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from askback.core.events import Event
+from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run
+from askback.core.webhooks import Delivery
 
 
 def run_view(run: Run) -> dict[str, Any]:
@@ -73,6 +74,23 @@ def event_view(event: Event) -> dict[str, Any]:
         "type": event.type,
         "at": _time(event.at),
         "data": event.data,
+    }
+
+
+def delivery_view(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "id": delivery.id,
+        "run_id": delivery.run_id,
+        "url": delivery.webhook.shown_url,
+        "kind": delivery.webhook.kind,
+        "event": EventType.RUN_STATE,
+        "seq": delivery.seq,
+        "to": delivery.new,
+        "attempts": delivery.attempts,
+        "last_status": delivery.last_status,
+        "last_error": delivery.last_error,
+        "next_attempt_at": _time(delivery.next_attempt_at),
+        "delivered_at": _time(delivery.delivered_at),
     }
 
 

@@ -17,6 +17,7 @@ from askback.core.interactions import Interaction, Json
 from askback.core.lifecycle import Decision, Refusal, Stay, decide
 from askback.core.runs import Run, RunRequest, RunState
 from askback.core.signals import Signal
+from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 
 UNKNOWN_RUN = ""
 """Stands for the id of a run in `Changes` where it is not known which runs have changed."""
@@ -49,6 +50,14 @@ class RunPage:
     next_cursor: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryPage:
+    """Newest first. `next_cursor` is None on the last page."""
+
+    items: tuple[Delivery, ...]
+    next_cursor: str | None
+
+
 class Changes(Protocol):
     """Which runs have changed since one last looked, in this program or another on the same store.
 
@@ -66,8 +75,17 @@ class Changes(Protocol):
 
 
 class Store(Protocol):
-    async def create(self, decision: Decision, request: RunRequest, key: IdempotencyKey | None = None) -> Run:
-        """Store a new run. The same key and body again gives the run that it made; another body is `Invalid`."""
+    async def create(
+        self,
+        decision: Decision,
+        request: RunRequest,
+        key: IdempotencyKey | None = None,
+        webhooks: Sequence[Webhook] = (),
+    ) -> Run:
+        """Store a new run. The same key and body again gives the run that it made; another body is `Invalid`.
+
+        This and `apply` write what each webhook of the run, and of the server, is to be told of a change of state.
+        """
         ...
 
     async def apply(self, before: Run, decision: Decision) -> Run:
@@ -126,6 +144,43 @@ class Store(Protocol):
 
     async def kept_by(self, keeper: str) -> Sequence[Run]:
         """The runs of one keeper that are not final."""
+        ...
+
+    # Notifications: an outbox that is written with the state, and is its own log.
+
+    async def register_webhooks(self, webhooks: Sequence[Webhook]) -> None:
+        """The server's own webhooks from now on, told of all runs that servers keep; those of before are told no more."""
+        ...
+
+    async def next_delivery(self, *, without_hosts: Collection[str] = ()) -> datetime | None:
+        """When the earliest delivery is due, but for these receivers."""
+        ...
+
+    async def claim_deliveries(
+        self, at: datetime, *, until: datetime, limit: int, without_hosts: Collection[str] = ()
+    ) -> Sequence[DueDelivery]:
+        """Take on deliveries that are due, the earliest first: nobody else gets them before `until`.
+
+        An attempt is counted with the claim. One that is not noted by then (its program died) is due again.
+        """
+        ...
+
+    async def note_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
+        """How the attempt went. Changes nothing when another program has taken the delivery on since."""
+        ...
+
+    async def deliveries(self, run_id: str | None = None, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
+        """What was sent, or is to be, for one run or for all."""
+        ...
+
+    # Retention.
+
+    async def over(self, cursor: str | None = None, limit: int = 50) -> RunPage:
+        """Runs that are over, the oldest first by creation."""
+        ...
+
+    async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """Remove runs and all that belongs to them, for good. Returns which; a run that is not over stays."""
         ...
 
     async def check(self) -> str:

@@ -41,8 +41,8 @@ class Readers:
     def _read(self, work: Callable[[apsw.Connection], T]) -> T:
         with faults.faults_of(self._path):
             connection = self._connection()
-            with faults.faults_of(self._path, connection):
-                return work(connection)
+        with faults.faults_of(self._path, connection):
+            return work(connection)
 
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._local, "connection", None)

@@ -13,8 +13,8 @@ from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.events import Event
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest
-from askback.store import rows
-from askback.store.base import RunFilter, RunPage
+from askback.store import outbox, rows
+from askback.store.base import DeliveryPage, RunFilter, RunPage
 from askback.store.connection import fetch
 from askback.store.statements import statements
 
@@ -105,6 +105,22 @@ def keepers(connection: apsw.Connection) -> Collection[str]:
 
 def kept_by(connection: apsw.Connection, keeper: str) -> Sequence[Run]:
     return _runs(fetch(connection, statements("reads")["kept_by"], (rows.clean(keeper),)))
+
+
+def over(connection: apsw.Connection, cursor: str | None, limit: int) -> RunPage:
+    (after,) = _position(cursor, (0,))
+    size = _bounded(limit)
+    found = fetch(connection, statements("forgetting")["over"], {"after": after, "limit": size + 1})
+    return _page([(str(number), doc) for number, doc in found], size)
+
+
+def deliveries(connection: apsw.Connection, run_id: str | None, cursor: str | None, limit: int) -> DeliveryPage:
+    run = None if run_id is None else _one(connection, "number", run_id)[0]
+    (before,) = _position(cursor, (_MAX_INTEGER,))
+    size = _bounded(limit)
+    found = outbox.page(connection, run, before, size + 1)
+    here = tuple(found[:size])
+    return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
 
 
 def count_runs(connection: apsw.Connection) -> int:

@@ -22,6 +22,9 @@ Columns = dict[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+# Made when this is imported, by one thread: msgspec crashes the process where two meet a class for the first time.
+_RUN = msgspec.json.Decoder(Run)
+_INTERACTION = msgspec.json.Decoder(Interaction)
 
 
 # Plain values.
@@ -80,7 +83,7 @@ def stored(run: Run) -> tuple[Run, str]:
 
 
 def load_run(doc: str) -> Run:
-    return msgspec.json.decode(doc, type=Run)
+    return _RUN.decode(doc)
 
 
 def run_columns(run: Run, doc: str, added: int) -> Columns:
@@ -121,7 +124,7 @@ def interaction_columns(interaction: Interaction) -> Columns:
 
 
 def load_interaction(doc: str) -> Interaction:
-    return msgspec.json.decode(doc, type=Interaction)
+    return _INTERACTION.decode(doc)
 
 
 def load_request(input_: str, parameter: str) -> RunRequest:

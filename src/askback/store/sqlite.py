@@ -16,11 +16,14 @@ from askback.core.events import Event, NewEvent
 from askback.core.interactions import Interaction, Json
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest
-from askback.store import faults, reads
-from askback.store.base import Changes, IdempotencyKey, RunFilter, RunPage
+from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
+from askback.store import faults, outbox, reads
+from askback.store.base import Changes, DeliveryPage, IdempotencyKey, RunFilter, RunPage
 from askback.store.connection import open_writer, refuse_unsound
+from askback.store.forgetting import Forgetting
 from askback.store.notices import Notices
 from askback.store.readers import Readers
+from askback.store.sendings import Claim, Note, Registration
 from askback.store.wake import Wake
 from askback.store.writer import Writer
 from askback.store.writes import Addition, Creation, Move, Write
@@ -65,14 +68,36 @@ class SqliteStore:
 
     # Writing.
 
-    async def create(self, decision: Decision, request: RunRequest, key: IdempotencyKey | None = None) -> Run:
-        return await self._written(Creation.of(decision, request, key))
+    async def create(
+        self,
+        decision: Decision,
+        request: RunRequest,
+        key: IdempotencyKey | None = None,
+        webhooks: Sequence[Webhook] = (),
+    ) -> Run:
+        return await self._written(Creation.of(decision, request, key, webhooks))
 
     async def apply(self, before: Run, decision: Decision) -> Run:
         return await self._written(Move.of(before, decision))
 
     async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:
         await self._writer.write(Addition.of(run_id, epoch, events))
+
+    async def register_webhooks(self, webhooks: Sequence[Webhook]) -> None:
+        await self._writer.write(Registration.of(webhooks))
+
+    async def claim_deliveries(
+        self, at: datetime, *, until: datetime, limit: int, without_hosts: Collection[str] = ()
+    ) -> Sequence[DueDelivery]:
+        return (
+            await self._writer.write(Claim(at=at, until=until, without_hosts=without_hosts, limit=limit))
+        ).deliveries
+
+    async def note_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
+        await self._writer.write(Note(delivery=delivery, attempt=attempt))
+
+    async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
+        return (await self._writer.write(Forgetting.of(run_ids))).forgotten
 
     async def _written(self, work: Write) -> Run:
         change = await self._writer.write(work)
@@ -119,6 +144,15 @@ class SqliteStore:
 
     async def kept_by(self, keeper: str) -> Sequence[Run]:
         return await self._read(lambda connection: reads.kept_by(connection, keeper))
+
+    async def next_delivery(self, *, without_hosts: Collection[str] = ()) -> datetime | None:
+        return await self._read(lambda connection: outbox.next_delivery(connection, without_hosts))
+
+    async def deliveries(self, run_id: str | None = None, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
+        return await self._read(lambda connection: reads.deliveries(connection, run_id, cursor, limit))
+
+    async def over(self, cursor: str | None = None, limit: int = 50) -> RunPage:
+        return await self._read(lambda connection: reads.over(connection, cursor, limit))
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
         return await self._readers.read(work)

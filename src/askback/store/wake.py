@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -23,6 +24,8 @@ _SUFFIX = ".sock"
 _MAX_MESSAGE_BYTES = 8192
 _MAX_ADDRESS_BYTES = 100
 _ANY_RUN = b"[]"
+
+log = logging.getLogger(__name__)
 
 Heard = Callable[[Collection[str] | None], None]
 """Is called in the event loop with the ids of changed runs, or None when it is not known which."""
@@ -56,14 +59,19 @@ class Wake:
         return cls(folder, name, directory, mailbox, heard)
 
     def send(self, run_ids: Collection[str]) -> None:
-        """Tell every other program; never waits. May be called from any one thread."""
+        """Tell every other program; never waits and never fails. May be called from any one thread."""
         message = msgspec.json.encode(list(run_ids))
         if len(message) > _MAX_MESSAGE_BYTES:
             message = _ANY_RUN
+        try:
+            for name in self._others():
+                self._send_to(name, message)
+        except OSError as error:
+            log.warning("other programs were not told of a change", extra={"error": str(error)})
+
+    def _others(self) -> list[str]:
         with os.scandir(self._directory) as entries:
-            others = [entry.name for entry in entries if entry.name.endswith(_SUFFIX) and entry.name != self._name]
-        for name in others:
-            self._send_to(name, message)
+            return [entry.name for entry in entries if entry.name.endswith(_SUFFIX) and entry.name != self._name]
 
     def close(self) -> None:
         self._loop.remove_reader(self._mailbox.fileno())

@@ -102,9 +102,9 @@ class Writer:
     def _settle(self, batch: Sequence[Job]) -> Sequence[Settled]:
         try:
             return self._commit(batch)
-        except (TransactionLost, apsw.Error) as error:
+        except Exception as error:  # nothing may end this thread: all who write would wait for ever
             if len(batch) == 1:
-                return [(batch[0], self._told(error.__cause__ or error))]
+                return [(batch[0], self._told(error.__cause__ if isinstance(error, TransactionLost) else error))]
         # One of them may be what the disk has no room for: let each stand for itself.
         return [settled for job in batch for settled in self._settle([job])]
 
@@ -133,7 +133,7 @@ class Writer:
         self._connection.execute("RELEASE one")
         return change
 
-    def _told(self, error: BaseException) -> Exception:
+    def _told(self, error: BaseException | None) -> Exception:
         """Trouble with the file as the caller shall see it; any other error as it is."""
         if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
             told = faults.unavailable(error, self._path, self._connection)

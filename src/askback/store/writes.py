@@ -17,7 +17,8 @@ from askback.core.events import NewEvent
 from askback.core.interactions import Interaction
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest, RunState
-from askback.store import rows
+from askback.core.webhooks import DueDelivery, Webhook
+from askback.store import outbox, rows
 from askback.store.base import IdempotencyKey, StaleWrite
 from askback.store.connection import fetch
 from askback.store.statements import statements
@@ -27,10 +28,15 @@ EventRows = tuple[tuple[str, int, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a write did: the run as it stands now, and which run listeners are to be told of (None: nothing changed)."""
+    """What a write did: the run as it stands now, and which run listeners are to be told of (None: nothing changed).
+
+    `deliveries` are those that were taken on, `forgotten` the ids of runs that were removed.
+    """
 
     run: Run | None = None
     changed_id: str | None = None
+    deliveries: tuple[DueDelivery, ...] = ()
+    forgotten: tuple[str, ...] = ()
 
 
 class Write(Protocol):
@@ -44,12 +50,16 @@ class Creation:
     run: Run
     columns: rows.Columns
     events: EventRows
+    changes: tuple[outbox.StateChange, ...]
+    webhooks: tuple[rows.Columns, ...]
     input: str
     parameter: str
     key: IdempotencyKey | None
 
     @classmethod
-    def of(cls, decision: Decision, request: RunRequest, key: IdempotencyKey | None) -> Creation:
+    def of(
+        cls, decision: Decision, request: RunRequest, key: IdempotencyKey | None, webhooks: Sequence[Webhook] = ()
+    ) -> Creation:
         doc = rows.dump(decision.run)
         run = rows.load_run(doc)
         events = rows.event_rows(decision.events)
@@ -59,6 +69,8 @@ class Creation:
             run=run,
             columns=rows.run_columns(run, doc, len(events)),
             events=events,
+            changes=outbox.state_changes(decision.events),
+            webhooks=tuple(outbox.webhook_columns(webhook) for webhook in webhooks),
             input=rows.dump(request.input),
             parameter=rows.dump(request.parameter),
             key=key,
@@ -75,6 +87,9 @@ class Creation:
         _add_events(connection, number, last_seq, self.events)
         connection.execute(sql["insert_request"], (number, self.input, self.parameter))
         _keep_place(connection, number, None, self.run)
+        outbox.add_webhooks(connection, number, self.webhooks)
+        first = last_seq - len(self.events) + 1
+        outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.changes)
         if self.key is not None:
             key = {"key": self.key.key, "body_digest": self.key.body_digest, "run": number}
             connection.execute(sql["insert_key"], key | {"created_at": self.columns["created_at"]})
@@ -87,6 +102,7 @@ class Move:
     run: Run
     columns: rows.Columns
     events: EventRows
+    changes: tuple[outbox.StateChange, ...]
     asked: rows.Columns | None
     closed: rows.Columns | None
     result: str | None
@@ -100,6 +116,7 @@ class Move:
             run=run,
             columns=rows.run_columns(run, doc, len(events)) | {"before": before.version},
             events=events,
+            changes=outbox.state_changes(decision.events),
             asked=_interaction_columns(decision.asked),
             closed=_interaction_columns(decision.closed),
             result=rows.dump(decision.result) if run.state is RunState.SUCCEEDED else None,
@@ -113,6 +130,8 @@ class Move:
         number, last_seq = moved[0]
         _add_events(connection, number, last_seq, self.events)
         _keep_place(connection, number, self.before, self.run)
+        first = last_seq - len(self.events) + 1
+        outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.changes)
         if self.closed is not None and not fetch(connection, sql["close_interaction"], self.closed | {"run": number}):
             raise RuntimeError(f"run {self.run.id} has no open question {self.closed['interaction_id']} to close")
         if self.asked is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from askback.core.runs import Run
+
 
 class Slots:
     def __init__(self, total: int, per_engine: Mapping[str, int]) -> None:
@@ -19,6 +21,16 @@ class Slots:
     def full_engines(self) -> frozenset[str]:
         """Engines that may have no further process even while slots are free."""
         return frozenset(name for name, most in self._per_engine.items() if self._taken[name] >= most)
+
+    @property
+    def taken(self) -> int:
+        return self._taken.total()
+
+    def reason(self, run: Run) -> str:
+        """Why a queued run does not run yet: no slot is free, none for its engine, or it is about to start."""
+        if self.free <= 0:
+            return "slots"
+        return "engine_slots" if run.engine in self.full_engines() else "starting"
 
     def take(self, engine: str) -> bool:
         if self.free <= 0 or engine in self.full_engines():

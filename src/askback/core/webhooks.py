@@ -1,0 +1,154 @@
+"""Who is told of a run's changes, and how that went. Owns what a webhook may be; knows no socket and no database."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from urllib.parse import SplitResult, urlsplit
+
+from askback.core.runs import Run, RunState
+
+SECRET_PREFIX = "whsec_"
+_SECRET_BYTES = range(16, 129)
+_IPV6_PUBLIC = ipaddress.IPv6Network("2000::/3")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class WebhookKind(StrEnum):
+    """The form of what is posted."""
+
+    STANDARD = "standard"
+    NTFY = "ntfy"
+    SLACK = "slack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """An address that is told of states. `states` None: of all. `secret` signs; for ntfy it is the access token."""
+
+    url: str = field(repr=False)
+    secret: str | None = field(default=None, repr=False)
+    kind: WebhookKind = WebhookKind.STANDARD
+    states: tuple[RunState, ...] | None = None
+
+    @property
+    def host(self) -> str:
+        """Who receives: name and port."""
+        return urlsplit(self.url).netloc.lower()
+
+    @property
+    def shown_url(self) -> str:
+        """The address without what may be a secret: a query, and the path where it is the password."""
+        parts = urlsplit(self.url)
+        origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        if self.kind is not WebhookKind.STANDARD:
+            return f"{origin}/…"
+        return origin + parts.path + ("?…" if parts.query else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One webhook told of one change of state, or still to be told. `next_attempt_at` None: there will be no other."""
+
+    number: int
+    webhook_number: int
+    webhook: Webhook
+    run_id: str
+    seq: int
+    old: RunState | None
+    new: RunState
+    at: datetime
+    attempts: int
+    last_status: int | None
+    last_error: str | None
+    next_attempt_at: datetime | None
+    delivered_at: datetime | None
+
+    @property
+    def id(self) -> str:
+        """The same for every attempt, and for no other delivery."""
+        return f"msg_{self.run_id}_{self.seq}_{self.webhook_number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueDelivery:
+    """A delivery that somebody has taken on, and the run as it was right after the change."""
+
+    delivery: Delivery
+    run: Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """How one attempt went; with neither of the two times the delivery is given up."""
+
+    status: int | None = None
+    error: str | None = None
+    next_attempt_at: datetime | None = None
+    delivered_at: datetime | None = None
+
+
+def mistakes(webhook: Webhook, path: str, *, allow_private: bool) -> Sequence[str]:
+    """What is wrong with a webhook, each by its path. Names are not looked up here, only when something is sent."""
+    found = [f"{path}.url: {problem}" for problem in _url_mistakes(webhook.url, allow_private=allow_private)]
+    if webhook.kind is WebhookKind.STANDARD and webhook.secret is not None and secret_key(webhook.secret) is None:
+        found.append(f"{path}.secret: must be '{SECRET_PREFIX}' and the base64 of 16 to 128 random bytes")
+    if webhook.kind is WebhookKind.NTFY and webhook.secret is not None and not _fits_header(webhook.secret):
+        found.append(f"{path}.secret: an access token has visible ASCII letters only")
+    if webhook.kind is WebhookKind.SLACK and webhook.secret is not None:
+        found.append(f"{path}.secret: an incoming hook of this kind has none; leave it out")
+    return found
+
+
+def secret_key(secret: str) -> bytes | None:
+    """The bytes that sign, or None where the text holds none."""
+    try:
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return key if secret.startswith(SECRET_PREFIX) and len(key) in _SECRET_BYTES else None
+
+
+def is_public(address: str) -> bool:
+    """Whether a numeric address leads out of this machine and its own networks, also where it wraps another."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = (
+            ip.ipv4_mapped or ip.sixtofour or (ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else None)
+        )
+        if inner is None:
+            return ip in _IPV6_PUBLIC and ip.is_global and ip.teredo is None
+        ip = inner
+    return ip.is_global and not ip.is_multicast and not ip.is_reserved
+
+
+def _url_mistakes(url: str, *, allow_private: bool) -> Sequence[str]:
+    if not _fits_header(url):
+        return ("must be an address in visible ASCII letters, without spaces",)
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return ("is not an address",)
+    if parts.scheme not in ("http", "https") or not host:
+        return ("must begin with https:// or http:// and a host",)
+    if "@" in parts.netloc:
+        return ("must not hold a user name or password",)
+    return () if allow_private else _private(parts)
+
+
+def _private(parts: SplitResult) -> Sequence[str]:
+    try:
+        refused = not is_public(parts.hostname or "")
+    except ValueError:
+        return ()
+    return ("is a private address; notifications.allow_private = true in the settings allows it",) if refused else ()
+
+
+def _fits_header(text: str) -> bool:
+    return bool(text) and all("!" <= letter <= "~" for letter in text)

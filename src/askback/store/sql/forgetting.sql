@@ -1,0 +1,32 @@
+-- name: over
+SELECT number, doc FROM runs
+WHERE number > :after AND ended IS NOT NULL
+ORDER BY number
+LIMIT :limit
+
+-- name: number_of_over
+SELECT number FROM runs WHERE id = ? AND ended IS NOT NULL
+
+-- name: forget_deliveries
+DELETE FROM deliveries WHERE run = ?
+
+-- name: forget_webhooks
+DELETE FROM webhooks WHERE run = ?
+
+-- name: forget_keys
+DELETE FROM idempotency_keys WHERE run = ?
+
+-- name: forget_events
+DELETE FROM events WHERE run = ?
+
+-- name: forget_interactions
+DELETE FROM interactions WHERE run = ?
+
+-- name: forget_request
+DELETE FROM requests WHERE run = ?
+
+-- name: forget_result
+DELETE FROM results WHERE run = ?
+
+-- name: forget_run
+DELETE FROM runs WHERE number = ?

@@ -1,0 +1,134 @@
+"""One POST to an address that a stranger may have named. Owns what it may reach; knows no run and no store.
+
+The name is looked up once, what it leads to is judged, and the connection goes to that very address: a name that leads
+elsewhere a moment later gains nothing. Redirects are not followed and the answer's body is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from askback.core.webhooks import is_public
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import httpx
+
+TIMEOUT_SEC = 15.0
+_CONNECT_SEC = 5.0
+_LOOKUPS = 4
+
+Resolve = Callable[[str, int], Sequence[str]]
+
+
+class Refused(Exception):
+    """The address is not one that may be told; trying again would not help."""
+
+
+class Failed(Exception):
+    """It was not told this time; says why, without the address."""
+
+
+def resolve(host: str, port: int) -> Sequence[str]:
+    """Every numeric address of a host, in the system's order."""
+    return [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+def _lookups() -> ThreadPoolExecutor:
+    """Threads of their own: a name server that hangs must not hold up whoever else needs a thread."""
+    return ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="askback-webhook-lookup")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Poster:
+    """`async with` it; the client is made with the first message, for most servers send none."""
+
+    allow_private: bool
+    resolve: Resolve = resolve
+    timeout_sec: float = TIMEOUT_SEC
+    _client: httpx.AsyncClient | None = None
+    _threads: ThreadPoolExecutor = field(default_factory=_lookups)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+        """The status of the answer. Raises `Refused` or `Failed`."""
+        try:
+            async with asyncio.timeout(self.timeout_sec), self._answered(url, headers, body) as answer:
+                return answer.status_code
+        except TimeoutError:
+            raise Failed(f"no answer within {self.timeout_sec:g} s") from None
+
+    @asynccontextmanager
+    async def _answered(self, url: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[httpx.Response]:
+        import httpx
+
+        try:
+            target = httpx.URL(url)
+            address = await self._address(target.host, target.port or (443 if target.scheme == "https" else 80))
+            pinned = target.copy_with(host=address)
+            named = {**headers, "Host": target.netloc.decode("ascii")}
+            extensions = {"sni_hostname": target.raw_host.decode("ascii")}
+            client = self._opened()
+            async with client.stream("POST", pinned, headers=named, content=body, extensions=extensions) as answer:
+                yield answer
+        except httpx.TimeoutException:
+            raise Failed("the connection timed out") from None
+        except httpx.InvalidURL:
+            raise Refused("this is not an address") from None
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            raise Failed(_why(error)) from None
+
+    async def _address(self, host: str, port: int) -> str:
+        addresses = await asyncio.get_running_loop().run_in_executor(self._threads, self.resolve, host, port)
+        for address in addresses:
+            if self.allow_private or is_public(address):
+                return address
+        if not addresses:
+            raise Failed("the name leads to no address")
+        raise Refused("this leads to a private address; notifications.allow_private = true in the settings allows it")
+
+    def _opened(self) -> httpx.AsyncClient:
+        import httpx
+
+        if self._client is None:
+            self._client = httpx.AsyncClient(
+                # Proxies of the environment would look the name up again, and connect to what they find.
+                trust_env=False,
+                follow_redirects=False,
+                timeout=httpx.Timeout(self.timeout_sec, connect=_CONNECT_SEC),
+                verify=ssl.create_default_context(),
+                # A kept connection is found by its address alone, and may belong to another name there.
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+            )
+        return self._client
+
+
+def _why(error: Exception) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror):
+            return "the name was not found"
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"the certificate was refused: {cause.verify_message}"
+        if isinstance(cause, ConnectionRefusedError):
+            return "the connection was refused"
+        cause = cause.__cause__ or cause.__context__
+    return f"the connection failed ({type(error).__name__})"

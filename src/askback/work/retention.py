@@ -1,0 +1,113 @@
+"""What is not kept for ever: runs that are over, by age and by size, and uploads. Never a run that is not over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from askback.core.errors import Unavailable
+from askback.core.runs import Run
+from askback.process.uploads import Uploads
+from askback.process.workspace import Workspaces
+from askback.store.base import Store
+
+log = logging.getLogger(__name__)
+
+_DAY_SEC = 86_400.0
+_UPLOAD_SEC = _DAY_SEC
+_BATCH = 20
+"""Runs are removed a few at a time: who writes meanwhile waits for one batch at the most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """How long and how much is kept; None: without end."""
+
+    days: float | None = None
+    max_bytes: int | None = None
+
+
+class Retention:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        workspaces: Workspaces,
+        uploads: Uploads,
+        keeping: Keeping,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._workspaces = workspaces
+        self._uploads = uploads
+        self._keeping = keeping
+        self._clock = clock
+
+    async def run(self) -> None:
+        """At once, then every day."""
+        while True:
+            try:
+                await self.sweep()
+            except (Unavailable, OSError) as error:
+                log.error("old runs cannot be removed: %s", error)
+            await asyncio.sleep(_DAY_SEC)
+
+    async def sweep(self) -> None:
+        await asyncio.to_thread(self._uploads.sweep, _UPLOAD_SEC)
+        removed = 0
+        if self._keeping.days is not None:
+            removed += await self._sweep_old(self._clock() - timedelta(days=self._keeping.days))
+        if self._keeping.max_bytes is not None:
+            removed += await self._sweep_large(self._keeping.max_bytes)
+        if removed:
+            log.info("old runs removed: %d", removed)
+
+    async def _sweep_old(self, before: datetime) -> int:
+        removed = 0
+        async for runs in self._over():
+            # They come in the order of their creation, and none is over before it is made.
+            removed += await self._forget([run for run in runs if run.finished_at and run.finished_at < before])
+            if runs[-1].created_at >= before:
+                break
+        return removed
+
+    async def _sweep_large(self, max_bytes: int) -> int:
+        sizes = await asyncio.to_thread(self._workspaces.sizes)
+        excess = sum(sizes.values()) - max_bytes
+        removed = 0
+        async for runs in self._over():
+            chosen: list[Run] = []
+            for run in runs:
+                if excess > 0 and sizes.get(run.id):
+                    chosen.append(run)
+                    excess -= sizes[run.id]
+            removed += await self._forget(chosen)
+            if excess <= 0:
+                break
+        return removed
+
+    async def _over(self) -> AsyncIterator[Sequence[Run]]:
+        cursor: str | None = None
+        while True:
+            page = await self._store.over(cursor, _BATCH)
+            if page.items:
+                yield page.items
+            if page.next_cursor is None:
+                return
+            cursor = page.next_cursor
+
+    async def _forget(self, runs: Sequence[Run]) -> int:
+        """Files first: what a crash leaves behind then still has its row, and is found by the next sweep."""
+        gone = [run.id for run in runs if await asyncio.to_thread(self._remove, run.id)]
+        return len(await self._store.forget(gone)) if gone else 0
+
+    def _remove(self, run_id: str) -> bool:
+        try:
+            self._workspaces.remove(run_id)
+        except OSError as error:
+            log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
+            return False
+        return True
