@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pages import commands, errors, lifecycle, settings
+from pages import api, commands, errors, lifecycle, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[], str]] = {
@@ -16,6 +16,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/errors.md": errors.page,
     "docs/settings.md": settings.page,
     "docs/cli.md": commands.page,
+    "docs/api_reference.md": api.page,
 }
 NOTE = "<!-- Made by tools/generate_docs.py; change the code and run `make docs`. -->\n\n"
 

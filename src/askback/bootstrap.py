@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import secrets
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,15 +13,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from askback import __version__
 from askback.core.errors import Invalid, RefusalCode, Unavailable
 from askback.core.runs import SHARED, Run
+from askback.core.webhooks import Webhook, WebhookKind, mistakes
 from askback.engines import registry
 from askback.engines.base import Engine
 from askback.engines.registry import Engines
 from askback.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits
 from askback.process.locks import Programs
+from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
 from askback.service import Service
 from askback.settings import EngineSettings, Settings, engine_environment, secret_values, user_home
@@ -29,10 +35,18 @@ from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
 from askback.work.bench import Bench
 from askback.work.deadlines import Deadlines
+from askback.work.notifications import Notifications, Sending
 from askback.work.recovery import Recovery
+from askback.work.retention import Keeping, Retention
 from askback.work.slots import Slots
 from askback.work.turn import execute
 from askback.work.worker import Worker
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from askback.http.metrics import Metrics
+    from askback.http.streams import Streams
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -45,22 +59,30 @@ class App:
     store: Store
     service: Service
     workspaces: Workspaces
+    slots: Slots
     worker: Worker
     deadlines: Deadlines
     recovery: Recovery
+    notifications: Notifications | None
+    """A server's alone, as is `retention`."""
+    retention: Retention | None
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         """Carry runs out for as long as the block lasts; turns in progress at its end go back to the queue."""
+        if self.notifications is not None:
+            await self.notifications.register()
         async with asyncio.TaskGroup() as group:
             worker = group.create_task(self.worker.run())
-            deadlines = group.create_task(self.deadlines.run())
+            sleepers = [self.deadlines, self.notifications, self.retention]
+            asleep = [group.create_task(each.run()) for each in sleepers if each is not None]
             try:
                 yield
             finally:
                 self.worker.stop()
                 await worker
-                deadlines.cancel()
+                for each in asleep:
+                    each.cancel()
 
     async def take_over(self, run_id: str) -> Run:
         """Carry on a run that a program which is gone left behind, also in the middle of a turn."""
@@ -71,7 +93,7 @@ class App:
 async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[App]:
     """Everything wired on the data folder. A serving program also carries on what others left behind."""
     data_dir = _data_folder(settings.data_dir)
-    engines, setups = _engines(settings)
+    engines, setups = _engines(settings, _own_secrets(settings, serving=serving))
     programs = Programs(data_dir / "programs")
     store = await SqliteStore.open(data_dir / "askback.db")
     name, lock = programs.register()
@@ -108,10 +130,12 @@ def _wire(
         clock=now,
     )
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
+    slots = Slots(settings.slots, per_engine)
     return App(
         settings=settings,
         store=store,
         workspaces=workspaces,
+        slots=slots,
         service=Service(
             store=store,
             library=library,
@@ -124,17 +148,50 @@ def _wire(
             clock=now,
             new_id=new_run_id,
             default_engine=settings.default_engine,
+            queue_reason=slots.reason,
+            private_webhooks=settings.notifications.allow_private,
         ),
         worker=Worker(
             name=name,
             keepers={keeper},
             store=store,
-            slots=Slots(settings.slots, per_engine),
+            slots=slots,
             execute=partial(execute, bench),
             clock=now,
         ),
         deadlines=Deadlines(store=store, keepers={keeper}, clock=now),
         recovery=Recovery(store=store, programs=programs, workspaces=workspaces, clock=now),
+        notifications=Notifications(store=store, sending=_sending(settings), clock=now) if serving else None,
+        retention=_retention(settings, store, workspaces) if serving else None,
+    )
+
+
+def _sending(settings: Settings) -> Sending:
+    """Checked like a run's webhooks; each address once for each kind."""
+    given = tuple(
+        Webhook(url=each.url, secret=each.secret, kind=WebhookKind(each.kind), states=each.states)
+        for each in settings.webhooks
+    )
+    allow_private = settings.notifications.allow_private
+    problems = [
+        problem
+        for place, webhook in enumerate(given)
+        for problem in mistakes(webhook, f"webhooks.{place}", allow_private=allow_private)
+    ]
+    seen = [(webhook.url, webhook.kind) for webhook in given]
+    problems += [f"webhooks.{place}.url: stands there twice" for place, each in enumerate(seen) if each in seen[:place]]
+    if problems:
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings of webhooks are wrong", problems)
+    return Sending(webhooks=given, allow_private=allow_private, link=settings.notifications.link)
+
+
+def _retention(settings: Settings, store: Store, workspaces: Workspaces) -> Retention:
+    return Retention(
+        store=store,
+        workspaces=workspaces,
+        uploads=Uploads(settings.data_dir / "uploads"),
+        keeping=Keeping(days=settings.retention.days, max_bytes=settings.retention.max_bytes),
+        clock=now,
     )
 
 
@@ -163,7 +220,20 @@ def _data_folder(data_dir: Path) -> Path:
     return data_dir
 
 
-def _engines(settings: Settings) -> tuple[Engines, dict[str, EngineSetup]]:
+def _own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
+    """What an engine could find on this machine and must not tell: the server's token and the key of its links."""
+    names = ["link-key", *([] if settings.server.token else ["token"])]
+    paths = [settings.data_dir / name for name in names]
+    if serving:
+        from askback.http.tokens import kept_secret
+
+        found = [kept_secret(path) for path in paths]
+    else:
+        found = [path.read_text().strip() for path in paths if path.is_file()]
+    return (*found, *([settings.server.token] if settings.server.token else []))
+
+
+def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines, dict[str, EngineSetup]]:
     engines = registry.engines()
     if unknown := sorted(settings.engines.keys() - engines.keys()):
         problems = [f"engines.{name}: there is no such engine; known: {', '.join(engines)}" for name in unknown]
@@ -171,10 +241,10 @@ def _engines(settings: Settings) -> tuple[Engines, dict[str, EngineSetup]]:
     if settings.sandbox == "on":
         problems = ["sandbox: 'on' cannot be had in this version; leave it at 'auto' or 'off'"]
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings ask for a sandbox", problems)
-    return engines, {name: _setup(engine, settings.engines.get(name)) for name, engine in engines.items()}
+    return engines, {name: _setup(engine, settings.engines.get(name), own_secrets) for name, engine in engines.items()}
 
 
-def _setup(engine: Engine, given: EngineSettings | None) -> EngineSetup:
+def _setup(engine: Engine, given: EngineSettings | None, own_secrets: tuple[str, ...]) -> EngineSetup:
     given = given or EngineSettings()
     env = engine_environment(engine.env_allow, given.env)
     return EngineSetup(
@@ -185,5 +255,78 @@ def _setup(engine: Engine, given: EngineSettings | None) -> EngineSetup:
         sign_in_home=given.home or user_home(),
         extra_args=given.extra_args,
         slots=given.slots,
-        secrets=secret_values(env),
+        secrets=(*secret_values(env), *own_secrets),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WebServer:
+    """The application, and what its surroundings need to know of it."""
+
+    application: ASGIApp
+    token: str
+    streams: Streams
+    metrics: Metrics
+
+
+def web_server(app: App, port: int) -> WebServer:
+    """The HTTP side on an opened data folder. Imported late: only a server needs it."""
+    from askback.http.app import application
+    from askback.http.auth import MainToken
+    from askback.http.context import Context
+    from askback.http.links import Links
+    from askback.http.metrics import Metrics
+    from askback.http.streams import MOST_IN_ALL, Streams
+    from askback.http.tokens import Tokens, kept_secret
+
+    settings, data_dir = app.settings, app.settings.data_dir
+    token = settings.server.token or kept_secret(data_dir / "token")
+    # Engines and the database need files too.
+    streams = Streams(most_in_all=min(MOST_IN_ALL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+    context = Context(
+        service=app.service,
+        uploads=Uploads(data_dir / "uploads"),
+        links=Links(key=kept_secret(data_dir / "link-key").encode(), clock=now),
+        streams=streams,
+        metrics=Metrics(
+            slots_total=app.slots.total, slots_taken=lambda: app.slots.taken, streams=lambda: streams.count
+        ),
+        health=partial(_health, app),
+        upload_bytes=settings.limits.upload_bytes,
+    )
+    made = application(
+        context,
+        find=MainToken(token=token, further=Tokens(data_dir / "tokens.json", now).find),
+        hosts=_hosts(settings, port),
+        body_bytes=settings.limits.body_bytes,
+    )
+    return WebServer(application=made, token=token, streams=context.streams, metrics=context.metrics)
+
+
+def _hosts(settings: Settings, port: int) -> frozenset[str]:
+    """The names that a request may be for; any other may be a stranger's name that leads here."""
+    host = settings.server.host.lower()
+    names = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host}
+    with_port = {f"{name}:{port}" for name in names}
+    return frozenset({*with_port, *(names if port == 80 else ()), *(h.lower() for h in settings.server.allowed_hosts)})
+
+
+async def _health(app: App) -> dict[str, Any]:
+    """What `/healthz` says."""
+    status, database = "ok", "ok"
+    oldest: float | None = None
+    try:
+        waiting = await app.store.queued({SHARED}, without_engines=(), limit=1)
+        oldest = max(0.0, (now() - waiting[0].updated_at).total_seconds()) if waiting else None
+    except Unavailable as error:
+        # Anybody may read this: the message names files of this machine.
+        status, database = "failing", error.code
+    return {
+        "status": status,
+        "version": __version__,
+        "database": database,
+        "disk_free_bytes": shutil.disk_usage(app.settings.data_dir).free,
+        "slots": {"total": app.slots.total, "taken": app.slots.taken},
+        "oldest_queued_sec": oldest,
+        "sandbox": "off",
+    }

@@ -5,15 +5,19 @@ Everything is checked here before anything is stored. Turns are the worker's; th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from askback.core import lifecycle
-from askback.core.errors import Conflict, Invalid, RefusalCode
+from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, Json
+from askback.core.lifecycle import Decision
 from askback.core.runs import (
     SHARED,
     Mode,
@@ -29,6 +33,7 @@ from askback.core.runs import (
     TurnOrder,
 )
 from askback.core.signals import Adopted, CancelRequested, Replied
+from askback.core.webhooks import Webhook, mistakes
 from askback.engines.base import Engine
 from askback.engines.registry import Engines
 from askback.probes import EngineSetup, Installed, Probes
@@ -37,7 +42,8 @@ from askback.skills.library import Library
 from askback.skills.options import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import check_request, fits_reply
-from askback.store.base import IdempotencyKey, RunFilter, RunPage, Store, move
+from askback.store.base import DeliveryPage, IdempotencyKey, RunFilter, RunPage, Store, move
+from askback.store.tails import Tails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,8 @@ class Submission:
     """What a caller asks for. `files` are local files for inputs that are to be files."""
 
     skill: str
+    by_path: bool = True
+    """Whether `skill` may be a folder of this machine, or only an id."""
     engine: str | None = None
     mode: str | None = None
     input: Mapping[str, Json] = field(default_factory=dict)
@@ -52,6 +60,7 @@ class Submission:
     options: Mapping[str, Json] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     key: IdempotencyKey | None = None
+    webhooks: tuple[Webhook, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +94,8 @@ class Service:
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         default_engine: str | None,
+        queue_reason: Callable[[Run], str],
+        private_webhooks: bool,
     ) -> None:
         self._store = store
         self._library = library
@@ -97,17 +108,19 @@ class Service:
         self._clock = clock
         self._new_id = new_id
         self._default_engine = default_engine
+        self._queue_reason = queue_reason
+        self._private_webhooks = private_webhooks
+        self._tails = Tails(store)
 
     # Submitting.
 
     async def submit(self, wanted: Submission) -> Run:
         """Check everything that can be checked, then store a queued run."""
-        package = self._library.keep(self._library.find(wanted.skill))
+        package = self._library.keep(self._library.find(wanted.skill, paths=wanted.by_path))
         mode, options = self._check(package, wanted)
         engine = await self._choose_engine(package, wanted.engine)
         profile = await self._profile(engine, mode, options)
         run_id, now = self._new_id(), self._clock()
-        request = self._stage(run_id, wanted)
         run = Run(
             id=run_id,
             state=RunState.QUEUED,
@@ -123,7 +136,7 @@ class Service:
             updated_at=now,
         )
         told = {"skill": package.id, "engine": engine.name, "mode": mode, "interactive_profile": asdict(profile)}
-        return await self._store.create(lifecycle.create(run, told), request, wanted.key)
+        return await self._create(lifecycle.create(run, told), wanted)
 
     def _check(self, package: SkillPackage, wanted: Submission) -> tuple[Mode, RunOptions]:
         """Name every mistake at once, each by its path."""
@@ -134,13 +147,28 @@ class Service:
         problems += tuple(
             f"input.{key}: there is no file {path}" for key, path in wanted.files.items() if not path.is_file()
         )
+        for place, webhook in enumerate(wanted.webhooks):
+            problems += tuple(mistakes(webhook, f"webhooks[{place}]", allow_private=self._private_webhooks))
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run like this", problems)
         return mode, merge_options(package, options)
 
-    def _stage(self, run_id: str, wanted: Submission) -> RunRequest:
-        workspace = self._workspaces.of(run_id)
-        staged = {key: workspace.stage_input(key, path) for key, path in wanted.files.items()}
+    async def _create(self, decision: Decision, wanted: Submission) -> Run:
+        """Store the run with its files; where that makes no new run, its files go again."""
+        run_id = decision.run.id
+        try:
+            request = await self._stage(run_id, wanted)
+            run = await self._store.create(decision, request, wanted.key, wanted.webhooks)
+        except (AskbackError, OSError):
+            await asyncio.to_thread(self._workspaces.remove, run_id)
+            raise
+        if run.id != run_id and wanted.files:
+            await asyncio.to_thread(self._workspaces.remove, run_id)
+        return run
+
+    async def _stage(self, run_id: str, wanted: Submission) -> RunRequest:
+        stage = self._workspaces.of(run_id).stage_input
+        staged = {key: await asyncio.to_thread(stage, key, path) for key, path in wanted.files.items()}
         return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter))
 
     async def _choose_engine(self, package: SkillPackage, wanted: str | None) -> Engine:
@@ -211,6 +239,21 @@ class Service:
         signal = Replied(interaction_id=wanted, response=response, keeper=keeper, at=self._clock())
         return await move(self._store, run_id, signal, seen=run)
 
+    async def reply_with_file(self, run_id: str, file: Path, interaction_id: str) -> Run:
+        """Answer with a file: it is put beside the run's inputs, and the engine is told its path."""
+        run = await self._store.get(run_id)
+        if run.pending_interaction is None or run.pending_interaction.interaction_id != interaction_id:
+            return await self.reply(run_id, file.name, interaction_id)
+        workspace = self._workspaces.of(run_id)
+        # Of two who answer with files of one name, neither may overwrite the other's.
+        key = f"answer-{run.attempt_number}-{self._new_id()}"
+        path = await asyncio.to_thread(workspace.stage_input, key, file)
+        try:
+            return await self.reply(run_id, f"The answer is the file {path}", interaction_id)
+        except AskbackError:
+            await asyncio.to_thread(workspace.drop_input, key)
+            raise
+
     async def cancel(self, run_id: str) -> Run:
         return await move(self._store, run_id, CancelRequested(at=self._clock()))
 
@@ -249,24 +292,43 @@ class Service:
         artifacts = tuple(self._workspaces.of(run_id).artifacts())
         return Result(run=run, data=await self._store.result(run_id), artifacts=artifacts)
 
-    async def events(self, run_id: str, after: int = 0) -> Sequence[Event]:
-        return await self._store.events(run_id, after)
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
+        return await self._store.events(run_id, after, limit)
+
+    async def artifacts(self, run_id: str) -> Sequence[Artifact]:
+        await self._store.get(run_id)
+        return await asyncio.to_thread(lambda: list(self._workspaces.of(run_id).artifacts()))
+
+    async def open_artifact(self, run_id: str, path: str) -> BinaryIO:
+        await self._store.get(run_id)
+        opened = await asyncio.to_thread(self._workspaces.of(run_id).open_artifact, path)
+        if opened is None:
+            raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
+        return opened
+
+    async def bundle(self, run_id: str) -> BinaryIO:
+        """All artifacts as one zip."""
+        await self._store.get(run_id)
+        return await asyncio.to_thread(self._workspaces.of(run_id).bundle)
+
+    async def deliveries(self, run_id: str | None = None, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
+        """What webhooks were told, or are to be told, of one run or of all."""
+        return await self._store.deliveries(run_id, cursor, limit)
+
+    def queue_reason(self, run: Run) -> str | None:
+        """Why a queued run does not run yet."""
+        return self._queue_reason(run) if run.state is RunState.QUEUED else None
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Every event of the run from the beginning, then as they come; ends with the run. Misses and doubles none."""
-        changes = self._store.changes(run_id)
-        try:
-            while True:
-                run = await self._store.get(run_id)
-                while events := await self._store.events(run_id, after):
-                    for event in events:
-                        yield event
-                    after = events[-1].seq
-                if run.state.final:
-                    return
-                await changes.wait()
-        finally:
-            changes.close()
+        async with aclosing(self._tails.follow(run_id, after)) as following:
+            async for events in following:
+                for event in events:
+                    yield event
+
+    def follow_many(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event]]:
+        """As `follow`, with the events that were read at once in one piece."""
+        return self._tails.follow(run_id, after)
 
     async def settled(self, run_id: str, interaction_id: str) -> None:
         """Wait until that question is closed, whoever closes it."""
@@ -278,6 +340,11 @@ class Service:
             if event.type is EventType.INTERACTION_CLOSED and event.data["interaction_id"] == interaction_id:
                 return event.seq
         raise Conflict(RefusalCode.RUN_FINAL, f"run {run_id} ended without closing question {interaction_id!r}")
+
+    async def engine_views(self) -> list[dict[str, Any]]:
+        """Each engine as scripts and HTTP see it; third parties' that cannot be used, with the reason."""
+        found = [engine_view(report) for report in await self.engine_reports()]
+        return found + [_broken_view(name, reason) for name, reason in self._engines.broken.items()]
 
     async def engine_reports(self) -> Sequence[EngineReport]:
         return [
@@ -318,3 +385,29 @@ def _check_profile(engine: Engine, kind: ProfileKind, probed: ProfileKind, reaso
             RefusalCode.PROFILE_UNAVAILABLE,
             f"engine '{engine.name}' cannot give a {kind} run: its process cannot be kept while the run waits ({reason})",
         )
+
+
+def engine_view(report: EngineReport) -> dict[str, Any]:
+    found = report.installed
+    return {
+        "name": report.engine.name,
+        "title": report.engine.title,
+        "found": found is not None,
+        "path": found.path if found else None,
+        "version": found.probe.version if found else None,
+        "interactive_profile": {"kind": found.probe.kind, "reason": found.probe.reason} if found else None,
+        "signed_in": found.signed_in if found else None,
+        "advice": engine_advice(report),
+    }
+
+
+def engine_advice(report: EngineReport) -> str | None:
+    """The one thing that would mend what is missing."""
+    if report.installed is None:
+        return report.engine.install
+    return report.engine.sign_in if report.installed.signed_in is False else None
+
+
+def _broken_view(name: str, reason: str) -> dict[str, Any]:
+    nothing = dict.fromkeys(("title", "path", "version", "interactive_profile", "signed_in"))
+    return {"name": name, "found": False, "advice": reason, **nothing}

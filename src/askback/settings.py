@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from askback.core.errors import Invalid, RefusalCode
+from askback.core.runs import RunState
 
 FILE_NAME = "askback.toml"
 _MB = 1024 * 1024
@@ -57,7 +58,11 @@ class _Section(BaseModel):
 class ServerSettings(_Section):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    token: str | None = Field(None, description="Made and stored on first start if absent.")
+    token: str | None = Field(None, min_length=16, description="Made and stored on first start if absent.")
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="Further names, with port, that requests may be for: `askback.example:8765`."
+    )
+    grace_sec: float = Field(10, ge=0, description="How long requests in progress may take when the server stops.")
 
 
 class Limits(_Section):
@@ -67,6 +72,14 @@ class Limits(_Section):
     zip_entries: int = Field(10_000, gt=0, description="Entries of a skill package, a number.")
     line: float = Field(8, gt=0, description="One line of an engine, in MB.")
     output: float = Field(256, gt=0, description="One turn of an engine, in MB.")
+
+    @property
+    def body_bytes(self) -> int:
+        return int(self.body * _MB)
+
+    @property
+    def upload_bytes(self) -> int:
+        return int(self.upload * _MB)
 
     @property
     def zip_total_bytes(self) -> int:
@@ -92,6 +105,33 @@ class EngineSettings(_Section):
     home: Path | None = Field(None, description="A folder copied into each run's private HOME before its first turn.")
     extra_args: tuple[str, ...] = Field((), description="Further arguments for every start.")
     slots: int | None = Field(None, ge=1, description="At most this many of `slots` for this engine.")
+
+
+class WebhookSettings(_Section):
+    url: str = Field(max_length=2000, description="Where to post: `https://…`.")
+    secret: str | None = Field(
+        None, max_length=200, description="`whsec_…`, for the signature; for `ntfy` its access token."
+    )
+    kind: Literal["standard", "ntfy", "slack"] = Field("standard", description="The form of what is posted.")
+    states: tuple[RunState, ...] | None = Field(None, description="Only for these states; default: all.")
+
+
+class NotificationSettings(_Section):
+    allow_private: bool = Field(False, description="Whether webhooks may lead to this machine or its own networks.")
+    link: str | None = Field(
+        None, max_length=500, description="Where people can see a run, with `{run}` for its id; for `ntfy` and `slack`."
+    )
+
+
+class Retention(_Section):
+    days: float | None = Field(None, gt=0, description="How long a run is kept after it is over; default: for ever.")
+    max_gb: float | None = Field(
+        None, gt=0, description="How much the files of all runs may take; beyond that the oldest that are over go."
+    )
+
+    @property
+    def max_bytes(self) -> int | None:
+        return None if self.max_gb is None else int(self.max_gb * 1024 * _MB)
 
 
 def _user_folder(variable: str, fallback: str) -> Path:
@@ -129,6 +169,11 @@ class Settings(BaseSettings):
     server: ServerSettings = Field(default_factory=ServerSettings, description="What `askback serve` listens on.")
     limits: Limits = Field(default_factory=Limits, description="Caps on what is taken in.")
     engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section an engine, by its name.")
+    webhooks: tuple[WebhookSettings, ...] = Field((), description="Who is told of every run of the server.")
+    notifications: NotificationSettings = Field(
+        default_factory=NotificationSettings, description="How webhooks are told."
+    )
+    retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
 
     @field_validator("skills_dir", mode="before")
     @classmethod
@@ -201,19 +246,28 @@ def _find() -> Path | None:
 def _absolute(settings: Settings, path: Path | None) -> Settings:
     """Relative folders are meant from where the settings file is, else from the working directory."""
     base = Path.cwd() if path is None else path.resolve().parent
+    problems: list[str] = []
 
-    def whole(folder: Path) -> Path:
-        return (base / folder.expanduser()).resolve()
+    def whole(key: str, folder: Path) -> Path:
+        try:
+            return (base / folder.expanduser()).resolve()
+        except (OSError, RuntimeError, ValueError) as error:
+            problems.append(f"{key}: {str(folder)!r} cannot be a folder: {error}")
+            return folder
 
     engines = {
-        name: engine if engine.home is None else engine.model_copy(update={"home": whole(engine.home)})
+        name: engine
+        if engine.home is None
+        else engine.model_copy(update={"home": whole(f"engines.{name}.home", engine.home)})
         for name, engine in settings.engines.items()
     }
     changed: dict[str, Any] = {
-        "data_dir": whole(settings.data_dir),
-        "skills_dir": tuple(whole(folder) for folder in settings.skills_dir),
+        "data_dir": whole("data_dir", settings.data_dir),
+        "skills_dir": tuple(whole("skills_dir", folder) for folder in settings.skills_dir),
         "engines": engines,
     }
+    if problems:
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings are wrong", problems)
     return settings.model_copy(update=changed)
 
 

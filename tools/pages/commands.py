@@ -14,6 +14,14 @@ INTRODUCTION = """# The command line
 
 What `--help` says, for every command.
 
+The Tab key completes commands, options, and the ids of runs where a server is running. Once, for the shell you use:
+
+```sh
+echo 'eval "$(_ASKBACK_COMPLETE=bash_source askback)"' >> ~/.bashrc
+echo 'eval "$(_ASKBACK_COMPLETE=zsh_source askback)"' >> ~/.zshrc
+_ASKBACK_COMPLETE=fish_source askback > ~/.config/fish/completions/askback.fish
+```
+
 """
 
 

@@ -54,18 +54,16 @@ KINDS = """The kinds:
 
 
 def page() -> str:
-    errors = [(code(each), ERROR_MEANINGS[each], _change(each)) for each in ErrorCode]
-    warnings = [(code(each), WARNING_MEANINGS[each], _company(each)) for each in WarningCode]
     refusals = [(code(each), _kind(each), REFUSAL_MEANINGS[each]) for each in RefusalCode]
     kinds = [(kind.__name__, inspect.getdoc(kind) or "") for kind in AskbackError.__subclasses__()]
     return "".join(
         (
             INTRODUCTION,
             ERRORS,
-            table(["code", "meaning", "state change"], errors),
+            run_errors(),
             "\n",
             WARNINGS,
-            table(["code", "meaning", "comes with"], warnings),
+            run_warnings(),
             "\n",
             REFUSALS,
             table(["code", "kind", "meaning"], refusals),
@@ -74,6 +72,16 @@ def page() -> str:
             table(["kind", "says"], kinds),
         )
     )
+
+
+def run_errors() -> str:
+    rows = [(code(each), ERROR_MEANINGS[each], _change(each)) for each in ErrorCode]
+    return table(["code", "meaning", "state change"], rows)
+
+
+def run_warnings() -> str:
+    rows = [(code(each), WARNING_MEANINGS[each], _company(each)) for each in WarningCode]
+    return table(["code", "meaning", "comes with"], rows)
 
 
 def _kind(refusal: RefusalCode) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from askback.core.runs import RunState
 from askback.settings import FILE_NAME, Settings
 from pages.markdown import code, table
 
@@ -20,9 +21,11 @@ key can also be set in the environment, with `__` between the levels; the enviro
 command line over both. Lists and tables are written as JSON in the environment, unless the key says otherwise.
 
 """
-WORDS = {str: "text", int: "number", float: "number", bool: "true or false", Path: "folder"}
+WORDS = {str: "text", int: "number", float: "number", bool: "true or false", Path: "folder", RunState: "state"}
 ENTRY = "NAME"
 """Stands for the key of an entry in a table of sections, as an engine's name."""
+ITEM = "[]"
+"""Stands for the place of an entry in a list of sections."""
 
 
 def page() -> str:
@@ -36,24 +39,33 @@ def _keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple
         if section is None:
             yield (*path, name), field
         else:
-            yield from _keys(section, (*path, name, *([ENTRY] if entries else [])))
+            yield from _keys(section, (*path, name, *entries))
 
 
-def _section(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """The model of a section, and whether there may be many of them, by name."""
+def _section(annotation: Any) -> tuple[type[BaseModel] | None, tuple[str, ...]]:
+    """The model of a section, and what stands for one of them where there may be many, by name or in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
-    if get_origin(annotation) is dict and _section(get_args(annotation)[1])[0]:
-        return get_args(annotation)[1], True
-    return None, False
+        return annotation, ()
+    for origin, entry in ((dict, ENTRY), (tuple, ITEM)):
+        if get_origin(annotation) is origin:
+            arguments = [each for each in get_args(annotation) if _section(each)[0]]
+            return (arguments[0], (entry,)) if arguments else (None, ())
+    return None, ()
 
 
 def _row(path: tuple[str, ...], field: FieldInfo) -> tuple[str, ...]:
     prefix, delimiter = Settings.model_config["env_prefix"], Settings.model_config["env_nested_delimiter"]
     assert delimiter is not None
-    variable = prefix + delimiter.join(path).upper()
+    # A list of sections is one JSON text in the environment.
+    variable = prefix + delimiter.join(path[: path.index(ITEM)] if ITEM in path else path).upper()
     assert field.description, f"{'.'.join(path)} has no description"
-    return code(".".join(path)), code(variable), _kind(field.annotation), _default(field), field.description
+    return (
+        code(".".join(path).replace(f".{ITEM}", ITEM)),
+        code(variable),
+        _kind(field.annotation),
+        _default(field),
+        field.description,
+    )
 
 
 def _kind(annotation: Any) -> str:
@@ -71,6 +83,8 @@ def _kind(annotation: Any) -> str:
 
 def _default(field: FieldInfo) -> str:
     """The default where it is the same on every machine; else the description says it."""
+    if field.is_required():
+        return "must be given"
     if field.default_factory is not None or field.default is None or field.default == ():
         return ""
     return code(str(field.default))

@@ -1,0 +1,65 @@
+"""The ASGI application: the routes, and around them the layers that every request passes."""
+
+from __future__ import annotations
+
+import functools
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from askback.http import catalog, deliveries, files, openapi, problems, questions, runs
+from askback.http.auth import Gate, Lookup
+from askback.http.bodies import BodyCap
+from askback.http.context import Context
+
+SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+"""What every answer has, unless it says otherwise itself."""
+_UPLOADS = frozenset({"/v1/uploads", "/v1/skills"})
+
+
+def routes(context: Context | None = None) -> FastAPI:
+    """The routes alone; without a context they can only be described."""
+    app = FastAPI(
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.context = context
+    problems.install(app)
+    for module in (runs, questions, files, deliveries, catalog):
+        app.include_router(module.router)
+    app.openapi = functools.cache(lambda: openapi.document(app))  # type: ignore[method-assign]
+    return app
+
+
+def application(context: Context, *, find: Lookup, hosts: frozenset[str], body_bytes: int) -> ASGIApp:
+    """The routes behind the gate. The gate is outermost: nothing is read of a stranger's body."""
+    capped = BodyCap(routes(context), body_bytes=body_bytes, upload_bytes=context.upload_bytes, upload_paths=_UPLOADS)
+    return SafeHeaders(Gate(capped, find=find, hosts=hosts, links=context.links))
+
+
+class SafeHeaders:
+    """Headers that every answer has, also a refusal."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                added = [pair for pair in SAFE_HEADERS if pair[0] not in given]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        await self._app(scope, receive, with_headers)

@@ -1,0 +1,53 @@
+"""Figures for Prometheus: what happened to runs, and how the slots are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from askback.core.runs import Run, RunState
+from askback.store.base import Store
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class Metrics:
+    def __init__(self, *, slots_total: int, slots_taken: Callable[[], int], streams: Callable[[], int]) -> None:
+        self._registry = CollectorRegistry()
+        self._changes = Counter(
+            "askback_run_changes",
+            "Changes of runs that this server has seen, by the state they led to.",
+            ["state"],
+            registry=self._registry,
+        )
+        Gauge("askback_slots", "Engine processes that may run at a time.", registry=self._registry).set(slots_total)
+        taken = Gauge("askback_slots_taken", "Engine processes that run now.", registry=self._registry)
+        taken.set_function(slots_taken)
+        followed = Gauge("askback_event_streams", "Event streams that are open now.", registry=self._registry)
+        followed.set_function(streams)
+
+    async def watch(self, store: Store) -> None:
+        """Count state changes as the store tells them."""
+        changes = store.changes()
+        running: set[str] = set()
+        try:
+            while True:
+                for run in (await changes.wait()).values():
+                    if run is not None:
+                        self._count(run, running)
+        finally:
+            changes.close()
+
+    def _count(self, run: Run, running: set[str]) -> None:
+        """A run that is running is told of several times; only those are remembered, as many as there are slots."""
+        if run.state is RunState.RUNNING and run.id in running:
+            return
+        running.discard(run.id)
+        if run.state is RunState.RUNNING:
+            running.add(run.id)
+        self._changes.labels(run.state).inc()
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

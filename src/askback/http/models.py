@@ -1,0 +1,426 @@
+"""What goes over the wire, for checking what comes in and for the OpenAPI document of what goes out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from askback.core.errors import ErrorCode, WarningCode
+from askback.core.events import EventType
+from askback.core.interactions import AnsweredBy, InteractionOutcome
+from askback.core.runs import Mode, ProfileKind, RunState
+from askback.core.webhooks import WebhookKind
+
+RunId = Annotated[str, Field(description="The run's id.", examples=["1m7gekfsksrgk77s"])]
+NextCursor = Annotated[
+    str | None, Field(description="Give it as `cursor` to get the next page; null on the last one.", examples=[None])
+]
+Moment = Annotated[datetime, Field(examples=["2026-03-01T09:30:00.123456Z"])]
+Absent = SkipJsonSchema[None]
+"""A field that is left out where there is nothing to say."""
+_LONGEST_NAME = 200
+
+
+class _In(BaseModel):
+    """What comes in: no names that are not known, and no guessing of types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Out(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+# What comes in.
+
+
+class WebhookIn(_In):
+    """An address that is told of a run's changes."""
+
+    url: str = Field(max_length=2000, description="Where to post.", examples=["https://example.com/hook"])
+    secret: str | None = Field(
+        None,
+        max_length=200,
+        description="For the Standard Webhooks signature.",
+        examples=["whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="],
+    )
+    kind: Literal["standard", "ntfy", "slack"] = Field("standard", description="The form of what is posted.")
+    states: list[Annotated[RunState, Field(strict=False)]] | None = Field(
+        None, description="Only for these states; default: all.", examples=[["waiting_user", "succeeded"]]
+    )
+
+
+class RunCreate(_In):
+    """A skill to be run, and what with."""
+
+    skill: str = Field(
+        min_length=1, max_length=_LONGEST_NAME, description="The id of a skill.", examples=["trip-planner"]
+    )
+    engine: str | None = Field(
+        None,
+        max_length=100,
+        description="Default: the skill's first engine that is installed.",
+        examples=["scripted"],
+    )
+    mode: Mode | None = Field(
+        None,
+        strict=False,
+        description="Default: the first of the skill's `execution_modes`.",
+        examples=["interactive"],
+    )
+    input: dict[str, Any] = Field(
+        default_factory=dict,
+        description='Checked by the skill\'s input schema. A file is named by its upload: `{"upload_id": "…"}`.',
+        examples=[{"destination": "Lisbon", "days": 3}],
+    )
+    parameter: dict[str, Any] = Field(
+        default_factory=dict, description="Checked by the skill's parameter schema.", examples=[{"language": "English"}]
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="`session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, "
+        "`interactive_profile`, `ask_user_validation`, `repair_attempts`, `model`.",
+        examples=[{"turn_timeout_sec": 600}],
+    )
+    webhooks: list[WebhookIn] = Field(default_factory=list, max_length=8, description="Told of this run's changes.")
+
+
+class ReplyIn(_In):
+    """An answer to one question."""
+
+    interaction_id: str = Field(
+        max_length=_LONGEST_NAME, description="The question that is answered.", examples=["pace"]
+    )
+    response: Any = Field(
+        description="A text, an option's value, a value that fits `response_schema`, or a file as "
+        '`{"upload_id": "…"}`.',
+        examples=["relaxed"],
+    )
+
+
+class LinkedReplyIn(_In):
+    """An answer to the question that the link is for."""
+
+    response: Any = Field(
+        description="A text, an option's value, or a value that fits `response_schema`.", examples=["relaxed"]
+    )
+
+
+class LinkIn(_In):
+    """How long a link shall last."""
+
+    expires_in_sec: int = Field(
+        86_400, ge=1, le=31_536_000, description="For how many seconds the link may be used.", examples=[3600]
+    )
+
+
+# Errors.
+
+
+class Problem(BaseModel):
+    """RFC 9457, with our `code`."""
+
+    type: str = Field(description="Always `about:blank`; the `code` tells what it is.", examples=["about:blank"])
+    title: str = Field(description="The status in words.", examples=["Conflict"])
+    status: int = Field(description="The HTTP status.", examples=[409])
+    code: str = Field(description="Stable; what programs go by.", examples=["INTERACTION_NOT_PENDING"])
+    detail: str = Field(
+        description="For people: what happened and what to do.", examples=["that question has been settled already"]
+    )
+    problems: list[str] | Absent = Field(
+        None,
+        description="Every mistake, each by its path; left out where there is none to name.",
+        examples=[["input.days: 'x' is not of type integer"]],
+        json_schema_extra=lambda schema: schema.pop("default"),
+    )
+
+
+# Runs.
+
+
+class LinkOut(_Out):
+    """A link to one question."""
+
+    url: str = Field(description="Lets its holder read and answer this question, and nothing else.")
+    expires_at: Moment = Field(description="Until when it may be used.")
+
+
+class ProfileOut(_Out):
+    """How an interactive run goes on after a wait."""
+
+    kind: ProfileKind = Field(description="`resumable`: in a new process; `sticky_process`: in the one that waits.")
+    reason: str = Field(description="What the probe of the engine saw.", examples=["its --help offers --resume"])
+    session_timeout_sec: float = Field(description="How long a wait with a deadline lasts.", examples=[1200.0])
+
+
+class InteractionOut(_Out):
+    """One question to the user, with its reply once there is one."""
+
+    interaction_id: str = Field(description="Unique in its run.", examples=["pace"])
+    kind: str = Field(description="`text`, `choice`, `secret`, or what the engine calls it.", examples=["choice"])
+    prompt: str = Field(description="The question.", examples=["What pace would you like?"])
+    options: list[Any] = Field(
+        description="Answers to choose from: texts, or objects with `label` and `value`.",
+        examples=[["relaxed", "packed"]],
+    )
+    default: Any = Field(None, description="What is taken when nobody answers in time.", examples=["relaxed"])
+    response_schema: dict[str, Any] | None = Field(
+        description="A flat JSON Schema that an answer which is no text has to fit."
+    )
+    context: Any = Field(None, description="What the engine says beside the question.")
+    attempt_number: int = Field(ge=1, description="The turn that asked.", examples=[1])
+    asked_at: Moment = Field(description="When it was asked.")
+    outcome: InteractionOutcome = Field(description="How it ended, or `pending`.")
+    response: Any = Field(None, description="The answer; of a `secret` question it is never shown.")
+    answered_by: AnsweredBy | None = Field(description="Who answered.")
+    answered_at: Moment | None = Field(description="When it ended.")
+
+
+class WarningOut(_Out):
+    """Something to know of that did not fail the run."""
+
+    code: WarningCode = Field(description="Stable; what programs go by.")
+    message: str = Field(description="For people.")
+
+
+class ErrorOut(_Out):
+    """Why a run failed."""
+
+    code: ErrorCode = Field(description="Stable; what programs go by.")
+    message: str = Field(description="For people: what happened and what to do.")
+    cause: ErrorCode | Absent = Field(None, description="A finer code, where there is one.")
+    detail: str | Absent = Field(None, description="The engine's own words, with secrets taken out.")
+
+
+class UsageOut(_Out):
+    """Tokens that the engine used, in all turns."""
+
+    input_tokens: int = Field(ge=0, description="Tokens sent to the model.", examples=[2210])
+    output_tokens: int = Field(ge=0, description="Tokens that the model wrote.", examples=[640])
+    cached_tokens: int = Field(ge=0, description="Those of the input that came from a cache.", examples=[1480])
+    total_tokens: int = Field(ge=0, description="All tokens as the engine counts them.", examples=[2850])
+
+
+class RunOut(_Out):
+    """One execution of a skill. What is not there yet is left out."""
+
+    id: RunId
+    state: RunState = Field(description="The last three are final.")
+    skill: str = Field(description="The skill's id.", examples=["trip-planner"])
+    skill_version: str | Absent = Field(None, description="The version of the skill that is run.", examples=["1.0.0"])
+    engine: str = Field(description="The engine that carries it out.", examples=["scripted"])
+    mode: Mode = Field(description="Whether the run may ask.")
+    attempt_number: int = Field(ge=1, description="The turn that is running, or ran last; from 1.", examples=[1])
+    interactive_profile: ProfileOut = Field(description="How it goes on after a wait.")
+    queue_reason: Literal["slots", "engine_slots", "starting"] | Absent = Field(
+        None, description="Why a queued run is not running: no slot is free, none for its engine, or it is about to."
+    )
+    pending_interaction: InteractionOut | Absent = Field(None, description="The question that the run waits for.")
+    wait_deadline_at: Moment | Absent = Field(
+        None, description="When the wait ends by itself: on sticky waits, and on those that are then decided."
+    )
+    warnings: list[WarningOut] = Field(description="Each once.")
+    error: ErrorOut | Absent = Field(None, description="Why it failed.")
+    usage: UsageOut | Absent = Field(None, description="What was used so far.")
+    created_at: Moment = Field(description="When it was submitted.")
+    updated_at: Moment = Field(description="When it changed last.")
+    started_at: Moment | Absent = Field(None, description="When its first turn began.")
+    finished_at: Moment | Absent = Field(None, description="When it became final.")
+
+
+class RunPageOut(_Out):
+    """Runs, newest first."""
+
+    items: list[RunOut] = Field(description="At most `limit` of them.")
+    next_cursor: NextCursor
+
+
+class PendingOut(InteractionOut):
+    """A pending question with the run that asks it."""
+
+    run_id: RunId
+    skill: str = Field(description="The run's skill.", examples=["trip-planner"])
+    engine: str = Field(description="The run's engine.", examples=["scripted"])
+    wait_deadline_at: Moment | Absent = Field(None, description="When the wait ends by itself, if it does.")
+
+
+class InboxOut(_Out):
+    """Pending questions, the oldest first."""
+
+    items: list[PendingOut] = Field(description="At most `limit` of them.")
+    next_cursor: NextCursor
+
+
+class InteractionsOut(_Out):
+    """All questions of a run, in the order they were asked."""
+
+    items: list[InteractionOut] = Field(description="All of them.")
+    next_cursor: NextCursor
+
+
+class EventOut(_Out):
+    """Something that happened to a run."""
+
+    seq: int = Field(ge=1, description="From 1, without gaps.", examples=[2])
+    run_id: RunId
+    type: EventType = Field(description="What happened.", examples=["run.state"])
+    at: Moment = Field(description="When.")
+    data: dict[str, Any] = Field(description="By type.", examples=[{"from": "queued", "to": "running"}])
+
+
+class EventPageOut(_Out):
+    """Events in their order."""
+
+    items: list[EventOut] = Field(description="At most `limit` of them.")
+    next_cursor: str | None = Field(
+        description="Give it as `after` to get the next page; null when there is nothing more for now.", examples=["2"]
+    )
+
+
+class ArtifactOut(_Out):
+    """A file that a run left."""
+
+    path: str = Field(description="Below the run's artifacts, with `/` between folders.", examples=["itinerary.md"])
+    size: int = Field(ge=0, description="In bytes.", examples=[171])
+
+
+class ArtifactsOut(_Out):
+    """The files that a run has left so far, folder by folder."""
+
+    items: list[ArtifactOut] = Field(description="All of them.")
+    next_cursor: NextCursor
+
+
+class ResultOut(_Out):
+    """What a run ended with."""
+
+    status: RunState = Field(description="One of the final states.", examples=["succeeded"])
+    data: Any = Field(description="The output, checked by the skill's output schema; null unless it succeeded.")
+    warnings: list[WarningOut] = Field(description="What it was warned of.")
+    error: ErrorOut | None = Field(description="Why it failed, if it did.")
+    artifacts: list[ArtifactOut] = Field(description="The files that it left.")
+
+
+class UploadOut(_Out):
+    """A file that was taken in."""
+
+    upload_id: str = Field(
+        description='A run\'s `input`, or a reply, names it as `{"upload_id": …}`.',
+        examples=["up-0f3c2a7b9d1e4c5a6b7d8e9f"],
+    )
+    name: str = Field(description="Its name, as far as it is one on every file system.", examples=["report.pdf"])
+    size: int = Field(ge=0, description="In bytes.", examples=[48213])
+
+
+class DeliveryOut(_Out):
+    """One webhook told of one change of state, or still to be told."""
+
+    id: str = Field(
+        description="The same for every attempt; the receiver's `webhook-id`.", examples=["msg_1m7gekfsksrgk77s_2_1"]
+    )
+    run_id: RunId
+    url: str = Field(description="Where it goes, without what may be a secret.", examples=["https://example.com/hook"])
+    kind: WebhookKind = Field(description="In which form it is posted.")
+    event: Literal[EventType.RUN_STATE] = Field(description="What it tells of.")
+    seq: int = Field(ge=1, description="The number of that event.", examples=[2])
+    to: RunState = Field(description="The state that the run came to.")
+    attempts: int = Field(ge=0, description="How often it was tried.", examples=[1])
+    last_status: int | None = Field(description="What the receiver answered last.", examples=[204])
+    last_error: str | None = Field(description="Why the last attempt failed, if it did.")
+    next_attempt_at: Moment | None = Field(description="When it is tried again; null: it is not.")
+    delivered_at: Moment | None = Field(description="When it was delivered; null: it is not, or not yet.")
+
+
+class DeliveriesOut(_Out):
+    """Deliveries, newest first."""
+
+    items: list[DeliveryOut] = Field(description="At most `limit` of them.")
+    next_cursor: NextCursor
+
+
+# Skills, engines and the server.
+
+
+class SkillOut(_Out):
+    """A skill that can be named in `POST /v1/runs`."""
+
+    id: str = Field(description="What a run names.", examples=["trip-planner"])
+    version: str | None = Field(description="The version that runs take now.", examples=["1.0.0"])
+    versions: list[str | None] = Field(description="Every version that was installed, the newest last.")
+    name: str | None = Field(description="For people.", examples=["trip-planner"])
+    description: str | None = Field(description="What it does.")
+    execution_modes: list[Mode] = Field(description="The first is the default.")
+    engines: list[str] | None = Field(description="The engines it runs on; null: all.")
+    installed: bool = Field(description="False: it lies in one of the server's skill folders.")
+    problem: str | None = Field(description="Why it cannot be run, if it cannot.")
+
+
+class SkillSchemasOut(_Out):
+    """The skill's JSON Schemas; null where it has none."""
+
+    input: dict[str, Any] | bool | None = Field(description="Of `input`.")
+    parameter: dict[str, Any] | bool | None = Field(description="Of `parameter`.")
+    output: dict[str, Any] | bool | None = Field(description="Of the result's `data`.")
+
+
+class SkillDetailsOut(SkillOut):
+    """A skill with its text and schemas."""
+
+    instructions: str = Field(description="The text of its SKILL.md.")
+    schemas: SkillSchemasOut = Field(description="What it takes and gives.")
+
+
+class SkillsOut(_Out):
+    """The skills that can be run by their id."""
+
+    items: list[SkillOut] = Field(description="Installed ones first.")
+    next_cursor: NextCursor
+
+
+class EngineProfileOut(_Out):
+    """How runs of an engine wait."""
+
+    kind: ProfileKind = Field(description="What `interactive_profile: auto` comes to.")
+    reason: str = Field(description="What the probe saw.")
+
+
+class EngineOut(_Out):
+    """A coding-agent CLI."""
+
+    name: str = Field(description="What a run names.", examples=["codex"])
+    title: str | None = Field(description="For people.", examples=["Codex"])
+    found: bool = Field(description="Whether it is installed here.")
+    path: str | None = Field(description="Where its program is.")
+    version: str | None = Field(description="As it says itself.", examples=["0.120.0"])
+    interactive_profile: EngineProfileOut | None = Field(description="How its runs wait; null when it is not found.")
+    signed_in: bool | None = Field(description="Null where it cannot be told.")
+    advice: str | None = Field(description="The one thing that would mend what is missing.")
+
+
+class EnginesOut(_Out):
+    """Every engine that is known."""
+
+    items: list[EngineOut] = Field(description="In the order of their names.")
+    next_cursor: NextCursor
+
+
+class SlotsOut(_Out):
+    """Engine processes."""
+
+    total: int = Field(ge=1, description="As many may run at a time.", examples=[4])
+    taken: int = Field(ge=0, description="As many run now.", examples=[1])
+
+
+class HealthOut(_Out):
+    """How the server is."""
+
+    status: Literal["ok", "failing"] = Field(description="`failing` comes with status 503.")
+    version: str = Field(description="Askback's version.", examples=["0.1.0"])
+    database: str = Field(description="`ok`, or the code of what is wrong.", examples=["ok"])
+    disk_free_bytes: int = Field(ge=0, description="Where the data folder is.", examples=[83119443968])
+    slots: SlotsOut = Field(description="How many engine processes there are, and may be.")
+    oldest_queued_sec: float | None = Field(description="How long the run that is next has been queued.")
+    sandbox: str = Field(description="How engines are kept in.", examples=["off"])

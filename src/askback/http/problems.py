@@ -1,0 +1,171 @@
+"""How errors are told over HTTP: `application/problem+json`, by kind, always with a `code`."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from askback.core.errors import (
+    REFUSAL_KINDS,
+    AskbackError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    RefusalCode,
+    Unavailable,
+)
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class RequestCode(StrEnum):
+    """Why a request was refused before anybody looked at what it asks for."""
+
+    REQUEST_MALFORMED = "REQUEST_MALFORMED"
+    UNAUTHORIZED = "UNAUTHORIZED"
+    FORBIDDEN = "FORBIDDEN"
+    NOT_FOUND = "NOT_FOUND"
+    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
+    BODY_TOO_LARGE = "BODY_TOO_LARGE"
+    MEDIA_TYPE_UNSUPPORTED = "MEDIA_TYPE_UNSUPPORTED"
+    REQUEST_INVALID = "REQUEST_INVALID"
+    TOO_MANY_STREAMS = "TOO_MANY_STREAMS"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+
+
+REQUEST_CODES: dict[RequestCode, tuple[HTTPStatus, str]] = {
+    RequestCode.REQUEST_MALFORMED: (HTTPStatus.BAD_REQUEST, "The request cannot be read: no HTTP, no JSON, no form."),
+    RequestCode.UNAUTHORIZED: (HTTPStatus.UNAUTHORIZED, "There is no valid token, or the link is forged or expired."),
+    RequestCode.FORBIDDEN: (HTTPStatus.FORBIDDEN, "The request comes from another site, or is for another host."),
+    RequestCode.NOT_FOUND: (HTTPStatus.NOT_FOUND, "There is no such address."),
+    RequestCode.METHOD_NOT_ALLOWED: (HTTPStatus.METHOD_NOT_ALLOWED, "That address does not take that method."),
+    RequestCode.BODY_TOO_LARGE: (
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "The body is larger than `limits.body`, or `limits.upload` for files.",
+    ),
+    RequestCode.MEDIA_TYPE_UNSUPPORTED: (
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        "The body is not of the media type that is taken here.",
+    ),
+    RequestCode.REQUEST_INVALID: (
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "A field or parameter is missing, unknown or of the wrong type; `problems` names each.",
+    ),
+    RequestCode.TOO_MANY_STREAMS: (HTTPStatus.TOO_MANY_REQUESTS, "Too many event streams are open."),
+    RequestCode.INTERNAL_ERROR: (HTTPStatus.INTERNAL_SERVER_ERROR, "A fault of Askback's own; the log says more."),
+}
+
+_KIND_STATUS: dict[type[AskbackError], HTTPStatus] = {
+    Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NotFound: HTTPStatus.NOT_FOUND,
+    Conflict: HTTPStatus.CONFLICT,
+    Forbidden: HTTPStatus.FORBIDDEN,
+    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+_BY_STATUS = {status: code for code, (status, _) in REQUEST_CODES.items()}
+
+
+def status_of(code: RefusalCode | RequestCode) -> HTTPStatus:
+    """With which status a code is told. A full disk is the one that has a status of its own."""
+    if isinstance(code, RequestCode):
+        return REQUEST_CODES[code][0]
+    return HTTPStatus.INSUFFICIENT_STORAGE if code is RefusalCode.DISK_FULL else _KIND_STATUS[REFUSAL_KINDS[code]]
+
+
+def as_json(document: Any) -> bytes:
+    """The document for the wire; what no text can hold, such as a part of a file's name, is shown as `?`."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return json.dumps(document, ensure_ascii=False).encode(errors="replace")
+
+
+def problem(
+    status: HTTPStatus,
+    detail: str,
+    *,
+    code: str | None = None,
+    problems: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": status.value,
+        "code": code or _BY_STATUS.get(status, RequestCode.REQUEST_MALFORMED),
+        "detail": detail,
+    }
+    if problems:
+        body["problems"] = list(problems)
+    return Response(as_json(body), status.value, headers, MEDIA_TYPE)
+
+
+def refused(error: AskbackError) -> Response:
+    return problem(status_of(error.code), error.message, code=error.code, problems=error.problems)
+
+
+def install(app: FastAPI) -> None:
+    """Every error leaves as a problem, also those of the framework and our own faults."""
+
+    @app.exception_handler(AskbackError)
+    async def told(request: Request, error: AskbackError) -> Response:
+        return refused(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        problems = [_path(each["loc"]) + ": " + each["msg"] for each in error.errors()]
+        return problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "the request is wrong",
+            code=RequestCode.REQUEST_INVALID,
+            problems=problems,
+        )
+
+    @app.exception_handler(HTTPException)
+    async def of_the_framework(request: Request, error: HTTPException) -> Response:
+        return problem(HTTPStatus(error.status_code), _sentence(error), headers=error.headers)
+
+    @app.exception_handler(OSError)
+    async def of_the_machine(request: Request, error: OSError) -> Response:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise error
+        return refused(Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again"))
+
+    @app.exception_handler(ClientDisconnect)
+    async def of_the_client(request: Request, error: ClientDisconnect) -> Response:
+        return problem(HTTPStatus.BAD_REQUEST, "the client left before it had sent the whole body")
+
+    @app.exception_handler(Exception)
+    async def fault(request: Request, error: Exception) -> Response:
+        log.error("a request ended by a fault of our own", extra={"path": request.url.path})
+        return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of Askback's own; the log says more")
+
+
+def _sentence(error: HTTPException) -> str:
+    """The framework says only 'Not Found'; what it is about is known."""
+    if error.detail == HTTPStatus(error.status_code).phrase:
+        return REQUEST_CODES[_BY_STATUS[HTTPStatus(error.status_code)]][1] if error.status_code in _BY_STATUS else ""
+    return str(error.detail)
+
+
+def _path(place: Sequence[int | str]) -> str:
+    """`("body", "input", "a", 3)` → `input.a[3]`."""
+    text = ""
+    for part in place[1:] if place and place[0] in ("body", "query", "path", "header") else place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text or "body"

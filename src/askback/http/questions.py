@@ -1,0 +1,195 @@
+"""Questions: the pending one, answering it, all of a run's, the inbox, and links to one question."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from askback.core.errors import Conflict, NotFound, RefusalCode
+from askback.core.interactions import Interaction
+from askback.core.runs import Run
+from askback.core.views import interaction_view
+from askback.http import docs, models
+from askback.http.auth import ANSWERS, AccessScope
+from askback.http.bodies import StrictRoute
+from askback.http.context import Answering, Context, Cursor, Limit, Reading, ReadingQuestions, RunPath, answer
+from askback.http.links import Link
+from askback.http.problems import RequestCode
+
+router = APIRouter(prefix="/v1", tags=["questions"], route_class=StrictRoute)
+
+LinkPath = Annotated[str, Path(description="The last part of the link.", examples=["WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"])]
+_ASKING = (AccessScope.READ, AccessScope.ANSWER)
+
+
+@router.get(
+    "/runs/{run_id}/interaction",
+    summary="Get the pending question",
+    **docs.call(
+        *_ASKING,
+        answer=models.InteractionOut,
+        says="The question.",
+        refusals=[RefusalCode.RUN_NOT_FOUND, RefusalCode.INTERACTION_NOT_FOUND],
+    ),
+)
+async def get_question(here: ReadingQuestions, run_id: RunPath) -> Response:
+    """The pending question, or 404."""
+    return answer(interaction_view(_pending(await here.service.get(run_id))))
+
+
+@router.post(
+    "/runs/{run_id}/interaction/reply",
+    summary="Answer the pending question",
+    **docs.call(
+        AccessScope.ANSWER,
+        answer=models.RunOut,
+        status=HTTPStatus.ACCEPTED,
+        says="The run, which goes on.",
+        refusals=[
+            *docs.JSON_BODY,
+            RefusalCode.RUN_NOT_FOUND,
+            RefusalCode.UPLOAD_NOT_FOUND,
+            RefusalCode.INTERACTION_NOT_PENDING,
+            RefusalCode.REPLY_INVALID,
+        ],
+    ),
+)
+async def reply(here: Answering, run_id: RunPath, body: models.ReplyIn) -> Response:
+    """Answer the question. 409 when it is not, or no longer, pending; 422 when the answer does not fit: the run waits on."""
+    return answer(here.run(await _reply(here, run_id, body.interaction_id, body.response)), HTTPStatus.ACCEPTED)
+
+
+@router.get(
+    "/runs/{run_id}/interactions",
+    summary="List a run's questions",
+    **docs.call(
+        AccessScope.READ, answer=models.InteractionsOut, says="All of them.", refusals=[RefusalCode.RUN_NOT_FOUND]
+    ),
+)
+async def list_questions(here: Reading, run_id: RunPath) -> Response:
+    """All questions of the run with how each ended, in the order they were asked."""
+    items = [interaction_view(each) for each in await here.service.interactions(run_id)]
+    return answer({"items": items, "next_cursor": None})
+
+
+@router.get(
+    "/inbox",
+    summary="List all pending questions",
+    **docs.call(
+        *_ASKING,
+        answer=models.InboxOut,
+        says="One page.",
+        refusals=[RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID],
+    ),
+)
+async def inbox(here: ReadingQuestions, cursor: Cursor = None, limit: Limit = 50) -> Response:
+    """Every pending question, the oldest first."""
+    page = await here.service.pending(cursor, limit)
+    return answer({"items": [_inbox_view(run) for run in page.items], "next_cursor": page.next_cursor})
+
+
+@router.post(
+    "/runs/{run_id}/interaction/link",
+    summary="Make a link to the pending question",
+    **docs.call(
+        AccessScope.ANSWER,
+        answer=models.LinkOut,
+        status=HTTPStatus.CREATED,
+        says="The link.",
+        refusals=[*docs.JSON_BODY, RefusalCode.RUN_NOT_FOUND, RefusalCode.INTERACTION_NOT_FOUND],
+    ),
+)
+async def make_link(request: Request, here: Answering, run_id: RunPath, body: models.LinkIn) -> Response:
+    """A link that lets its holder read and answer the pending question, and nothing else, until it expires."""
+    pending = _pending(await here.service.get(run_id))
+    expires = (here.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)
+    text = here.links.make(Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires))
+    url = str(request.base_url).rstrip("/") + ANSWERS + text
+    document = {"url": url, "expires_at": expires.isoformat().replace("+00:00", "Z")}
+    return answer(document, HTTPStatus.CREATED)
+
+
+@router.get(
+    "/answers/{link}",
+    summary="Get the question of a link",
+    **docs.call(
+        answer=models.InteractionOut,
+        says="The question.",
+        by_link=True,
+        refusals=[
+            RefusalCode.INTERACTION_NOT_PENDING,
+            RefusalCode.INTERACTION_NOT_FOUND,
+            RefusalCode.RUN_NOT_FOUND,
+        ],
+    ),
+)
+async def linked_question(request: Request, link: LinkPath) -> Response:
+    """The question that the link is for. Needs no token; an expired or forged link is 401."""
+    here, held = _linked(request)
+    return answer(interaction_view(_held(await here.service.get(held.run_id), held)))
+
+
+@router.post(
+    "/answers/{link}",
+    summary="Answer the question of a link",
+    **docs.call(
+        answer=models.InteractionOut,
+        status=HTTPStatus.ACCEPTED,
+        says="The question with its answer.",
+        by_link=True,
+        refusals=[
+            *docs.JSON_BODY,
+            RefusalCode.INTERACTION_NOT_PENDING,
+            RefusalCode.INTERACTION_NOT_FOUND,
+            RefusalCode.RUN_NOT_FOUND,
+            RefusalCode.REPLY_INVALID,
+        ],
+    ),
+)
+async def linked_reply(request: Request, link: LinkPath, body: models.LinkedReplyIn) -> Response:
+    """Answer the question that the link is for. Needs no token; an expired or forged link is 401."""
+    here, held = _linked(request)
+    _held(await here.service.get(held.run_id), held)
+    await here.service.reply(held.run_id, body.response, held.interaction_id)
+    asked = await here.service.interactions(held.run_id)
+    settled = next(each for each in asked if each.interaction_id == held.interaction_id)
+    return answer(interaction_view(settled), HTTPStatus.ACCEPTED)
+
+
+async def _reply(here: Context, run_id: str, interaction_id: str, response: Any) -> Run:
+    """A file as an answer is put into the run's workspace; the engine is told where."""
+    _, files = here.files_of({"answer": response})
+    if "answer" in files:
+        return await here.service.reply_with_file(run_id, files["answer"], interaction_id)
+    return await here.service.reply(run_id, response, interaction_id)
+
+
+def _pending(run: Run) -> Interaction:
+    if run.pending_interaction is None:
+        raise NotFound(RefusalCode.INTERACTION_NOT_FOUND, f"run {run.id} is {run.state}: it asks nothing at the moment")
+    return run.pending_interaction
+
+
+def _linked(request: Request) -> tuple[Context, Link]:
+    grant = request.scope["grant"]
+    if grant.link is None:
+        raise NotFound(RefusalCode.INTERACTION_NOT_FOUND, "a link is used without a token")
+    return request.app.state.context, grant.link
+
+
+def _held(run: Run, link: Link) -> Interaction:
+    pending = run.pending_interaction
+    if pending is None or pending.interaction_id != link.interaction_id:
+        raise Conflict(RefusalCode.INTERACTION_NOT_PENDING, "that question has been settled already")
+    return pending
+
+
+def _inbox_view(run: Run) -> dict[str, Any]:
+    view = interaction_view(_pending(run)) | {"run_id": run.id, "skill": run.skill.id, "engine": run.engine}
+    if run.wait_deadline_at is not None:
+        view["wait_deadline_at"] = run.wait_deadline_at.isoformat().replace("+00:00", "Z")
+    return view

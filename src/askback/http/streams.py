@@ -1,0 +1,150 @@
+"""Live events: server-sent events of a run, with a cap on how many are open and an end when the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from http import HTTPStatus
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from askback.core.errors import Unavailable
+from askback.core.events import Event
+from askback.core.views import event_view
+
+Batches = AsyncGenerator[Sequence[Event]]
+
+HEARTBEAT_SEC = 15.0
+MOST_PER_TOKEN = 1_000
+MOST_IN_ALL = 4_000
+_LAST_WORD_SEC = 1.0
+"""How long the end of a stream waits for a client that has stopped reading."""
+_PIECE_BYTES = 65_536
+_KEPT_EVENTS = 512
+_KEPT_EVENT_BYTES = 16_384
+
+
+class Streams:
+    """The streams that are open now."""
+
+    def __init__(
+        self,
+        *,
+        heartbeat_sec: float = HEARTBEAT_SEC,
+        most_per_token: int = MOST_PER_TOKEN,
+        most_in_all: int = MOST_IN_ALL,
+    ) -> None:
+        self.heartbeat_sec = heartbeat_sec
+        self.most_per_token = most_per_token
+        self.most_in_all = most_in_all
+        self.closing = asyncio.Event()
+        self._open: Counter[str] = Counter()
+        self._kept: dict[tuple[str, int], bytes] = {}
+
+    @property
+    def count(self) -> int:
+        return self._open.total()
+
+    def close(self) -> None:
+        """End every stream: clients come back with `Last-Event-ID` and miss nothing."""
+        self.closing.set()
+
+    @contextmanager
+    def seat(self, token_name: str) -> Iterator[None]:
+        if self._open[token_name] >= self.most_per_token or self.count >= self.most_in_all:
+            raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many event streams are open; close one first")
+        self._open[token_name] += 1
+        try:
+            yield
+        finally:
+            self._open[token_name] -= 1
+
+    def encoded(self, event: Event) -> bytes:
+        """The event as it is sent; what many clients follow is encoded once."""
+        key = (event.run_id, event.seq)
+        if (known := self._kept.get(key)) is not None:
+            return known
+        data = msgspec.json.encode(event_view(event))
+        text = b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), data)
+        if len(text) <= _KEPT_EVENT_BYTES:
+            self._kept[key] = text
+            if len(self._kept) > _KEPT_EVENTS:
+                del self._kept[next(iter(self._kept))]
+        return text
+
+
+class EventStream(Response):
+    """The answer that goes on until the run, the client or the server ends.
+
+    A client that does not read holds up only itself: nothing is taken from the run for it until it has room.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, streams: Streams, batches: Batches, token_name: str) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._streams = streams
+        self._batches = batches
+        self._token_name = token_name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A seat is taken before the answer begins: one stream too many is still refused properly.
+        async with aclosing(self._batches):
+            with self._streams.seat(self._token_name):
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                await self._until_over(receive, send)
+
+    async def _until_over(self, receive: Receive, send: Send) -> None:
+        talking = asyncio.ensure_future(self._talk(send))
+        parts = (self._beat(send), _client_gone(receive), self._streams.closing.wait())
+        others = [asyncio.ensure_future(part) for part in parts]
+        try:
+            await asyncio.wait({talking, *others}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (talking, *others):
+                task.cancel()
+            await asyncio.gather(talking, *others, return_exceptions=True)
+        with suppress(asyncio.CancelledError, Unavailable):
+            talking.result()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_SEC):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _talk(self, send: Send) -> None:
+        await send(_chunk(b": the run's events\n\n"))
+        async for events in self._batches:
+            for piece in _pieces(map(self._streams.encoded, events)):
+                await send(_chunk(piece))
+
+    async def _beat(self, send: Send) -> None:
+        """So that neither side, nor anything between them, takes a quiet stream for a dead one."""
+        while True:
+            await asyncio.sleep(self._streams.heartbeat_sec)
+            await send(_chunk(b": alive\n\n"))
+
+
+def _pieces(texts: Iterable[bytes]) -> Iterator[bytes]:
+    """Many events in one piece, as far as they are small."""
+    piece = b""
+    for text in texts:
+        piece += text
+        if len(piece) >= _PIECE_BYTES:
+            yield piece
+            piece = b""
+    if piece:
+        yield piece
+
+
+def _chunk(body: bytes) -> dict[str, object]:
+    return {"type": "http.response.body", "body": body, "more_body": True}
+
+
+async def _client_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,222 @@
+"""Questions over HTTP: pending, answered by text, option, object or file, the inbox, and links to one question."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from askback.http.links import Link, Links
+from served import Server
+from wire import calling, get, over, reach, refused, reply, start, waiting
+from world import World
+
+
+def test_the_pending_question_is_told_and_no_other(client: httpx.Client) -> None:
+    run_id = waiting(client)
+    question = client.get(f"/v1/runs/{run_id}/interaction").json()
+    assert question == get(client, run_id)["pending_interaction"]
+    assert (question["options"], question["outcome"], question["answered_by"]) == (["red", "blue"], "pending", None)
+    reply(client, run_id, "red")
+    over(client, run_id)
+    refused(client.get(f"/v1/runs/{run_id}/interaction"), 404, "INTERACTION_NOT_FOUND")
+
+
+def test_an_answer_is_kept_with_who_gave_it(client: httpx.Client) -> None:
+    run_id = waiting(client)
+    reply(client, run_id, "blue")
+    listed = client.get(f"/v1/runs/{run_id}/interactions").json()
+    (question,) = listed["items"]
+    assert listed["next_cursor"] is None
+    kept = {name: question[name] for name in ("interaction_id", "outcome", "response", "answered_by")}
+    assert kept == {"interaction_id": "colour", "outcome": "answered", "response": "blue", "answered_by": "user"}
+
+
+def test_an_answer_to_another_question_is_409(client: httpx.Client) -> None:
+    run_id = waiting(client)
+    refused(reply(client, run_id, "red", "other"), 409, "INTERACTION_NOT_PENDING")
+    assert get(client, run_id)["state"] == "waiting_user"
+    assert reply(client, run_id, "red").status_code == 202
+    refused(reply(client, run_id, "red"), 409, "INTERACTION_NOT_PENDING")
+
+
+def test_an_answer_before_the_question_is_409(client: httpx.Client) -> None:
+    run_id = start(client, "endless")
+    refused(reply(client, run_id, "red"), 409, "INTERACTION_NOT_PENDING")
+    client.post(f"/v1/runs/{run_id}/cancel")
+
+
+@pytest.mark.parametrize(
+    "unfit", [{}, {"name": 1}, {"name": "x", "count": 0}, ["x"], 7, None, {"name": "x" * 1_100_000}]
+)
+def test_an_object_that_does_not_fit_is_422_and_the_run_waits_on(client: httpx.Client, unfit: Any) -> None:
+    run_id = waiting(client, "form")
+    told = refused(reply(client, run_id, unfit), 422, "REPLY_INVALID")
+    assert told["problems"]
+    assert all(problem.startswith("response") for problem in told["problems"])
+    assert get(client, run_id)["state"] == "waiting_user"
+    assert reply(client, run_id, {"name": "Ada", "count": 2}).status_code == 202
+    (question,) = client.get(f"/v1/runs/{run_id}/interactions").json()["items"]
+    assert question["response"] == {"name": "Ada", "count": 2}
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"response": "x"}, {"interaction_id": "colour"}, {"interaction_id": 1, "response": 1}]
+)
+def test_half_an_answer_is_none(client: httpx.Client, body: dict[str, Any]) -> None:
+    run_id = waiting(client)
+    refused(client.post(f"/v1/runs/{run_id}/interaction/reply", json=body), 422, "REQUEST_INVALID")
+    assert get(client, run_id)["state"] == "waiting_user"
+
+
+def test_the_answer_to_a_secret_question_is_never_told(client: httpx.Client) -> None:
+    run_id = waiting(client, "secretive")
+    answered = reply(client, run_id, "hunter2-hunter2")
+    over(client, run_id)
+    paths = ("", "/interactions", "/events", "/result")
+    told = [answered.text, *(client.get(f"/v1/runs/{run_id}{path}").text for path in paths)]
+    assert [text for text in told if "hunter2" in text] == []
+
+
+def test_a_file_is_an_answer(client: httpx.Client, furnished: World) -> None:
+    run_id = waiting(client)
+    upload = client.post("/v1/uploads", files={"file": ("notes.txt", b"the notes")}).json()
+    assert reply(client, run_id, {"upload_id": upload["upload_id"]}).status_code == 202
+    over(client, run_id)
+    told = furnished.prompts(run_id)[-1]
+    (path,) = [word for word in told.split() if word.endswith("/notes.txt")]
+    assert (furnished.data_dir / "runs" / run_id / "work" / path).read_text() == "the notes"
+
+
+def test_a_file_that_is_no_answer_leaves_nothing_behind(client: httpx.Client, furnished: World) -> None:
+    run_id = waiting(client)
+    refused(reply(client, run_id, {"upload_id": "up-000000000000000000000000"}), 404, "UPLOAD_NOT_FOUND")
+    upload = client.post("/v1/uploads", files={"file": ("notes.txt", b"the notes")}).json()
+    file = {"upload_id": upload["upload_id"]}
+    refused(reply(client, run_id, file, "other"), 409, "INTERACTION_NOT_PENDING")
+    assert reply(client, run_id, "red").status_code == 202
+    refused(reply(client, run_id, file), 409, "INTERACTION_NOT_PENDING")
+    over(client, run_id)
+    assert list((furnished.data_dir / "runs" / run_id / "work").glob("inputs/*/*")) == []
+
+
+def test_the_inbox_has_every_pending_question_the_oldest_first(client: httpx.Client) -> None:
+    first, second, third = waiting(client), waiting(client, "form"), waiting(client)
+    mine = {first, second, third}
+
+    def listed() -> list[dict[str, Any]]:
+        items, cursor = [], {}
+        while True:
+            page = client.get("/v1/inbox", params={"limit": 2, **cursor}).json()
+            assert len(page["items"]) <= 2
+            items += [each for each in page["items"] if each["run_id"] in mine]
+            if page["next_cursor"] is None:
+                return items
+            cursor = {"cursor": page["next_cursor"]}
+
+    found = listed()
+    assert [each["run_id"] for each in found] == [first, second, third]
+    assert (found[1]["skill"], found[1]["engine"], found[1]["prompt"]) == ("form", "scripted", "Which colour?")
+    reply(client, second, "x")
+    assert [each["run_id"] for each in listed()] == [first, third]
+
+
+def test_a_wait_that_will_be_decided_says_until_when(client: httpx.Client) -> None:
+    options = {"interactive_require_user_reply": False, "session_timeout_sec": 600}
+    run_id = waiting(client, options=options)
+    run = get(client, run_id)
+    deadline = datetime.fromisoformat(run["wait_deadline_at"])
+    assert timedelta(seconds=500) < deadline - datetime.now(UTC) <= timedelta(seconds=600)
+    pages = client.get("/v1/inbox", params={"limit": 200}).json()["items"]
+    (listed,) = [each for each in pages if each["run_id"] == run_id]
+    assert listed["wait_deadline_at"] == run["wait_deadline_at"]
+
+
+# Links.
+
+
+def make_link(client: httpx.Client, run_id: str, **body: Any) -> str:
+    made = client.post(f"/v1/runs/{run_id}/interaction/link", json=body)
+    assert made.status_code == 201, made.text
+    return str(made.json()["url"])
+
+
+def test_a_link_lets_its_holder_answer_that_question_and_nothing_else(server: Server, client: httpx.Client) -> None:
+    run_id, other = waiting(client), waiting(client)
+    url = make_link(client, run_id)
+    assert url.startswith(f"{server.url}/v1/answers/")
+    with calling(server.url, None) as holder:
+        question = holder.get(url).json()
+        assert question == client.get(f"/v1/runs/{run_id}/interaction").json()
+        for path in (f"/v1/runs/{run_id}", f"/v1/runs/{run_id}/interaction", "/v1/inbox", "/v1/runs", "/metrics"):
+            refused(holder.get(path), 401, "UNAUTHORIZED")
+            refused(holder.get(f"{url}/../../..{path}"), 401, "UNAUTHORIZED")
+        refused(reply(holder, run_id, "red"), 401, "UNAUTHORIZED")
+        refused(holder.post(url, json={"response": "red", "interaction_id": "colour"}), 422, "REQUEST_INVALID")
+        answered = holder.post(url, json={"response": "blue"})
+        assert answered.status_code == 202
+        assert (answered.json()["outcome"], answered.json()["response"]) == ("answered", "blue")
+        refused(holder.post(url, json={"response": "red"}), 409, "INTERACTION_NOT_PENDING")
+        refused(holder.get(url), 409, "INTERACTION_NOT_PENDING")
+    over(client, run_id)
+    assert client.get(f"/v1/runs/{run_id}/result").json()["data"] == {"colour": "blue"}
+    assert get(client, other)["state"] == "waiting_user"
+
+
+def test_a_link_s_answer_has_to_fit_as_well(server: Server, client: httpx.Client) -> None:
+    run_id = waiting(client, "form")
+    with calling(server.url, None) as holder:
+        url = make_link(client, run_id, expires_in_sec=60)
+        refused(holder.post(url, json={"response": {"count": 1}}), 422, "REPLY_INVALID")
+        assert holder.post(url, json={"response": {"name": "Ada"}}).status_code == 202
+
+
+def test_a_forged_or_expired_link_is_401(server: Server, client: httpx.Client, furnished: World) -> None:
+    run_id, other = waiting(client), waiting(client)
+    good = make_link(client, run_id).rpartition("/")[2]
+    body, _, signature = good.partition(".")
+    key = (furnished.data_dir / "link-key").read_text().strip().encode()
+
+    def made(key: bytes, expires_at: datetime) -> str:
+        link = Link(run_id=other, interaction_id="colour", expires_at=expires_at)
+        return Links(key=key, clock=lambda: datetime.now(UTC)).make(link)
+
+    future, past = datetime.now(UTC) + timedelta(hours=1), datetime.now(UTC) - timedelta(seconds=1)
+    foreign = made(b"another key", future)
+    bad = [
+        foreign,
+        made(key, past),
+        f"{foreign.partition('.')[0]}.{signature}",
+        f"{body}.{signature[:-2]}",
+        f"{body}.",
+        body,
+        f".{signature}",
+        f"{good}x",
+        f"{good}/more",
+        "..",
+        "%00",
+        "\u0661\u0662",
+        "a" * 5000,
+    ]
+    with calling(server.url, None) as holder:
+        assert holder.get(f"/v1/answers/{made(key, future)}").status_code == 200
+        for text in bad:
+            refused(holder.get(f"/v1/answers/{text}"), 401, "UNAUTHORIZED")
+            refused(holder.post(f"/v1/answers/{text}", json={"response": "red"}), 401, "UNAUTHORIZED")
+    assert get(client, other)["state"] == "waiting_user"
+
+
+def test_a_link_is_made_only_for_a_pending_question(client: httpx.Client) -> None:
+    run_id = start(client, "quick")
+    over(client, run_id)
+    refused(client.post(f"/v1/runs/{run_id}/interaction/link", json={}), 404, "INTERACTION_NOT_FOUND")
+    reach(client, run_id, "succeeded")
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 31_536_001, 2**70, 1.5, "60", None])
+def test_a_link_lasts_a_bounded_time(client: httpx.Client, seconds: Any) -> None:
+    run_id = waiting(client)
+    answer = client.post(f"/v1/runs/{run_id}/interaction/link", json={"expires_in_sec": seconds})
+    refused(answer, 422, "REQUEST_INVALID")

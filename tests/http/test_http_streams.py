@@ -1,0 +1,399 @@
+"""Live events: history then live, none twice and none missed, across waits, kills and stops of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import signal
+import socket
+import threading
+import time
+from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+import world
+from askback.bootstrap import App, WebServer, web_server
+from askback.http.auth import AccessScope
+from askback.http.protocol import Protocol
+from askback.http.tokens import Tokens
+from program import until
+from served import Server
+from wire import PATIENCE_SEC, calling, check, get, over, reach, refused, reply, start, waiting
+from world import World, run_async
+
+STREAM = {"accept": "text/event-stream"}
+
+
+@dataclass
+class Seen:
+    """What came over a stream, in its order."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    comments: int = 0
+
+    @property
+    def seqs(self) -> list[int]:
+        return [event["seq"] for event in self.events]
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    def take(self, line: str, block: dict[str, str]) -> None:
+        if line.startswith(":"):
+            self.comments += 1
+        elif line:
+            name, _, value = line.partition(": ")
+            block[name] = value
+        elif block:
+            event = json.loads(block["data"])
+            assert (block["id"], block["event"]) == (str(event["seq"]), event["type"])
+            self.events.append(event)
+            block.clear()
+
+
+@contextmanager
+def stream(client: httpx.Client, run_id: str, **headers: str) -> Iterator[httpx.Response]:
+    path = f"/v1/runs/{run_id}/events"
+    with client.stream("GET", path, headers=STREAM | headers) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["cache-control"] == "no-store"
+        yield response
+
+
+def read(response: httpx.Response, seen: Seen) -> Iterator[None]:
+    """Reads on, and stops after each line."""
+    block: dict[str, str] = {}
+    for line in response.iter_lines():
+        seen.take(line, block)
+        yield
+
+
+def read_to_end(client: httpx.Client, run_id: str, **headers: str) -> Seen:
+    seen = Seen()
+    with stream(client, run_id, **headers) as response:
+        for _ in read(response, seen):
+            pass
+    return seen
+
+
+def stored(client: httpx.Client, run_id: str) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = client.get(f"/v1/runs/{run_id}/events").json()["items"]
+    return events
+
+
+# One server, from the outside.
+
+
+def test_a_stream_has_the_history_then_what_comes_and_ends_with_the_run(client: httpx.Client, server: Server) -> None:
+    run_id = waiting(client)
+    seen = Seen()
+    with calling(server.url, server.token) as follower, stream(follower, run_id) as response:
+        reading = read(response, seen)
+        while "interaction.asked" not in seen.types:
+            next(reading)
+        assert get(client, run_id)["state"] == "waiting_user"
+        reply(client, run_id, "blue")
+        for _ in reading:
+            pass
+    assert seen.events == stored(client, run_id)
+    assert (seen.types[0], seen.events[-1]["data"]["to"]) == ("run.created", "succeeded")
+    assert seen.seqs == list(range(1, len(seen.seqs) + 1))
+
+
+def test_a_run_that_is_over_is_told_whole_and_the_stream_ends(client: httpx.Client) -> None:
+    run_id = start(client, "quick")
+    over(client, run_id)
+    events = stored(client, run_id)
+    assert read_to_end(client, run_id).events == events
+    assert read_to_end(client, run_id, **{"last-event-id": "3"}).events == events[3:]
+    assert read_to_end(client, run_id, **{"last-event-id": str(len(events))}).events == []
+    assert read_to_end(client, run_id, **{"last-event-id": "9007199254740992"}).events == []
+
+
+def test_a_stream_begins_at_once_also_where_there_is_nothing_to_tell(client: httpx.Client) -> None:
+    run_id = waiting(client)
+    last = str(len(stored(client, run_id)))
+    before = time.monotonic()
+    with stream(client, run_id, **{"last-event-id": last}) as response:
+        next(response.iter_lines())
+        assert time.monotonic() - before < 10
+
+
+@pytest.mark.parametrize("last", ["x", "-1", "1.5", "", "9" * 29, "\u0663".encode().decode("latin-1")])
+def test_a_last_event_id_that_is_none_is_refused(client: httpx.Client, last: str) -> None:
+    run_id = start(client, "quick")
+    headers = {**STREAM, "last-event-id": last.encode("latin-1")}
+    answer = client.get(f"/v1/runs/{run_id}/events", headers=headers)  # type: ignore[arg-type]
+    refused(answer, 422, "INPUT_INVALID")
+
+
+def test_a_stream_of_an_unknown_run_is_404(client: httpx.Client) -> None:
+    refused(client.get("/v1/runs/0000000000000000/events", headers=STREAM), 404, "RUN_NOT_FOUND")
+
+
+def test_a_position_that_one_client_made_up_is_no_trouble_for_another(client: httpx.Client, server: Server) -> None:
+    run_id = waiting(client)
+    with calling(server.url, server.token) as liar, stream(liar, run_id, **{"last-event-id": "9007199254740992"}):
+        followed: list[Seen] = []
+        follower = threading.Thread(target=lambda: followed.append(read_to_end(client, run_id)))
+        follower.start()
+        with calling(server.url, server.token) as user:
+            reply(user, run_id, "red")
+        follower.join(PATIENCE_SEC)
+    assert followed[0].events == stored(client, run_id)
+
+
+# In this program, where time and caps can be set.
+
+
+@asynccontextmanager
+async def listening(place: World, config: str = "") -> AsyncIterator[tuple[App, WebServer, str]]:
+    """The server on a real socket in this program; its address."""
+    async with place.working(f'skills_dir = ["{place.folder}/skills"]\n{config}', serving=True) as app:
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        bound.bind(("127.0.0.1", 0))
+        bound.listen(256)
+        port = bound.getsockname()[1]
+        web = web_server(app, port)
+        config_ = uvicorn.Config(
+            web.application, http=Protocol, lifespan="off", log_config=None, timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config_)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(server._serve([bound]))
+            try:
+                yield app, web, f"http://127.0.0.1:{port}"
+            finally:
+                web.streams.close()
+                server.should_exit = True
+                await serving
+
+
+@asynccontextmanager
+async def following(url: str, token: str, run_id: str, **headers: str) -> AsyncIterator[httpx.Response]:
+    given = {"authorization": f"Bearer {token}", **STREAM, **headers}
+    async with (
+        httpx.AsyncClient(base_url=url, headers=given, timeout=PATIENCE_SEC) as client,
+        client.stream("GET", f"/v1/runs/{run_id}/events") as response,
+    ):
+        yield response
+
+
+async def waiting_run(app: App) -> str:
+    run = await world.submit(app, "asking")
+    await world.waiting(app, run.id)
+    return run.id
+
+
+def test_a_quiet_stream_has_a_heartbeat(own_world: World) -> None:
+    async def main() -> None:
+        async with listening(own_world) as (app, web, url):
+            web.streams.heartbeat_sec = 0.01
+            run_id = await waiting_run(app)
+            seen, block = Seen(), {}
+            async with following(url, web.token, run_id) as response:
+                async for line in response.aiter_lines():
+                    seen.take(line, block)
+                    if seen.comments >= 5:
+                        break
+            assert seen.types[-1] == "run.state"
+
+    run_async(main)
+
+
+def test_one_stream_too_many_is_429_by_token_and_in_all(own_world: World) -> None:
+    async def main() -> None:
+        async with listening(own_world) as (app, web, url):
+            other = Tokens(own_world.data_dir / "tokens.json", lambda: datetime.now(UTC)).make(
+                "b", (AccessScope.READ,), None
+            )
+            web.streams.most_per_token, web.streams.most_in_all = 2, 3
+            run_id = await waiting_run(app)
+
+            async def refused_for(token: str) -> None:
+                async with following(url, token, run_id) as response:
+                    await response.aread()
+                    check(response)
+                    assert (response.status_code, response.json()["code"]) == (429, "TOO_MANY_STREAMS")
+
+            async with following(url, web.token, run_id), following(url, web.token, run_id):
+                await _until(lambda: web.streams.count == 2)
+                await refused_for(web.token)
+                async with following(url, other, run_id):
+                    await _until(lambda: web.streams.count == 3)
+                    await refused_for(other)
+            await _until(lambda: web.streams.count == 0)
+            async with following(url, web.token, run_id) as response:
+                assert response.status_code == 200
+
+    run_async(main)
+
+
+def test_clients_that_do_not_read_cost_a_constant_and_hold_up_nobody(own_world: World) -> None:
+    """A run talks far more than a socket holds. Who reads gets it all; who does not, is still where it was."""
+    said = [{"say": "x" * 20_000}] * 400
+    own_world.skill([*said, {"finish": {"colour": "red"}}], name="talking")
+
+    async def main() -> None:
+        async with listening(own_world) as (app, web, url):
+            run = await world.submit(app, "talking")
+            port = int(url.rpartition(":")[2])
+            lazy = [await asyncio.open_connection("127.0.0.1", port, limit=1024) for _ in range(5)]
+            for _, writer in lazy:
+                head = (
+                    f"GET /v1/runs/{run.id}/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept: text/event-stream\r\n"
+                )
+                writer.write(f"{head}Authorization: Bearer {web.token}\r\n\r\n".encode())
+            async with following(url, web.token, run.id) as response:
+                seen, block = Seen(), {}
+                async for line in response.aiter_lines():
+                    seen.take(line, block)
+            assert seen.types.count("assistant.message") >= 400
+            assert seen.seqs == list(range(1, len(seen.seqs) + 1))
+            await world.over(app, run.id)
+            held = [len(transport._buffer) for transport in _transports() if transport._buffer]
+            assert len(held) == 5
+            assert sum(held) < 5 * 1_000_000
+            web.streams.close()
+            await _until(lambda: web.streams.count == 0)
+            for _, writer in lazy:
+                writer.transport.abort()
+
+    run_async(main)
+
+
+def _transports() -> list[Any]:
+    return [each for each in gc.get_objects() if isinstance(each, _SelectorSocketTransport)]
+
+
+async def _until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def test_a_stream_ends_when_its_client_is_gone(own_world: World) -> None:
+    async def main() -> None:
+        async with listening(own_world) as (app, web, url):
+            run_id = await waiting_run(app)
+            async with following(url, web.token, run_id):
+                await _until(lambda: web.streams.count == 1)
+            await _until(lambda: web.streams.count == 0)
+
+    run_async(main)
+
+
+# Kills and stops.
+
+
+class Follower(threading.Thread):
+    """A client that comes back with `Last-Event-ID` whenever its stream breaks, until the run has ended."""
+
+    def __init__(self, url: str, token: str, run_id: str) -> None:
+        super().__init__(daemon=True)
+        self.seen = Seen()
+        self.breaks = 0
+        self._url, self._token, self._run_id = url, token, run_id
+
+    def run(self) -> None:
+        while not self._ended():
+            try:
+                with calling(self._url, self._token) as client:
+                    last = {"last-event-id": str(self.seen.seqs[-1])} if self.seen.events else {}
+                    with stream(client, self._run_id, **last) as response:
+                        for _ in read(response, self.seen):
+                            pass
+            except (httpx.HTTPError, OSError):
+                pass
+            if not self._ended():
+                self.breaks += 1
+                time.sleep(0.02)
+
+    def _ended(self) -> bool:
+        return bool(self.seen.events) and self.seen.events[-1]["data"].get("to") in ("succeeded", "failed", "canceled")
+
+
+def test_a_server_that_is_killed_and_started_again_leaves_every_event_exactly_once(
+    own_world: World, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    own_world.skill(
+        [
+            {"say": "one"},
+            {"wait_for": str(gate / "1")},
+            {"say": "two"},
+            {"ask": {"interaction_id": "colour", "prompt": "?"}},
+        ],
+        [{"say": "three"}, {"wait_for": str(gate / "2")}, {"finish": {"colour": "{{reply}}"}}],
+        name="gated",
+    )
+    gate.mkdir()
+    first = Server(own_world)
+    with first:
+        with calling(first.url, first.token) as client:
+            run_id = start(client, "gated")
+            followers = [Follower(first.url, first.token, run_id) for _ in range(3)]
+            for follower in followers:
+                follower.start()
+            until(lambda: all("assistant.message" in each.seen.types for each in followers))
+        first.kill()
+    (gate / "1").touch()
+    with Server(own_world, port=first.port) as second:
+        assert second.token == first.token
+        with calling(second.url, second.token) as client:
+            reach(client, run_id, "waiting_user")
+        second.kill()
+    with Server(own_world, port=first.port) as third, calling(third.url, third.token) as client:
+        assert get(client, run_id)["state"] == "waiting_user"
+        assert reply(client, run_id, "blue").status_code == 202
+        (gate / "2").touch()
+        assert over(client, run_id)["state"] == "succeeded"
+        for follower in followers:
+            follower.join(PATIENCE_SEC)
+            assert follower.seen.events == stored(client, run_id)
+            assert follower.breaks >= 2
+
+
+def test_a_stop_is_graceful_with_streams_open_and_turns_in_flight(own_world: World, tmp_path: Path) -> None:
+    """TERM ends the server within its grace time; the next one takes the turn up, and the streams go on."""
+    own_world.skill(
+        [
+            {"misbehave": "ignore_term"},
+            {"say": "one"},
+            {"wait_for": str(tmp_path / "go")},
+            {"finish": {"colour": "red"}},
+        ],
+        name="stubborn",
+    )
+    with Server(own_world) as first, calling(first.url, first.token) as client:
+        run_id, idle = start(client, "stubborn"), waiting(client)
+        followers = [Follower(first.url, first.token, each) for each in (run_id, idle)]
+        for follower in followers:
+            follower.start()
+        until(lambda: "assistant.message" in followers[0].seen.types and followers[1].seen.events)
+        before = time.monotonic()
+        first.process.send_signal(signal.SIGTERM)
+        code = first.process.wait(PATIENCE_SEC)
+        took = time.monotonic() - before
+        assert code == 0, first.stderr
+        assert took < 10, f"it took {took:.1f} s"
+        assert "Traceback" not in first.stderr
+    (tmp_path / "go").touch()
+    with Server(own_world, port=first.port) as second, calling(second.url, second.token) as client:
+        assert over(client, run_id)["state"] == "succeeded"
+        reply(client, idle, "red")
+        over(client, idle)
+        for follower, each in zip(followers, (run_id, idle), strict=True):
+            follower.join(PATIENCE_SEC)
+            assert follower.seen.events == stored(client, each)
