@@ -5,6 +5,8 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+REAL := tests/real
+CLIS := $(REAL)/node_modules/.installed
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
@@ -17,8 +19,8 @@ help: ## list these targets
 demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
 	@$(BIN)/askback demo $(ARGS)
 
-test: check ## check the source, then run every test
-	@$(BIN)/pytest -n 2 --durations=10 $(ARGS)
+test: check $(CLIS) ## check the source, then run every test
+	@$(BIN)/pytest -n 2 --dist loadgroup --durations=10 $(ARGS)
 
 check: $(VENV)/.dev ## format, lint and types, changing nothing
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make fmt'"; exit 1; }
@@ -75,3 +77,13 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
 	@echo "set-up 3/3: installing what the tests need"
 	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@
+
+# The real engines, for the tests alone. Without Node their tests are skipped, and say so by name.
+
+$(CLIS): $(REAL)/package-lock.json
+	@if command -v npm >/dev/null; then \
+		echo "set-up: installing the real engines that the tests drive (about 1.2 GB)"; \
+		npm ci --silent --prefix $(REAL) && touch $@; \
+	else \
+		echo "no npm here: the tests with the real engines will be skipped"; \
+	fi

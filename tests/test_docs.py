@@ -117,7 +117,7 @@ FORBIDDEN = {
     "a package registry": r"py[p]i\.org|python[h]osted\.org|npm[j]s\.(?:org|com)|registry\.[y]arnpkg|ghcr\.[i]o|docker\.[i]o",
     "a folder of one machine": r"(?<![\w.~$})>*\]-])/(?:work|root|home|Users)/[\w.]",
     "who or what wrote it": r"(?i)\bAI[- ]assistant|\blanguage[- ]model wrote|\bco-authored-by|\bgenerated (?:by|with) (?:an? )?(?:AI|LLM|Claude|GPT|Codex|Copilot|Gemini)\b",
-    "how the work was split": r"(?i)\bsub-?agents?\b|\b(?:this|previous|next|earlier|last) (?:work|working|coding|chat) session|\bthe lead (?:dev|work|will|writes)|\b(?:see|in|of|for|closes|fixes) issue #?\d",
+    "how the work was split": r"(?i)\b(?:this|previous|next|earlier|last) (?:work|working|coding|chat) session|\bthe lead (?:dev|work|will|writes)|\b(?:see|in|of|for|closes|fixes) issue #?\d",
 }
 
 

@@ -32,6 +32,8 @@ LAYERS = (
 RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
 
 READS_SETTINGS = {"bootstrap", "cli"}
+USES_CLIENT = {"cli"}
+"""The client is for programs outside; of ours only this one talks to a server."""
 PROGRAM = "askback.engines.scripted_program"
 """A program of its own, run as a child: it may do what an engine may not, and shares no code with the rest."""
 NOT_FOR_ENGINES = {"asyncio", "importlib", "io", "multiprocessing", "os", "pathlib", "pkgutil", "shutil", "socket"}
@@ -156,6 +158,12 @@ def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
     elif unit == "settings":
         if target not in ("core", ""):
             yield f"{where} imports {target}; settings knows only core"
+    elif target == "client" and unit != "client":
+        if unit not in USES_CLIENT:
+            yield f"{where} imports client; only {' and '.join(sorted(USES_CLIENT))} may"
+    elif unit == "client":
+        if target not in ("core", "client", ""):
+            yield f"{where} imports {target}; the client knows only core"
     elif target not in ("", unit) and unit not in RANK:
         yield f"{where}: {unit or 'the package itself'} has no place among the layers and may import nothing of askback"
     elif target not in ("", unit) and target not in RANK:
@@ -284,6 +292,11 @@ VIOLATING = {
     "settings-in-the-service": ("service.py", "from askback.settings import Settings"),
     "settings-in-the-store-for-types": ("store/x.py", "if TYPE_CHECKING:\n    from askback.settings import Settings"),
     "settings-import-the-store": ("settings.py", "from askback.store import base"),
+    "client-in-the-service": ("service.py", "from askback.client import Client"),
+    "client-in-bootstrap": ("bootstrap.py", "import askback.client"),
+    "client-imports-the-store": ("client/x.py", "from askback.store import base"),
+    "client-imports-http": ("client/x.py", "def f():\n    from askback.http.models import RunOut"),
+    "client-reads-settings": ("client/x.py", "from askback.settings import load"),
     "the-package-imports-a-part": ("__init__.py", "from askback.service import Service"),
     "a-unit-without-a-place": ("utils.py", "from askback.core import runs"),
     "an-import-of-a-unit-without-a-place": ("cli/x.py", "from askback.utils import thing"),
@@ -319,6 +332,11 @@ ALLOWED = {
     "the-version": ("http/x.py", "from askback import __version__"),
     "settings-at-the-top": ("bootstrap.py", "from askback.settings import Settings"),
     "settings-read-core": ("settings.py", "import os\nfrom askback.core.errors import Invalid\nos.environ.get('HOME')"),
+    "the-client-knows-core": (
+        "client/x.py",
+        "import httpx\nfrom askback.core.runs import RunState\nfrom . import calls",
+    ),
+    "commands-use-the-client": ("cli/x.py", "from askback.client import Client"),
     "registry-by-name": ("engines/registry.py", "import importlib, pkgutil\nimportlib.import_module(name)"),
     "registry-by-f-string": (
         "engines/registry.py",

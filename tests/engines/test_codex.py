@@ -197,7 +197,7 @@ def test_a_version_that_resumes_is_resumable() -> None:
     assert (seen.kind, seen.version, seen.features) == (ProfileKind.RESUMABLE, "0.166.0", (OUTPUT_SCHEMA,))
 
 
-@pytest.mark.contract("P-2", "P-4")
+@pytest.mark.contract("P-4")
 def test_a_version_without_resume_is_sticky_though_its_help_exits_well() -> None:
     seen = probe(EXEC_HELP)
     assert seen.kind is ProfileKind.STICKY_PROCESS

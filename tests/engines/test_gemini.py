@@ -161,7 +161,7 @@ def probe(usage: str, code: int | None = 0) -> Probe:
     return engine().read_probe([CallResult(args=args, exit_code=code, stdout=text, stderr="") for args, text in calls])
 
 
-@pytest.mark.contract("P-1", "P-2", "P-4")
+@pytest.mark.contract("P-1", "P-4")
 def test_the_help_says_whether_it_resumes() -> None:
     seen = probe(HELP)
     assert (seen.kind, seen.version, seen.features) == (ProfileKind.RESUMABLE, "0.61.0", (STREAM,))

@@ -124,7 +124,7 @@ def test_a_version_that_resumes_is_resumable() -> None:
     assert "--resume" in seen.reason
 
 
-@pytest.mark.contract("P-2", "P-4")
+@pytest.mark.contract("P-4")
 def test_a_version_without_resume_is_sticky() -> None:
     printed = {("--help",): "Options:\n  -y, --yolo", ("--version",): "0.1.2"}
     results = [CallResult(args=args, exit_code=0, stdout=text, stderr="") for args, text in printed.items()]

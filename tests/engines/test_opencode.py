@@ -142,7 +142,7 @@ def test_an_old_version_is_known_by_its_flag() -> None:
     assert (seen.kind, seen.features) == (ProfileKind.RESUMABLE, ("--dangerously-skip-permissions",))
 
 
-@pytest.mark.contract("P-2", "P-4")
+@pytest.mark.contract("P-4")
 @pytest.mark.parametrize("usage", [RUN_HELP.replace("--session", "--other"), PROGRAM_HELP, "", "garbage"])
 def test_a_version_without_sessions_is_sticky(usage: str) -> None:
     seen = probe(usage)

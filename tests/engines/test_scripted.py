@@ -107,7 +107,7 @@ def test_the_real_program_is_seen_to_resume() -> None:
     assert "--resume" in probe.reason
 
 
-@pytest.mark.contract("P-2", "P-4")
+@pytest.mark.contract("P-4")
 def test_a_version_without_resume_is_sticky_and_the_reason_says_what_was_seen(tmp_path: Path) -> None:
     wrapper = tmp_path / "old"
     program = " ".join(f"'{word}'" for word in Scripted.default_command)

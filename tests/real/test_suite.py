@@ -181,7 +181,7 @@ def test_a_turn_killed_in_the_middle_is_taken_up_with_the_reply_once(stage: Stag
     assert last.assistant_texts.count(question()) == 1
 
 
-@pytest.mark.contract("B-2", "B-3")
+@pytest.mark.contract("B-2")
 def test_a_cancel_leaves_nothing_of_the_engine_alive(stage: Stage, double: ModelDouble) -> None:
     held = hang()
     double.play(held)

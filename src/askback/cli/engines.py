@@ -8,6 +8,7 @@ import click
 
 from askback.cli import options, output
 from askback.cli.text import printable
+from askback.core.runs import ProfileKind
 
 if TYPE_CHECKING:
     from askback.service import EngineReport
@@ -68,8 +69,9 @@ def lines(report: EngineReport) -> list[str]:
         return [f"✘ {engine.name:<10} not found ({report.setup.command[0]})", f"    {engine.install}"]
     probe = found.probe
     signed = {True: ", signed in", False: ", not signed in", None: ""}[found.signed_in]
+    sign = "✔" if probe.kind is ProfileKind.RESUMABLE else "!"
     told = [
-        f"✔ {engine.name:<10} {printable(probe.version or 'unknown version')}, {probe.kind}{signed}",
+        f"{sign} {engine.name:<10} {printable(probe.version or 'unknown version')}, {probe.kind}{signed}",
         f"    {printable(probe.reason)}",
     ]
     mend = advice(report)

@@ -20,6 +20,13 @@ _COMMANDS = {
     "demo": "A tour: a skill runs, asks, gets its answer, goes on and prints its checked result.",
     "run": "Run a skill here and now, asking on this terminal.",
     "reply": "Answer the question of a run that waits.",
+    "serve": "Serve the HTTP API, and carry its runs out.",
+    "runs": "List the runs of a server.",
+    "show": "Show a run: state, question, warnings, error, usage, files.",
+    "watch": "Follow a run live until it ends.",
+    "inbox": "List the questions that wait for an answer.",
+    "cancel": "Cancel a run.",
+    "tokens": "List, make and revoke tokens for a server.",
     "skills": "List, install and check skills.",
     "engines": "Show each engine: found or not, version, what it can do.",
     "doctor": "Say whether this machine is fit, and what to do if it is not.",
@@ -58,9 +65,15 @@ def _unknown(name: str) -> str:
     return f"there is no command {name!r}{hint}"
 
 
-@click.command(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=_LateGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+)
 @click.version_option(__version__, "-V", "--version", prog_name="askback")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> int:
     """Askback runs agent skills that can ask back.
 
     A skill is a folder with a SKILL.md. A coding-agent program carries it out; it may stop to ask you something,
@@ -68,6 +81,10 @@ def cli() -> None:
 
     Begin with: askback demo
     """
+    if ctx.invoked_subcommand is None:
+        output.tell(ctx.get_help())
+        return exits.BAD_INPUT
+    return 0
 
 
 def main() -> None:
@@ -75,14 +92,14 @@ def main() -> None:
     output.open_streams()
     try:
         code = _run(as_json=_wants_json(sys.argv[1:]))
-        output.flush()
+        output.finish()
     except BrokenPipeError:
         # Whoever read our output has gone; there is nobody to tell.
-        output.drop_stdout()
+        output.drop(sys.stdout)
         code = exits.FAILED
     except OSError as error:
-        output.drop_stdout()
-        code = _fail(False, "OUTPUT", f"the output cannot be written: {error.strerror}", exit_code=exits.FAILED)
+        output.drop(sys.stdout)
+        code = _fail(False, "MACHINE", f"the output cannot be written: {error.strerror}", exit_code=exits.FAILED)
     sys.exit(code)
 
 
@@ -95,19 +112,23 @@ def _wants_json(words: Sequence[str]) -> bool:
 def _run(*, as_json: bool) -> int:
     try:
         code = cli.main(prog_name="askback", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message(), file=sys.stderr)
-        return exits.BAD_INPUT
     except click.exceptions.Abort:
         return _fail(as_json, "INTERRUPTED", "interrupted", exit_code=exits.INTERRUPTED)
     except exits.EndedBySignal as error:
         return _fail(as_json, "INTERRUPTED", str(error), exit_code=error.exit_code)
+    except exits.Told as error:
+        return _fail(as_json, error.code, error.message, error.problems, exit_code=error.exit_code)
     except click.ClickException as error:
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
         return _fail(as_json, "USAGE", error.format_message(), usage=usage)
     except AskbackError as error:
         kind = exits.FAILED if isinstance(error, Unavailable) else exits.BAD_INPUT
         return _fail(as_json, error.code, error.message, error.problems, exit_code=kind)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(as_json, "MACHINE", f"{where}{error.strerror or error}", exit_code=exits.FAILED)
     return code if isinstance(code, int) else 0
 
 
@@ -125,9 +146,6 @@ def _fail(
         return exit_code
     from askback.cli.text import printable
 
-    if usage:
-        print(usage, file=sys.stderr)
-    print(f"askback: {printable(message)}", file=sys.stderr)
-    for problem in problems:
-        print(f"  - {printable(problem)}", file=sys.stderr)
+    lines = [f"askback: {printable(message)}", *(f"  - {printable(problem)}" for problem in problems)]
+    output.tell(*([usage] if usage else []), *lines)
     return exit_code

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 
 from askback.cli.exits import EndedBySignal
+
+_SWITCH_SEC = 0.0005
 
 
 def in_program(main: Callable[[], Awaitable[int]]) -> int:
@@ -31,6 +34,8 @@ def in_program(main: Callable[[], Awaitable[int]]) -> int:
             notes = "; ".join(getattr(error, "__notes__", ()))
             raise EndedBySignal(ended_by[0] if ended_by else signal.SIGINT, notes) from None
 
+    # The store's threads answer to the loop; Python's own interval would let the loop keep them waiting for long.
+    sys.setswitchinterval(_SWITCH_SEC)
     try:
         return asyncio.run(run())
     except KeyboardInterrupt:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import options
-from askback.core.errors import Conflict, RefusalCode
+from askback.cli import connection, options
+from askback.core.errors import Invalid, RefusalCode
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
+    from askback.cli.ending import Ending
     from askback.cli.live import Display
     from askback.core.interactions import Interaction
     from askback.core.runs import Run
@@ -19,70 +21,98 @@ if TYPE_CHECKING:
 
 
 @click.command("reply", short_help="Answer the question of a run that waits.")
-@click.argument("run")
+@click.argument("run", shell_complete=connection.complete_run)
 @click.argument("text", required=False)
 @click.option("--interaction", metavar="ID", help="Answer this question and no other.")
 @options.common
-def command(settings: Settings, as_json: bool, run: str, text: str | None, interaction: str | None) -> int:
+@connection.chosen
+def command(
+    settings: Settings,
+    as_json: bool,
+    run: str,
+    text: str | None,
+    interaction: str | None,
+    url: str | None,
+    token: str | None,
+) -> int:
     """Answer the question of RUN with TEXT; without TEXT, ask for it here, or read it from a pipe.
 
-    If the program that kept the run is gone, the run goes on in this one, until it ends or asks again.
+    Goes through the server, if one is named or runs on the data folder; else it works on the data folder itself. If the program that kept the run is gone, the run goes on in this one, until it ends or asks again.
     """
-    from askback.bootstrap import opened
-    from askback.cli.conversation import in_program
-    from askback.cli.live import choose
+    from askback.cli.line import on_terminal
 
-    if text is None and not sys.stdin.isatty():
-        text = sys.stdin.read().removesuffix("\n")
+    can_ask = on_terminal() and not as_json
+    text = options.text(text, "TEXT") if text is not None else None if can_ask else _piped()
+    server = connection.find(settings, url, token)
+    if server is None:
+        return _reply_here(settings, run, text, interaction, as_json=as_json, can_ask=can_ask)
+
+    from askback.cli.served_reply import reply_there
+
+    with connection.telling():
+        return reply_there(server, run, text, interaction, as_json=as_json)
+
+
+def _reply_here(
+    settings: Settings, run: str, text: str | None, interaction: str | None, *, as_json: bool, can_ask: bool
+) -> int:
+    from askback.bootstrap import opened
+    from askback.cli.ending import print_result
+    from askback.cli.left_runs import find_run
+    from askback.cli.live import choose
+    from askback.cli.program import in_program
+    from askback.cli.response import pending_question
 
     async def main() -> int:
         async with opened(settings) as app:
-            pending = _pending(await app.service.get(run), interaction)
+            pending = pending_question(await find_run(app.service, run), interaction)
             with choose(as_json=as_json) as display:
-                answered = await _answer(app, run, pending, text, display)
-                return await _go_on(app, answered, display, pending, as_json=as_json)
+                ending = await _answer(app, run, pending, text, display, can_ask=can_ask)
+        print_result(ending, as_json=as_json)
+        return ending.exit_code
 
     return in_program(main)
 
 
-def _pending(run: Run, wanted: str | None) -> Interaction:
-    pending = run.pending_interaction
-    if pending is None:
-        raise Conflict(
-            RefusalCode.INTERACTION_NOT_PENDING, f"run {run.id} is {run.state}: it asks nothing at the moment"
-        )
-    if wanted is not None and wanted != pending.interaction_id:
-        raise Conflict(
-            RefusalCode.INTERACTION_NOT_PENDING,
-            f"question {wanted!r} of run {run.id} is not pending; {pending.interaction_id!r} is",
-        )
-    return pending
+def _piped() -> str:
+    if sys.stdin.isatty():
+        raise click.UsageError("name the answer: askback reply RUN TEXT, or pipe it in")
+    try:
+        text = sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise Invalid(RefusalCode.INPUT_INVALID, "the answer from the pipe is not text in UTF-8") from None
+    if not text:
+        raise click.UsageError("there is no answer: name it, askback reply RUN TEXT, or pipe it in")
+    return text.removesuffix("\n")
 
 
-async def _answer(app: App, run_id: str, pending: Interaction, text: str | None, display: Display) -> Run:
-    from askback.cli import asking
+async def _answer(
+    app: App, run_id: str, pending: Interaction, text: str | None, display: Display, *, can_ask: bool
+) -> Ending:
+    """Send the answer, then follow the run if it goes on here."""
+    from askback.cli.ending import conclude
+    from askback.cli.line import Abandoned
+    from askback.cli.response import response_to
 
-    if text is not None:
-        response = asking.read_answer(pending, text)
-    else:
-        display.pause()
-        response = await asking.ask(pending, display.write, lambda: app.service.settled(run_id, pending.interaction_id))
-        display.resume()
-    return await app.service.reply(run_id, response, pending.interaction_id)
+    try:
+        gone = partial(app.service.settled, run_id, pending.interaction_id)
+        response = await response_to(pending, text, display, gone, run_id)
+    except Abandoned:
+        return await conclude(app, await app.service.get(run_id), display, interrupted=False)
+    answered = await app.service.reply(run_id, response, pending.interaction_id)
+    return await _go_on(app, answered, display, pending, can_ask=can_ask)
 
 
-async def _go_on(app: App, run: Run, display: Display, answered: Interaction, *, as_json: bool) -> int:
+async def _go_on(app: App, run: Run, display: Display, answered: Interaction, *, can_ask: bool) -> Ending:
     """Follow the run here if it is ours now; else it goes on where it is kept."""
-    from askback.cli.conversation import Conversation, Ending, conclude, print_result
+    from askback.cli.conversation import converse
+    from askback.cli.ending import Ending
+    from askback.core.runs import SHARED
     from askback.core.views import run_view
 
     if app.service.keeps_elsewhere(run):
-        display.write(f"✔ sent; run {run.id} goes on in the program that keeps it")
-        print_result(Ending(run=run, exit_code=0, document=run_view(run)), as_json=as_json)
-        return 0
-    conversation = Conversation(app, run.id, answers=(), display=display, can_ask=sys.stdin.isatty() and not as_json)
-    async with app.working():
-        run = await conversation.hold(await app.service.closed_at(run.id, answered.interaction_id))
-    ending = await conclude(app, run, display, interrupted=conversation.interrupted)
-    print_result(ending, as_json=as_json)
-    return ending.exit_code
+        place = "its server" if run.keeper == SHARED else "the program that keeps it"
+        display.write(f"✔ sent; run {run.id} goes on in {place}")
+        return Ending(run=run, exit_code=0, document=run_view(run))
+    after = await app.service.closed_at(run.id, answered.interaction_id)
+    return await converse(app, run, display, can_ask=can_ask, after=after)

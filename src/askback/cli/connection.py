@@ -1,0 +1,127 @@
+"""Which server a command talks to, and how its answers and its silence are told on the command line."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from askback.cli import exits, options
+
+if TYPE_CHECKING:
+    from askback.client import AsyncClient, Client
+    from askback.settings import Settings
+
+_HINT = "start one with: askback serve, or give --url"
+_COMPLETIONS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """An address and what opens it."""
+
+    url: str
+    token: str | None
+
+    def client(self) -> Client:
+        from askback.client import Client
+
+        return Client(self.url, self.token)
+
+    def async_client(self) -> AsyncClient:
+        from askback.client import AsyncClient
+
+        return AsyncClient(self.url, self.token)
+
+
+def chosen(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--url` and `--token`."""
+    by_url = click.option("--url", metavar="URL", help="The server; default: ASKBACK_URL, or the one running here.")
+    by_token = click.option("--token", metavar="TOKEN", help="Its token; default: ASKBACK_TOKEN.")
+    return by_url(by_token(function))
+
+
+def connected(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For a command that needs a server: the common options, `--url` and `--token`. The command gets the `server`."""
+
+    @functools.wraps(function)
+    def with_server(*args: Any, settings: Settings, url: str | None, token: str | None, **rest: Any) -> Any:
+        server = find(settings, url, token)
+        if server is None:
+            raise exits.Told(
+                "SERVER_UNREACHABLE",
+                f"no server answers on the data folder {settings.data_dir}; {_HINT}",
+                exit_code=exits.NO_SERVER,
+            )
+        with telling():
+            return function(*args, server=server, **rest)
+
+    return options.common(chosen(with_server))
+
+
+def find(settings: Settings, url: str | None, token: str | None) -> Server | None:
+    """The one that is named, else the environment's, else the one running on the data folder, if it does."""
+    from askback.settings import client_environment
+
+    env_url, env_token = client_environment()
+    if named := url or env_url:
+        return Server(url=named, token=token or env_token)
+    return _local(settings, token or env_token)
+
+
+def _local(settings: Settings, token: str | None) -> Server | None:
+    from askback.cli import announcement
+
+    told = announcement.read(settings.data_dir)
+    if told is None:
+        return None
+    if token is None and told.token_path is not None:
+        token = Path(told.token_path).read_text().strip()
+    return Server(url=told.url, token=token or settings.server.token)
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """A call that failed, as the command line tells it."""
+    from askback import client
+
+    try:
+        yield
+    except client.ServerUnreachable as error:
+        message = f"no server answers on {error.url}; {_HINT} ({error.reason})"
+        raise exits.Told("SERVER_UNREACHABLE", message, exit_code=exits.NO_SERVER) from None
+    except client.Unauthorized as error:
+        message = "the server does not take the token; give it with --token or ASKBACK_TOKEN"
+        raise exits.Told(error.code, message) from None
+    except client.Refused as error:
+        code = exits.FAILED if isinstance(error, client.ServerFault) else exits.BAD_INPUT
+        raise exits.Told(error.code, error.message, error.problems, exit_code=code) from None
+    except client.AnswerUnreadable as error:
+        raise exits.Told("ANSWER_UNREADABLE", error.message, exit_code=exits.FAILED) from None
+
+
+def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ids for the Tab key, from a server that is near; silent about everything else."""
+    with suppress(Exception):
+        return _ids(ctx.params, incomplete)
+    return []
+
+
+def _ids(given: dict[str, Any], incomplete: str) -> list[CompletionItem]:
+    from itertools import islice
+
+    from askback.client import Client
+    from askback.settings import load
+
+    server = find(load(given.get("config"), data_dir=given.get("data_dir")), given.get("url"), given.get("token"))
+    if server is None:
+        return []
+    with Client(server.url, server.token, timeout_sec=1.0) as client:
+        runs = [run for run in islice(client.list_runs(), _COMPLETIONS) if run.id.startswith(incomplete)]
+    return [CompletionItem(run.id, help=f"{run.state} {run.skill}") for run in runs]

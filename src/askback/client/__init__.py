@@ -1,0 +1,66 @@
+"""A typed client for a server of Askback's: `Client` for plain programs, `AsyncClient` for asyncio.
+
+    with Client("http://127.0.0.1:8765", token) as client:
+        run = client.create_run("trip-planner", input={"destination": "Lisbon", "days": 3})
+        run = client.wait(run.id)
+        if run.pending_interaction:
+            client.reply(run.id, run.pending_interaction.interaction_id, "relaxed")
+
+For programs outside; of Askback's own parts it knows only the values in `core`.
+"""
+
+from askback.client.async_client import AsyncClient
+from askback.client.errors import (
+    AnswerUnreadable,
+    CallFailed,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Refused,
+    ServerFault,
+    ServerUnreachable,
+    Unauthorized,
+)
+from askback.client.sync_client import Client
+from askback.client.values import (
+    Artifact,
+    Engine,
+    Event,
+    Health,
+    PendingQuestion,
+    Result,
+    Run,
+    RunError,
+    RunWarning,
+    Skill,
+    Upload,
+)
+from askback.core.interactions import Interaction
+from askback.core.runs import RunState
+
+__all__ = [
+    "AnswerUnreadable",
+    "Artifact",
+    "AsyncClient",
+    "CallFailed",
+    "Client",
+    "Conflict",
+    "Engine",
+    "Event",
+    "Forbidden",
+    "Health",
+    "Interaction",
+    "NotFound",
+    "PendingQuestion",
+    "Refused",
+    "Result",
+    "Run",
+    "RunError",
+    "RunState",
+    "RunWarning",
+    "ServerFault",
+    "ServerUnreachable",
+    "Skill",
+    "Unauthorized",
+    "Upload",
+]

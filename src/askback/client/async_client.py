@@ -1,0 +1,211 @@
+"""The client for asyncio programs. Holds the connection; what is sent and read stands in `calls` and `following`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from askback.client import calls
+from askback.client.calls import Call, Listing
+from askback.client.errors import ServerFault, ServerUnreachable
+from askback.client.following import PATIENCE_SEC, Following, may_settle
+from askback.client.requests import TIMEOUT_SEC, connection, packed, sent, stream_timeout, telling, written
+from askback.client.values import Artifact, Engine, Event, Health, PendingQuestion, Result, Run, Skill, Upload
+from askback.core.interactions import Interaction
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A server, by its address and a token. Use it in a `async with` block, or close it."""
+
+    def __init__(self, url: str, token: str | None = None, *, timeout_sec: float = TIMEOUT_SEC) -> None:
+        self.url = url
+        self._timeout_sec = timeout_sec
+        with telling(url):
+            self._http = httpx.AsyncClient(**connection(url, token, timeout_sec))
+
+    # Runs.
+
+    async def create_run(
+        self,
+        skill: str,
+        *,
+        engine: str | None = None,
+        mode: str | None = None,
+        input: Mapping[str, Any] = {},  # noqa: A002 the API's word
+        parameter: Mapping[str, Any] = {},
+        options: Mapping[str, Any] = {},
+        webhooks: Sequence[Mapping[str, Any]] = (),
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Queue a run. With a key, a second try of the same call gets the same run."""
+        return await self._do(
+            calls.create_run(
+                skill,
+                engine=engine,
+                mode=mode,
+                input=input,
+                parameter=parameter,
+                options=options,
+                webhooks=webhooks,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    async def get_run(self, run_id: str) -> Run:
+        return await self._do(calls.get_run(run_id))
+
+    def list_runs(
+        self, *, state: str | None = None, skill: str | None = None, engine: str | None = None, page_size: int = 50
+    ) -> AsyncIterator[Run]:
+        """Runs, newest first, as many pages as are asked for."""
+        return self._items(calls.list_runs(state=state, skill=skill, engine=engine, page_size=page_size))
+
+    async def cancel(self, run_id: str) -> Run:
+        return await self._do(calls.cancel(run_id))
+
+    async def result(self, run_id: str) -> Result:
+        """What the run ended with; `Conflict` until it is over."""
+        return await self._do(calls.result(run_id))
+
+    # Questions.
+
+    async def interaction(self, run_id: str) -> Interaction:
+        """The pending question; `NotFound` when there is none."""
+        return await self._do(calls.interaction(run_id))
+
+    async def reply(self, run_id: str, interaction_id: str, response: Any) -> Run:
+        return await self._do(calls.reply(run_id, interaction_id, response))
+
+    async def interactions(self, run_id: str) -> list[Interaction]:
+        return [each async for each in self._items(calls.interactions(run_id))]
+
+    def inbox(self) -> AsyncIterator[PendingQuestion]:
+        """Every pending question, the oldest first."""
+        return self._items(calls.inbox())
+
+    # Events.
+
+    def events(self, run_id: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """What has happened so far."""
+        return self._items(calls.events(run_id, after))
+
+    async def follow(
+        self, run_id: str, *, after: int = 0, patience_sec: float = PATIENCE_SEC
+    ) -> AsyncGenerator[Event, None]:
+        """Every event exactly once, then as they come, until the run is over; also through restarts of the server."""
+        following = Following(run_id, after, patience_sec)
+        while True:
+            try:
+                async with self._stream(following.stream(), stream_timeout(self._timeout_sec)) as chunks:
+                    async for chunk in chunks:
+                        for event in following.feed(chunk):
+                            yield event
+                if (await self.get_run(run_id)).state.final:
+                    async for event in self._items(following.rest()):
+                        if following.is_new(event):
+                            yield event
+                    return
+                await asyncio.sleep(following.pause())
+            except (ServerUnreachable, ServerFault) as error:
+                await asyncio.sleep(following.lost(error))
+
+    async def wait(self, run_id: str) -> Run:
+        """Until the run asks, or is over."""
+        run = await self.get_run(run_id)
+        if run.settled:
+            return run
+        async with aclosing(self.follow(run_id)) as events:
+            async for event in events:
+                if may_settle(event):
+                    run = await self.get_run(run_id)
+                    if run.settled:
+                        break
+        return run
+
+    # Files.
+
+    async def artifacts(self, run_id: str) -> list[Artifact]:
+        return [each async for each in self._items(calls.artifacts(run_id))]
+
+    async def download(self, run_id: str, path: str, target: Path) -> Path:
+        """One artifact into a file."""
+        return await self._save(calls.download(run_id, path), target)
+
+    async def bundle(self, run_id: str, target: Path) -> Path:
+        """All artifacts as one zip."""
+        return await self._save(calls.bundle(run_id), target)
+
+    async def upload(self, file: Path) -> Upload:
+        """A file for a run's input: name it there by `upload.reference`."""
+        return await self._do(calls.upload(file))
+
+    # Skills, engines, the server.
+
+    async def skills(self) -> list[Skill]:
+        return [each async for each in self._items(calls.skills())]
+
+    async def skill(self, skill_id: str) -> Skill:
+        return await self._do(calls.skill(skill_id))
+
+    async def install_skill(self, source: Path) -> Skill:
+        """Install a zip or a folder."""
+        with packed(source) as file:
+            return await self._do(calls.install_skill(file))
+
+    async def engines(self) -> list[Engine]:
+        return [each async for each in self._items(calls.engines())]
+
+    async def health(self) -> Health:
+        """How the server is; needs no token."""
+        return await self._do(calls.health())
+
+    # The connection.
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _do(self, call: Call[T]) -> T:
+        with sent(call) as words, telling(self.url):
+            response = await self._http.request(call.method, call.path, **words)
+        return calls.decode(call, response.status_code, response.content)
+
+    async def _items(self, listing: Listing[T] | None) -> AsyncIterator[T]:
+        while listing is not None:
+            page = await self._do(listing.call)
+            for item in page.items:
+                yield item
+            listing = listing.after(page)
+
+    @asynccontextmanager
+    async def _stream(
+        self, call: Call[bytes], timeout: httpx.Timeout | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        more: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        with sent(call) as words, telling(self.url):
+            async with self._http.stream(call.method, call.path, **words, **more) as response:
+                if response.status_code != httpx.codes.OK:
+                    calls.check(call, response.status_code, await response.aread())
+                yield response.aiter_bytes()
+
+    async def _save(self, call: Call[bytes], target: Path) -> Path:
+        with written(target) as file:
+            async with self._stream(call) as chunks:
+                async for chunk in chunks:
+                    await asyncio.to_thread(file.write, chunk)
+        return target

@@ -1,0 +1,224 @@
+"""Every call there is, as data: what is sent, and what the answer is read as. Does no I/O; the two clients carry it out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from askback.client.errors import AnswerUnreadable, Refused, refusal
+from askback.client.values import (
+    Artifact,
+    Engine,
+    Event,
+    Health,
+    Page,
+    PendingQuestion,
+    Result,
+    Run,
+    Skill,
+    Upload,
+)
+from askback.core.interactions import Interaction
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T]):
+    """One request. `answer` is the type that the body is read as; `file` is sent as the form field `file`."""
+
+    method: str
+    path: str
+    answer: type[T]
+    params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    file: Path | None = None
+    also_good: frozenset[int] = frozenset()
+    """Statuses that are no refusal although they look like one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[T]):
+    """The call for the first page of a list; `cursor` names the parameter that leads on."""
+
+    call: Call[Page[T]]
+    cursor: str = "cursor"
+
+    def after(self, page: Page[T]) -> Listing[T] | None:
+        """What to call for the page behind this one."""
+        if page.next_cursor is None:
+            return None
+        params = {**self.call.params, self.cursor: page.next_cursor}
+        return replace(self, call=replace(self.call, params=params))
+
+
+# Answers.
+
+
+def decode(call: Call[T], status: int, body: bytes) -> T:
+    """The value in a good answer; a refusal is raised."""
+    check(call, status, body)
+    try:
+        return msgspec.json.decode(body, type=call.answer)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise AnswerUnreadable(f"{call.method} {call.path}: the answer cannot be read: {error}") from None
+
+
+def check(call: Call[Any], status: int, body: bytes) -> None:
+    if not 200 <= status < 300 and status not in call.also_good:
+        raise _refused(call, status, body)
+
+
+def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
+    try:
+        told = msgspec.json.decode(body, type=_Problem)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        message = f"{call.method} {call.path} was answered with {status}, and not by Askback"
+        return refusal(status, "NOT_ASKBACK", message)
+    return refusal(status, told.code, told.detail, told.problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Problem:
+    code: str
+    detail: str
+    problems: tuple[str, ...] = ()
+
+
+# Runs.
+
+
+def create_run(
+    skill: str,
+    *,
+    engine: str | None,
+    mode: str | None,
+    input: Mapping[str, Any],  # noqa: A002 the API's word
+    parameter: Mapping[str, Any],
+    options: Mapping[str, Any],
+    webhooks: Sequence[Mapping[str, Any]],
+    idempotency_key: str | None,
+) -> Call[Run]:
+    given = {
+        "engine": engine,
+        "mode": mode,
+        "input": dict(input),
+        "parameter": dict(parameter),
+        "options": dict(options),
+        "webhooks": [dict(each) for each in webhooks],
+    }
+    wanted = {"skill": skill, **{name: value for name, value in given.items() if value}}
+    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    return Call(method="POST", path="/v1/runs", answer=Run, body=_json(wanted), headers=_JSON | headers)
+
+
+def list_runs(*, state: str | None, skill: str | None, engine: str | None, page_size: int) -> Listing[Run]:
+    chosen = {"state": state, "skill": skill, "engine": engine, "limit": str(page_size)}
+    params = {name: value for name, value in chosen.items() if value is not None}
+    return Listing(call=Call(method="GET", path="/v1/runs", answer=Page[Run], params=params))
+
+
+def get_run(run_id: str) -> Call[Run]:
+    return Call(method="GET", path=_run(run_id), answer=Run)
+
+
+def cancel(run_id: str) -> Call[Run]:
+    return Call(method="POST", path=_run(run_id, "cancel"), answer=Run)
+
+
+def result(run_id: str) -> Call[Result]:
+    return Call(method="GET", path=_run(run_id, "result"), answer=Result)
+
+
+# Questions.
+
+
+def interaction(run_id: str) -> Call[Interaction]:
+    return Call(method="GET", path=_run(run_id, "interaction"), answer=Interaction)
+
+
+def reply(run_id: str, interaction_id: str, response: Any) -> Call[Run]:
+    body = _json({"interaction_id": interaction_id, "response": response})
+    return Call(method="POST", path=_run(run_id, "interaction/reply"), answer=Run, body=body, headers=_JSON)
+
+
+def interactions(run_id: str) -> Listing[Interaction]:
+    return Listing(call=Call(method="GET", path=_run(run_id, "interactions"), answer=Page[Interaction]))
+
+
+def inbox() -> Listing[PendingQuestion]:
+    return Listing(call=Call(method="GET", path="/v1/inbox", answer=Page[PendingQuestion]))
+
+
+# Events.
+
+
+def events(run_id: str, after: int) -> Listing[Event]:
+    call = Call(method="GET", path=_run(run_id, "events"), answer=Page[Event], params={"after": str(after)})
+    return Listing(call=call, cursor="after")
+
+
+def event_stream(run_id: str, after: int) -> Call[bytes]:
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+    return Call(method="GET", path=_run(run_id, "events"), answer=bytes, headers=headers)
+
+
+# Files.
+
+
+def artifacts(run_id: str) -> Listing[Artifact]:
+    return Listing(call=Call(method="GET", path=_run(run_id, "artifacts"), answer=Page[Artifact]))
+
+
+def download(run_id: str, path: str) -> Call[bytes]:
+    return Call(method="GET", path=_run(run_id, f"artifacts/{quote(path)}"), answer=bytes)
+
+
+def bundle(run_id: str) -> Call[bytes]:
+    return Call(method="GET", path=_run(run_id, "bundle"), answer=bytes)
+
+
+def upload(file: Path) -> Call[Upload]:
+    return Call(method="POST", path="/v1/uploads", answer=Upload, file=file)
+
+
+# Skills, engines, the server.
+
+
+def skills() -> Listing[Skill]:
+    return Listing(call=Call(method="GET", path="/v1/skills", answer=Page[Skill]))
+
+
+def skill(skill_id: str) -> Call[Skill]:
+    return Call(method="GET", path=f"/v1/skills/{quote(skill_id, safe='')}", answer=Skill)
+
+
+def install_skill(zip_file: Path) -> Call[Skill]:
+    return Call(method="POST", path="/v1/skills", answer=Skill, file=zip_file)
+
+
+def engines() -> Listing[Engine]:
+    return Listing(call=Call(method="GET", path="/v1/engines", answer=Page[Engine]))
+
+
+def health() -> Call[Health]:
+    return Call(method="GET", path="/healthz", answer=Health, also_good=frozenset({503}))
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _run(run_id: str, below: str = "") -> str:
+    return f"/v1/runs/{quote(run_id, safe='')}" + (f"/{below}" if below else "")
+
+
+def _json(document: Any) -> bytes:
+    """Strict JSON: what has no form in it is the caller's mistake."""
+    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()

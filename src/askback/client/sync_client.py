@@ -1,0 +1,206 @@
+"""The client for plain programs. Holds the connection; what is sent and read stands in `calls` and `following`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from askback.client import calls
+from askback.client.calls import Call, Listing
+from askback.client.errors import ServerFault, ServerUnreachable
+from askback.client.following import PATIENCE_SEC, Following, may_settle
+from askback.client.requests import TIMEOUT_SEC, connection, packed, sent, stream_timeout, telling, written
+from askback.client.values import Artifact, Engine, Event, Health, PendingQuestion, Result, Run, Skill, Upload
+from askback.core.interactions import Interaction
+
+T = TypeVar("T")
+
+
+class Client:
+    """A server, by its address and a token. Use it in a `with` block, or close it."""
+
+    def __init__(self, url: str, token: str | None = None, *, timeout_sec: float = TIMEOUT_SEC) -> None:
+        self.url = url
+        self._timeout_sec = timeout_sec
+        with telling(url):
+            self._http = httpx.Client(**connection(url, token, timeout_sec))
+
+    # Runs.
+
+    def create_run(
+        self,
+        skill: str,
+        *,
+        engine: str | None = None,
+        mode: str | None = None,
+        input: Mapping[str, Any] = {},  # noqa: A002 the API's word
+        parameter: Mapping[str, Any] = {},
+        options: Mapping[str, Any] = {},
+        webhooks: Sequence[Mapping[str, Any]] = (),
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Queue a run. With a key, a second try of the same call gets the same run."""
+        return self._do(
+            calls.create_run(
+                skill,
+                engine=engine,
+                mode=mode,
+                input=input,
+                parameter=parameter,
+                options=options,
+                webhooks=webhooks,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def get_run(self, run_id: str) -> Run:
+        return self._do(calls.get_run(run_id))
+
+    def list_runs(
+        self, *, state: str | None = None, skill: str | None = None, engine: str | None = None, page_size: int = 50
+    ) -> Iterator[Run]:
+        """Runs, newest first, as many pages as are asked for."""
+        return self._items(calls.list_runs(state=state, skill=skill, engine=engine, page_size=page_size))
+
+    def cancel(self, run_id: str) -> Run:
+        return self._do(calls.cancel(run_id))
+
+    def result(self, run_id: str) -> Result:
+        """What the run ended with; `Conflict` until it is over."""
+        return self._do(calls.result(run_id))
+
+    # Questions.
+
+    def interaction(self, run_id: str) -> Interaction:
+        """The pending question; `NotFound` when there is none."""
+        return self._do(calls.interaction(run_id))
+
+    def reply(self, run_id: str, interaction_id: str, response: Any) -> Run:
+        return self._do(calls.reply(run_id, interaction_id, response))
+
+    def interactions(self, run_id: str) -> list[Interaction]:
+        return list(self._items(calls.interactions(run_id)))
+
+    def inbox(self) -> Iterator[PendingQuestion]:
+        """Every pending question, the oldest first."""
+        return self._items(calls.inbox())
+
+    # Events.
+
+    def events(self, run_id: str, *, after: int = 0) -> Iterator[Event]:
+        """What has happened so far."""
+        return self._items(calls.events(run_id, after))
+
+    def follow(
+        self, run_id: str, *, after: int = 0, patience_sec: float = PATIENCE_SEC
+    ) -> Generator[Event, None, None]:
+        """Every event exactly once, then as they come, until the run is over; also through restarts of the server."""
+        following = Following(run_id, after, patience_sec)
+        while True:
+            try:
+                with self._stream(following.stream(), stream_timeout(self._timeout_sec)) as chunks:
+                    for chunk in chunks:
+                        yield from following.feed(chunk)
+                if self.get_run(run_id).state.final:
+                    yield from filter(following.is_new, self._items(following.rest()))
+                    return
+                time.sleep(following.pause())
+            except (ServerUnreachable, ServerFault) as error:
+                time.sleep(following.lost(error))
+
+    def wait(self, run_id: str) -> Run:
+        """Until the run asks, or is over."""
+        run = self.get_run(run_id)
+        if run.settled:
+            return run
+        with closing(self.follow(run_id)) as events:
+            for event in filter(may_settle, events):
+                run = self.get_run(event.run_id)
+                if run.settled:
+                    break
+        return run
+
+    # Files.
+
+    def artifacts(self, run_id: str) -> list[Artifact]:
+        return list(self._items(calls.artifacts(run_id)))
+
+    def download(self, run_id: str, path: str, target: Path) -> Path:
+        """One artifact into a file."""
+        return self._save(calls.download(run_id, path), target)
+
+    def bundle(self, run_id: str, target: Path) -> Path:
+        """All artifacts as one zip."""
+        return self._save(calls.bundle(run_id), target)
+
+    def upload(self, file: Path) -> Upload:
+        """A file for a run's input: name it there by `upload.reference`."""
+        return self._do(calls.upload(file))
+
+    # Skills, engines, the server.
+
+    def skills(self) -> list[Skill]:
+        return list(self._items(calls.skills()))
+
+    def skill(self, skill_id: str) -> Skill:
+        return self._do(calls.skill(skill_id))
+
+    def install_skill(self, source: Path) -> Skill:
+        """Install a zip or a folder."""
+        with packed(source) as file:
+            return self._do(calls.install_skill(file))
+
+    def engines(self) -> list[Engine]:
+        return list(self._items(calls.engines()))
+
+    def health(self) -> Health:
+        """How the server is; needs no token."""
+        return self._do(calls.health())
+
+    # The connection.
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _do(self, call: Call[T]) -> T:
+        with sent(call) as words, telling(self.url):
+            response = self._http.request(call.method, call.path, **words)
+        return calls.decode(call, response.status_code, response.content)
+
+    def _items(self, listing: Listing[T] | None) -> Iterator[T]:
+        while listing is not None:
+            page = self._do(listing.call)
+            yield from page.items
+            listing = listing.after(page)
+
+    @contextmanager
+    def _stream(self, call: Call[bytes], timeout: httpx.Timeout | None = None) -> Iterator[Iterator[bytes]]:
+        more: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        with (
+            sent(call) as words,
+            telling(self.url),
+            self._http.stream(call.method, call.path, **words, **more) as response,
+        ):
+            if response.status_code != httpx.codes.OK:
+                calls.check(call, response.status_code, response.read())
+            yield response.iter_bytes()
+
+    def _save(self, call: Call[bytes], target: Path) -> Path:
+        with self._stream(call) as chunks, written(target) as file:
+            for chunk in chunks:
+                file.write(chunk)
+        return target

@@ -1,0 +1,163 @@
+"""What a server answers, as values. Codes and event types are texts: a newer server may have more of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from askback.core.interactions import Interaction
+from askback.core.runs import Mode, Profile, RunState, Usage
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """A part of a list; `next_cursor` leads to the next one."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWarning:
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunError:
+    """Why a run failed: `message` for people, `cause` a finer code, `detail` the engine's own words."""
+
+    code: str
+    message: str
+    cause: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    id: str
+    state: RunState
+    skill: str
+    engine: str
+    mode: Mode
+    attempt_number: int
+    interactive_profile: Profile
+    created_at: datetime
+    updated_at: datetime
+    skill_version: str | None = None
+    queue_reason: str | None = None
+    pending_interaction: Interaction | None = None
+    wait_deadline_at: datetime | None = None
+    warnings: tuple[RunWarning, ...] = ()
+    error: RunError | None = None
+    usage: Usage | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def settled(self) -> bool:
+        """It is over, or it asks."""
+        return self.state.final or self.state is RunState.WAITING_USER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingQuestion(Interaction):
+    """A question in the inbox, with the run that asks it."""
+
+    run_id: str
+    skill: str
+    engine: str
+    wait_deadline_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a run; `seq` counts from 1 without gaps."""
+
+    seq: int
+    run_id: str
+    type: str
+    at: datetime
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    path: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    status: RunState
+    data: Any
+    warnings: tuple[RunWarning, ...] = ()
+    error: RunError | None = None
+    artifacts: tuple[Artifact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    upload_id: str
+    name: str
+    size: int
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """How a run's input, or a reply, names it."""
+        return {"upload_id": self.upload_id}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    id: str
+    version: str | None = None
+    versions: tuple[str | None, ...] = ()
+    name: str | None = None
+    description: str | None = None
+    execution_modes: tuple[Mode, ...] = ()
+    engines: tuple[str, ...] | None = None
+    installed: bool = True
+    problem: str | None = None
+    instructions: str | None = None
+    schemas: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineProfile:
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    name: str
+    found: bool
+    title: str | None = None
+    path: str | None = None
+    version: str | None = None
+    interactive_profile: EngineProfile | None = None
+    signed_in: bool | None = None
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    total: int
+    taken: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """`status` is `ok` or `failing`; `database` says what is wrong there."""
+
+    status: str
+    version: str
+    database: str
+    disk_free_bytes: int
+    slots: Slots
+    oldest_queued_sec: float | None = None
+    sandbox: str = ""

@@ -1,0 +1,342 @@
+"""The commands that talk to a server: which one, what they print, and what they say when it is not there."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from askback.client import Client, Run
+from program import RUN_ID, Ran, Started, Terminal, askback, until
+from served import Server
+from world import ASK, FINISH, World
+
+TALKING = (["runs"], ["show", "x"], ["watch", "x"], ["inbox"], ["cancel", "x"])
+SAY = {"say": "Let me see."}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("commands"))
+    world.skill([SAY, ASK], [{"write": {"path": "artifacts/wall.txt", "text": "painted"}}, FINISH], name="asking")
+    world.skill([{"finish": {"colour": "red"}}], name="quick")
+    world.skill([{"misbehave": "auth"}], name="failing")
+    evil = {"ask": {"interaction_id": "evil", "prompt": "Now\x1b[2J?\nline two", "options": ["\x1b]0;t\x07a"]}}
+    world.skill([evil], name="evil")
+    return world
+
+
+@pytest.fixture(scope="module")
+def server(world: World) -> Iterator[Server]:
+    with Server(world) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with server.client() as client:
+        yield client
+
+
+def settled(client: Client, skill: str = "asking", **rest: Any) -> Run:
+    return client.wait(client.create_run(skill, engine="scripted", mode="interactive", **rest).id)
+
+
+# Help.
+
+
+@pytest.mark.parametrize(
+    "words", [*TALKING, ["reply", "x"], ["serve"], ["tokens"], ["tokens", "create"], ["tokens", "revoke"]], ids=" ".join
+)
+def test_every_command_tells_its_options(tmp_path: Path, words: list[str]) -> None:
+    names = [word for word in words if word != "x"]
+    told = askback(World(tmp_path), *names, "--help")
+    assert (told.code, told.stderr) == (0, "")
+    assert told.stdout.startswith(f"Usage: askback {' '.join(names)} ")
+    server = ("--url", "--token") if words in TALKING or "reply" in words else ()
+    assert [option for option in ("--config", "--data-dir", "--json", *server) if option not in told.stdout] == []
+
+
+# Which server.
+
+
+@pytest.mark.parametrize("words", TALKING, ids=lambda words: words[0])
+def test_without_a_server_it_says_how_to_have_one(tmp_path: Path, words: list[str]) -> None:
+    ran = askback(World(tmp_path), *words)
+    assert (ran.code, ran.stdout) == (3, "")
+    assert ran.stderr.startswith(f"askback: no server answers on the data folder {tmp_path / 'data'}; ")
+    assert "start one with: askback serve, or give --url" in ran.stderr
+    told = askback(World(tmp_path), *words, "--json")
+    assert (told.code, told.json["error"]["code"]) == (3, "SERVER_UNREACHABLE")
+
+
+@pytest.mark.parametrize("words", [*TALKING, ["reply", "x", "blue"]], ids=lambda words: words[0])
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path, words: list[str]) -> None:
+    by_option = askback(World(tmp_path), *words, "--url", "http://127.0.0.1:1")
+    by_environment = askback(World(tmp_path), *words, env={"ASKBACK_URL": "http://127.0.0.1:1"})
+    for ran in (by_option, by_environment):
+        assert ran.code == 3
+        assert "no server answers on http://127.0.0.1:1; start one with: askback serve, or give --url" in ran.stderr
+
+
+def test_a_server_is_chosen_by_option_before_the_environment(server: Server, tmp_path: Path) -> None:
+    elsewhere = World(tmp_path)
+    given = {"ASKBACK_URL": server.url, "ASKBACK_TOKEN": server.token}
+    assert askback(elsewhere, "runs", "--json", env=given).code == 0
+    assert askback(elsewhere, "runs", "--url", "http://127.0.0.1:1", env=given).code == 3
+    assert askback(elsewhere, "runs", "--token", "wrong", env=given).code == 2
+    wrong = given | {"ASKBACK_TOKEN": "wrong"}
+    assert askback(elsewhere, "runs", "--url", server.url, "--token", server.token, env=wrong).code == 0
+
+
+def test_a_token_that_is_not_taken_is_told_with_what_to_do(server: Server, tmp_path: Path) -> None:
+    ran = askback(World(tmp_path), "inbox", "--url", server.url)
+    assert ran.code == 2
+    assert ran.stderr == "askback: the server does not take the token; give it with --token or ASKBACK_TOKEN\n"
+
+
+# Looking.
+
+
+def test_runs_is_a_table_with_filters(world: World, client: Client) -> None:
+    waiting, failed = settled(client), settled(client, "failing")
+    table = askback(world, "runs")
+    lines = {line.split()[1]: line for line in table.stdout.splitlines()}
+    assert "waiting_user asking" in lines[waiting.id]
+    assert lines[waiting.id].endswith("Which colour?")
+    assert lines[failed.id].endswith("ENGINE_AUTH_REQUIRED")
+    assert [run["id"] for run in askback(world, "runs", "--json", "--limit", "1").json] == [failed.id]
+    chosen = askback(world, "runs", "--json", "--state", "failed", "--skill", "failing", "--engine", "scripted").json
+    assert failed.id in [run["id"] for run in chosen]
+    assert {run["state"] for run in chosen} == {"failed"}
+    none = askback(world, "runs", "--engine", "codex")
+    assert (none.code, none.stdout, none.stderr) == (0, "", "there are no such runs\n")
+    assert "there are more" in askback(world, "runs", "--limit", "1").stderr
+    assert askback(world, "runs", "--state", "lost").code == 2
+
+
+def test_show_tells_what_a_run_asks_and_how_to_answer(world: World, client: Client) -> None:
+    run = settled(client)
+    shown = askback(world, "show", run.id)
+    assert shown.code == 0
+    for text in (f"run {run.id}: waiting_user", "Which colour?", "1) red", "waits as long as it takes"):
+        assert text in shown.stdout
+    assert f"answer with: askback reply {run.id} TEXT" in shown.stdout
+
+
+def test_show_tells_how_a_run_ended(world: World, client: Client) -> None:
+    run = settled(client)
+    client.reply(run.id, "colour", "blue")
+    client.wait(run.id)
+    shown = askback(world, "show", run.id).stdout
+    for text in ("succeeded", "asked    Which colour?", "answered by user: blue", "wall.txt (7 B)"):
+        assert text in shown
+    document = askback(world, "show", run.id, "--json").json
+    assert (document["state"], document["interactions"][0]["response"]) == ("succeeded", "blue")
+    assert document["artifacts"] == [{"path": "wall.txt", "size": 7}]
+    failed = askback(world, "show", settled(client, "failing").id)
+    assert (failed.code, "ENGINE_AUTH_REQUIRED: " in failed.stdout) == (0, True)
+
+
+def test_a_run_that_is_not_there_is_told_so(world: World, server: Server) -> None:
+    for command in ("show", "watch", "cancel"):
+        ran = askback(world, command, "nope")
+        assert ran.code == 2
+        assert "there is no run 'nope'" in ran.stderr
+        assert askback(world, command, "nope", "--json").json["error"]["code"] == "RUN_NOT_FOUND"
+
+
+def test_the_inbox_lists_questions_with_age_and_answer(world: World, client: Client) -> None:
+    run = settled(client)
+    listed = askback(world, "inbox")
+    assert f"run {run.id}: asking on scripted\n  ? Which colour?\n    1) red\n    2) blue\n    asked " in listed.stdout
+    assert f"answer with: askback reply {run.id} TEXT" in listed.stdout
+    assert run.id in [each["run_id"] for each in askback(world, "inbox", "--json").json]
+
+
+def test_a_deadline_is_told(world: World, client: Client) -> None:
+    options = {"interactive_require_user_reply": False, "session_timeout_sec": 600}
+    run = settled(client, options=options)
+    assert " left\n" in askback(world, "show", run.id).stdout
+    assert " left\n" in askback(world, "inbox").stdout
+    client.cancel(run.id)
+
+
+def test_nothing_of_a_stranger_s_text_moves_the_cursor(world: World, client: Client) -> None:
+    run = settled(client, "evil")
+    for words in (["runs"], ["show", run.id], ["inbox"]):
+        ran = askback(world, *words)
+        assert "\x1b" not in ran.stdout + ran.stderr
+        assert "Now?" in ran.stdout
+    client.cancel(run.id)
+
+
+# Doing.
+
+
+def test_reply_goes_through_the_server_of_the_data_folder(world: World, client: Client) -> None:
+    run = settled(client)
+    ran = askback(world, "reply", run.id, "2")
+    assert (ran.code, ran.stdout) == (0, "")
+    assert f"✔ sent; see how run {run.id} goes on with: askback watch {run.id}" in ran.stderr
+    client.wait(run.id)
+    assert client.result(run.id).data == {"colour": "blue"}
+    again = askback(world, "reply", run.id, "red", "--json")
+    assert (again.code, again.json["error"]["code"]) == (2, "INTERACTION_NOT_PENDING")
+
+
+def test_reply_goes_through_a_server_that_is_named(server: Server, client: Client, tmp_path: Path) -> None:
+    run = settled(client)
+    there = ("--url", server.url, "--token", server.token)
+    wrong = askback(World(tmp_path), "reply", run.id, "red", "--interaction", "other", *there)
+    assert (wrong.code, "'colour' is" in wrong.stderr) == (2, True)
+    ran = askback(World(tmp_path), "reply", run.id, "--json", *there, stdin="red\n")
+    assert (ran.code, ran.json["id"]) == (0, run.id)
+    client.wait(run.id)
+    assert client.result(run.id).data == {"colour": "red"}
+
+
+def test_reply_asks_on_the_terminal_and_sees_when_another_was_quicker(
+    world: World, server: Server, client: Client
+) -> None:
+    run = settled(client)
+    with Terminal(world, "reply", run.id) as terminal:
+        terminal.expect("Your answer")
+        terminal.enter("blue")
+        assert terminal.ended().code == 0
+    assert client.wait(run.id).state == "succeeded"
+    slow = settled(client)
+    with Terminal(world, "reply", slow.id) as terminal:
+        terminal.expect("Your answer")
+        client.reply(slow.id, "colour", "red")
+        terminal.expect("was settled elsewhere meanwhile")
+        assert terminal.ended().code == 2
+
+
+def test_leaving_a_question_leaves_the_run_waiting(world: World, client: Client) -> None:
+    run = settled(client)
+    with Terminal(world, "reply", run.id) as terminal:
+        terminal.expect("Your answer")
+        terminal.end_input()
+        assert terminal.ended().code == 4
+    assert client.get_run(run.id).state == "waiting_user"
+
+
+def test_cancel_ends_a_run(world: World, client: Client) -> None:
+    run = settled(client)
+    ran = askback(world, "cancel", run.id)
+    assert (ran.code, ran.stdout) == (0, f"■ run {run.id} is canceled\n")
+    again = askback(world, "cancel", run.id)
+    assert (again.code, f"run {run.id} is canceled already" in again.stderr) == (2, True)
+
+
+def test_watch_follows_a_run_to_its_end_and_prints_its_result(world: World, client: Client) -> None:
+    run = settled(client)
+    with Started(world, "watch", run.id) as watching:
+        until(lambda: f"answer with: askback reply {run.id} TEXT" in watching.stderr)
+        client.reply(run.id, "colour", "blue")
+        ended = watching.ended()
+    assert (ended.code, ended.stdout) == (0, '{\n  "colour": "blue"\n}\n')
+    assert "  Let me see.\n" in ended.stderr
+    assert "✔ asking: succeeded" in ended.stderr
+
+
+def test_watch_of_a_failed_run_exits_with_1(world: World, client: Client) -> None:
+    run = settled(client, "failing")
+    ran = askback(world, "watch", run.id)
+    assert (ran.code, ran.stdout) == (1, "")
+    assert "✘ failing: failed" in ran.stderr
+    document = askback(world, "watch", run.id, "--json")
+    assert (document.code, document.stderr) == (1, "")
+    assert (document.json["id"], document.json["status"]) == (run.id, "failed")
+
+
+def test_ctrl_c_stops_watching_and_not_the_run(world: World, client: Client) -> None:
+    run = settled(client)
+    with Started(world, "watch", run.id) as watching:
+        until(lambda: "answer with" in watching.stderr)
+        assert watching.kill(signal.SIGINT) == 130
+        assert f"stopped watching; run {run.id} goes on" in watching.stderr
+    assert client.get_run(run.id).state == "waiting_user"
+
+
+# Tokens.
+
+
+def token(ran: Ran) -> str:
+    assert ran.code == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def test_a_token_allows_what_it_is_made_for_until_it_is_revoked(world: World, server: Server, client: Client) -> None:
+    run = settled(client)
+    reading = token(askback(world, "tokens", "create", "reader", "--scope", "read"))
+    there = ("--url", server.url, "--token", reading)
+    assert askback(world, "show", run.id, *there).code == 0
+    refused = askback(world, "cancel", run.id, *there, "--json")
+    assert (refused.code, refused.json["error"]["code"]) == (2, "SCOPE_MISSING")
+    assert askback(world, "tokens", "revoke", "reader").code == 0
+    assert "does not take the token" in askback(world, "show", run.id, *there).stderr
+    unknown = askback(world, "tokens", "revoke", "reader", "--json")
+    assert (unknown.code, unknown.json["error"]["code"]) == (2, "TOKEN_NOT_FOUND")
+
+
+def test_tokens_are_listed_without_their_text(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert askback(world, "tokens").stderr.startswith("there are no further tokens")
+    words = ("--scope", "read", "--scope", "answer", "--expires-in", "30d", "--json")
+    made = askback(world, "tokens", "create", "desk", *words).json
+    listed = askback(world, "tokens", "--json")
+    assert made["token"] not in listed.stdout
+    (only,) = listed.json
+    assert (only["name"], only["scopes"]) == ("desk", ["read", "answer"])
+    created, expires = (datetime.fromisoformat(only[name]) for name in ("created_at", "expires_at"))
+    assert abs(expires - created - timedelta(days=30)) < timedelta(minutes=1)
+    assert "read, answer" in askback(world, "tokens").stdout
+    assert made["token"] not in "".join(path.read_text() for path in world.data_dir.glob("tokens*"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["x"],
+        ["x", "--scope", "all"],
+        ["x", "--scope", "read", "--expires-in", "soon"],
+        ["x", "--scope", "read", "--expires-in", "99999w"],
+        ["a b", "--scope", "read"],
+        ["main", "--scope", "read"],
+    ],
+    ids=" ".join,
+)
+def test_a_token_that_cannot_be_is_refused(tmp_path: Path, words: list[str]) -> None:
+    ran = askback(World(tmp_path), "tokens", "create", *words)
+    assert (ran.code, ran.stdout) == (2, "")
+
+
+# The Tab key.
+
+
+def completions(world: World, *words: str, **env: str) -> list[str]:
+    given = {"_ASKBACK_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("askback", *words)), **env}
+    ran = askback(world, env={**given, "COMP_CWORD": str(len(words))})
+    return [line.partition(",")[2] for line in ran.stdout.splitlines() if line]
+
+
+def test_the_tab_key_completes_commands_and_runs(world: World, client: Client, tmp_path: Path) -> None:
+    run = settled(client)
+    assert completions(world, "wat") == ["watch"]
+    for command in ("show", "watch", "cancel", "reply"):
+        assert run.id in completions(world, command, run.id[:6])
+    assert completions(world, "show", "zzz") == []
+    assert completions(World(tmp_path), "show", "1") == []
+
+
+def test_run_ids_look_as_the_commands_print_them(world: World, client: Client) -> None:
+    run = settled(client)
+    found = RUN_ID.search(askback(world, "show", run.id).stdout)
+    assert found is not None
+    assert found[1] == run.id

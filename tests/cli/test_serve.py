@@ -1,0 +1,118 @@
+"""`askback serve` as a program: how it starts, what it tells, what it leaves, and how it stops."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+from pathlib import Path
+
+import httpx
+import pytest
+
+from program import Started, askback, stored, until
+from served import Server
+from world import ASK, World
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_it_tells_its_address_and_token_and_keeps_them_private(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Server(world) as server:
+        assert server.told["data_dir"] == str(world.data_dir)
+        told = json.loads((world.data_dir / "server.json").read_text())
+        assert told == {
+            "url": server.url,
+            "pid": server.process.pid,
+            "token_path": str(world.data_dir / "token"),
+        }
+        assert (world.data_dir / "token").read_text().strip() == server.token
+        assert {mode(world.data_dir / name) for name in ("token", "server.json")} == {0o600}
+        assert httpx.get(f"{server.url}/healthz").json()["status"] == "ok"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_when_told_and_takes_its_announcement_away(tmp_path: Path, number: signal.Signals) -> None:
+    world = World(tmp_path)
+    with Server(world) as server:
+        assert server.kill(number) == 0
+    assert not (world.data_dir / "server.json").exists()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{server.url}/healthz")
+
+
+def test_a_stop_does_not_wait_for_those_who_watch(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.skill([ASK], name="asking")
+    with Server(world) as server, server.client() as client:
+        run = client.wait(client.create_run("asking", engine="scripted", mode="interactive").id)
+        watching = client.follow(run.id)
+        next(watching)
+        assert server.stop() == 0
+        watching.close()
+    assert stored(world, run.id).state == "waiting_user"
+
+
+def test_the_token_stays_the_same_from_start_to_start(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Server(world) as first:
+        first.stop()
+    with Server(world) as second:
+        assert second.token == first.token
+
+
+def test_a_token_of_the_settings_is_taken_and_not_written_down(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    env = {"ASKBACK_SERVER__TOKEN": "a-token-of-my-own"}
+    with Server(world, env=env) as server:
+        assert server.token == env["ASKBACK_SERVER__TOKEN"]
+        assert not (world.data_dir / "token").exists()
+        assert env["ASKBACK_SERVER__TOKEN"] not in (world.data_dir / "server.json").read_text()
+        assert askback(world, "runs", "--json", env=env).json == []
+
+
+def test_a_port_in_use_is_told_with_what_to_do(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Server(world) as server:
+        ran = askback(world, "serve", "--port", str(server.port))
+        assert ran.code == 1
+        assert ran.stderr == (
+            f"askback: cannot listen on 127.0.0.1:{server.port}: Address already in use; choose another with --port\n"
+        )
+        in_json = askback(world, "serve", "--port", str(server.port), "--json")
+        assert (in_json.code, in_json.json["error"]["code"]) == (1, "PORT_UNUSABLE")
+        assert askback(world, "runs").code == 0
+
+
+def test_for_people_it_tells_on_stderr(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Started(world, "serve", "--port", "0") as server:
+        until(lambda: "token: " in server.stderr)
+        assert server.stderr.startswith("askback serves http://127.0.0.1:")
+        assert str(world.data_dir) in server.stderr
+        assert server.kill(signal.SIGTERM) == 0
+        assert server.ended().stdout == ""
+
+
+def test_a_server_that_was_killed_is_not_taken_for_one_that_runs(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Server(world) as server:
+        server.kill()
+    assert (world.data_dir / "server.json").exists()
+    ran = askback(world, "runs")
+    assert ran.code == 3
+    assert "no server answers on the data folder" in ran.stderr
+    with Server(world):
+        assert askback(world, "runs").code == 0
+
+
+def test_of_two_servers_on_one_folder_the_first_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Server(world) as first:
+        with Server(world) as second:
+            assert json.loads((world.data_dir / "server.json").read_text())["url"] == first.url
+            second.stop()
+        assert json.loads((world.data_dir / "server.json").read_text())["url"] == first.url
