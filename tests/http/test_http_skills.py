@@ -126,7 +126,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "absolute": lambda: with_entry("/etc/evil"),
     "backslash": lambda: renamed(b"aa/b.txt", b"..\\b.txt"),
     "drive": lambda: with_entry("C:/evil.txt"),
-    "link": lambda: with_entry("keys", b"/root/.ssh", stat.S_IFLNK | 0o777),
+    "link": lambda: with_entry("keys", b"/etc/passwd", stat.S_IFLNK | 0o777),
     "device": lambda: with_entry("zero", b"", stat.S_IFCHR | 0o666),
     "nul": lambda: renamed(b"aab.txt", b"aa\x00.txt"),
     "twice": lambda: renamed(b"SKILL.m0", b"SKILL.md"),
