@@ -59,7 +59,10 @@ async def get_question(here: ReadingQuestions, run_id: RunPath) -> Response:
     ),
 )
 async def reply(here: Answering, run_id: RunPath, body: models.ReplyIn) -> Response:
-    """Answer the question. 409 when it is not, or no longer, pending; 422 when the answer does not fit: the run waits on."""
+    """Answer the question: the run goes from `waiting_user` to `queued`, or to `running` where its process has waited.
+
+    409 when the question is not, or no longer, pending; 422 when the answer does not fit, and the run waits on.
+    """
     return answer(here.run(await _reply(here, run_id, body.interaction_id, body.response)), HTTPStatus.ACCEPTED)
 
 

@@ -1,0 +1,154 @@
+"""Artifacts: plain files below their folder are opened and bundled, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from askback.process.artifacts import bundle, is_text, open_below
+from askback.process.workspace import Workspace
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "outside").write_text("outside")
+    folder = tmp_path / "artifacts"
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "a.txt").write_text("a")
+    (folder / "deep" / "er" / "b.txt").write_text("b")
+    return folder
+
+
+def content(folder: Path, path: str) -> bytes | None:
+    opened = open_below(folder, path)
+    if opened is None:
+        return None
+    with opened:
+        return opened.read()
+
+
+def test_a_file_below_is_opened(folder: Path) -> None:
+    assert content(folder, "a.txt") == b"a"
+    assert content(folder, "deep/er/b.txt") == b"b"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("", ".", "..", "/", "a.txt/", "/a.txt", "./a.txt", "deep/../a.txt", "../outside", "deep//er/b.txt", "deep"),
+        *("none", "a.txt\x00", "\x00", "\ud800", "deep/er/b.txt/x", "a" * 300, "deep/" * 3000),
+    ],
+)
+def test_another_path_is_none(folder: Path, path: str) -> None:
+    assert content(folder, path) is None
+
+
+def test_no_link_is_followed_on_any_step(folder: Path, tmp_path: Path) -> None:
+    (folder / "link").symlink_to(tmp_path / "outside")
+    (folder / "inner").symlink_to("a.txt")
+    (folder / "way").symlink_to(tmp_path)
+    (folder / "deep" / "way").symlink_to(tmp_path)
+    for path in ("link", "inner", "way/outside", "deep/way/outside", "way/artifacts/a.txt"):
+        assert content(folder, path) is None, path
+    other = tmp_path / "other"
+    other.symlink_to(folder)
+    assert content(other, "a.txt") is None
+
+
+def test_what_is_no_plain_file_is_none_and_holds_nobody_up(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "zero").symlink_to("/dev/zero")
+    assert content(folder, "pipe") is None
+    assert content(folder, "zero") is None
+
+
+def test_a_file_in_the_place_of_a_folder_is_none(folder: Path) -> None:
+    assert content(folder / "a.txt", "x") is None
+    assert content(folder / "none", "x") is None
+
+
+def test_no_descriptor_is_left_open(folder: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for path in ("a.txt", "deep/er/b.txt", "deep", "none", "a.txt/x", "../outside", "deep/er/none"):
+        content(folder, path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_bundle_holds_what_can_be_opened(folder: Path) -> None:
+    with (
+        bundle(["a.txt", "gone", "deep/er/b.txt"], lambda path: open_below(folder, path)) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
+        assert archive.testzip() is None
+        assert {name: archive.read(name) for name in archive.namelist()} == {"a.txt": b"a", "deep/er/b.txt": b"b"}
+
+
+def test_a_file_that_grows_is_bundled_as_long_as_it_was(folder: Path) -> None:
+    """An engine that goes on writing must not keep us reading."""
+    growing = (folder / "log").open("ab", buffering=0)
+    growing.write(b"x" * 3_000_000)
+
+    class Growing:
+        def __init__(self, path: str) -> None:
+            opened = open_below(folder, path)
+            assert opened is not None
+            self._opened = opened
+
+        def fileno(self) -> int:
+            return self._opened.fileno()
+
+        def read(self, size: int) -> bytes:
+            growing.write(b"y" * size)
+            return self._opened.read(size)
+
+        def __enter__(self) -> Growing:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self._opened.close()
+
+    with growing, bundle(["log"], Growing) as file, zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+        assert len(archive.read("log")) == 3_000_000
+
+
+def test_names_that_are_no_text_are_told_apart() -> None:
+    assert is_text("größe.txt")
+    assert not is_text("\udcff")
+
+
+def test_a_run_tells_and_opens_only_its_own_files(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "run")
+    workspace.artifacts_path.mkdir(parents=True)
+    (workspace.artifacts_path / "a.txt").write_text("a")
+    (workspace.artifacts_path / "bad\udcff").write_text("b")
+    assert [each.path for each in workspace.artifacts()] == ["a.txt"]
+    opened = workspace.open_artifact("a.txt")
+    assert opened is not None
+    opened.close()
+    elsewhere = tmp_path / "elsewhere"
+    workspace.cwd.rename(elsewhere)
+    workspace.cwd.symlink_to(elsewhere)
+    assert list(workspace.artifacts()) == []
+    assert workspace.open_artifact("a.txt") is None
+
+
+def test_an_input_goes_nowhere_but_into_the_run(tmp_path: Path) -> None:
+    """The engine may have put links where inputs are to go."""
+    source, outside = tmp_path / "key", tmp_path / "outside"
+    source.write_text("content")
+    outside.mkdir()
+    (outside / "key").write_text("the user's own")
+    workspace = Workspace(tmp_path / "run")
+    for planted in ("inputs", "inputs/answer", "inputs/answer/key"):
+        place = workspace.cwd / planted
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(outside if planted != "inputs/answer/key" else outside / "key")
+        told = workspace.stage_input("answer", source)
+        assert (workspace.cwd / told).read_text() == "content"
+        assert [path.name for path in outside.iterdir()] == ["key"]
+        assert (outside / "key").read_text() == "the user's own"
+        workspace.drop_input("answer")
+        assert not (workspace.cwd / "inputs" / "answer").exists()
