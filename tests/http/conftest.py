@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -37,6 +37,12 @@ def furnish(world: World) -> World:
         runner={"id": "open", "version": "1.0.0", "execution_modes": ["auto"], "engines": ["scripted"]},
     )
     return world
+
+
+@pytest.fixture(scope="session")
+def furnished_at() -> Callable[[Path], World]:
+    """Makes a world with these skills in a folder."""
+    return lambda folder: furnish(World(folder))
 
 
 @pytest.fixture(scope="session")

@@ -60,7 +60,7 @@ def filled(template: str) -> str:
 
 def every_call() -> list[tuple[str, str]]:
     documented = [(method, filled(path)) for method, path in operations() if path != "/healthz"]
-    return [*documented, *((method, path) for path in NOWHERE for method in METHODS)]
+    return [*documented, *(("GET", path) for path in NOWHERE), *((method, "/v1/runs") for method in METHODS)]
 
 
 # Without a token.

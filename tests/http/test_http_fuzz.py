@@ -9,9 +9,10 @@ import http.client
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -58,10 +59,8 @@ class Target:
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    from conftest import furnish
-
-    world = furnish(World(tmp_path_factory.mktemp("fuzzed")))
+def target(tmp_path_factory: pytest.TempPathFactory, furnished_at: Callable[[Path], World]) -> Iterator[Target]:
+    world = furnished_at(tmp_path_factory.mktemp("fuzzed"))
     env = {"ASKBACK_SLOTS": "2", "ASKBACK_LIMITS__BODY": "1", "ASKBACK_LIMITS__UPLOAD": "1"}
     with Server(world, env=env) as server, calling(server.url, server.token) as client:
         asking, form, done = waiting(client), waiting(client, "form"), start(client, "quick")

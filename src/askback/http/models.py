@@ -120,6 +120,11 @@ class LinkIn(_In):
 # Errors.
 
 
+def _without_default(schema: dict[str, Any]) -> None:
+    """A field that may be left out has no value when it is."""
+    schema.pop("default")
+
+
 class Problem(BaseModel):
     """RFC 9457, with our `code`."""
 
@@ -134,7 +139,7 @@ class Problem(BaseModel):
         None,
         description="Every mistake, each by its path; left out where there is none to name.",
         examples=[["input.days: 'x' is not of type integer"]],
-        json_schema_extra=lambda schema: schema.pop("default"),
+        json_schema_extra=_without_default,
     )
 
 
