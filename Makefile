@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+REQUESTS ?= 100000
 VENV := .venv
 BIN := $(VENV)/bin
 REAL := tests/real
@@ -11,7 +12,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check fmt docs bench lock clean
+.PHONY: help demo test nightly check fmt docs bench lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -21,6 +22,10 @@ demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no netw
 
 test: check $(CLIS) ## check the source, then run every test
 	@$(BIN)/pytest -n 2 --dist loadgroup --durations=10 $(ARGS)
+
+nightly: $(VENV)/.dev ## 100,000 hostile requests, and the lifecycle machine for as long as it likes
+	@ASKBACK_TEST_REQUESTS=$(REQUESTS) $(BIN)/pytest -n 2 tests/http/test_http_fuzz.py $(ARGS)
+	@$(BIN)/pytest tests/core/test_lifecycle_machine.py --hypothesis-profile deep $(ARGS)
 
 check: $(VENV)/.dev ## format, lint and types, changing nothing
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make fmt'"; exit 1; }
