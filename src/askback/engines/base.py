@@ -10,9 +10,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from askback.core.errors import ErrorCode
+from askback.core.interactions import Json, Question
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
 
 
@@ -36,12 +37,16 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What was seen of an installed engine. `features` are what its version has, in the engine's own words."""
+    """What was seen of an installed engine. `features` are what its version has, in the engine's own words.
+
+    `resident` says whether the version can be kept as a process that takes one prompt after the other.
+    """
 
     kind: ProfileKind
     reason: str
     version: str | None = None
     features: tuple[str, ...] = ()
+    resident: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +137,24 @@ class TurnOver:
     """The engine's own end-of-turn event, good or bad. Its process is expected to end soon, and is ended if it does not."""
 
 
-Seen = SessionNamed | Said | ToolStarted | ToolEnded | UsageSeen | TurnOver
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Bytes that a resident program is to be given now, on its standard input."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A resident program asks by its own protocol, and waits with its turn half done until it is answered.
+
+    What is not for the user to decide is answered by `Send` at once, and never told.
+    """
+
+    question: Question
+
+
+Seen = SessionNamed | Said | ToolStarted | ToolEnded | UsageSeen | TurnOver | Send | Asked
 
 
 # What a parser says at the end.
@@ -214,6 +236,56 @@ class Engine(Protocol):
     def launch(self, turn: Turn) -> Launch: ...
 
     def parser(self, turn: Turn) -> Parser: ...
+
+
+# An engine that stays.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """How a question ended: the user's answer, or the decision that was left to the engine (`decided` is False then)."""
+
+    response: Json
+    decided: bool
+
+
+class Conversation(Protocol):
+    """The talk with one resident program, through all turns of a run. Pure, as a parser is, and survives every line.
+
+    One turn is open at a time: `say` begins it, and it ends with `TurnOver`, or pauses with `Asked`. After either,
+    `outcome` says what it came to, and `say` begins the next one in the same process and session.
+    """
+
+    def say(self, prompt: str, reply: Reply | None = None) -> Iterable[Seen]:
+        """Begin a turn. What is to be sent may come now or, while the program is not ready yet, from `feed`.
+
+        `reply` is given when the turn brings the end of a question. Where the program asked by its own protocol
+        (`Asked`), it is answered in that form, and `prompt`, which says the same in words, is not sent.
+        """
+        ...
+
+    def feed(self, stream: Stream, line: bytes) -> Iterable[Seen]:
+        """Take one line without its newline."""
+        ...
+
+    def outcome(self) -> Completed | Broke:
+        """How the turn that just ended went; `messages` are those of this turn alone. After `Asked`: what was said."""
+        ...
+
+    def finish(self, ended: Exit) -> Broke:
+        """How a turn ended whose program ended, or had to be ended, in the middle of it."""
+        ...
+
+
+@runtime_checkable
+class ResidentEngine(Engine, Protocol):
+    """An engine that can also be kept as a process. It has `STICKY_PROCESS` among its `profiles`."""
+
+    def reside(self, turn: Turn) -> Launch:
+        """What to start for a run that keeps its process. `stdin` stays empty: all is sent by the conversation."""
+        ...
+
+    def conversation(self, turn: Turn) -> Conversation: ...
 
 
 class HandleInvalid(ValueError):

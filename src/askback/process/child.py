@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from askback.core.runs import ProcessIdentity
@@ -24,6 +25,13 @@ _DRAIN_SEC = 2.0
 
 STDOUT = "stdout"
 STDERR = "stderr"
+
+
+class Pipe(Enum):
+    """For a program that stays: its standard input is kept open, and written by `send`."""
+
+    KEPT = "kept"
+
 
 OnLine = Callable[[str, Line], Awaitable[None]]
 
@@ -59,18 +67,18 @@ class Child:
         *,
         env: Mapping[str, str],
         cwd: Path,
-        stdin: Path | None,
+        stdin: Path | Pipe | None,
         limits: OutputLimits,
         keep_fds: Sequence[int] = (),
     ) -> Child:
-        """Start it. Its standard input is a file, so that a prompt of any length neither blocks nor is cut."""
+        """Start it. Where it is not kept open, its input is a file: a prompt of any length neither blocks nor is cut."""
         try:
-            with open(stdin or os.devnull, "rb") as source:
+            with open(os.devnull if stdin is None or isinstance(stdin, Pipe) else stdin, "rb") as source:
                 process = subprocess.Popen(
                     argv,
                     env=dict(env),
                     cwd=cwd,
-                    stdin=source,
+                    stdin=subprocess.PIPE if isinstance(stdin, Pipe) else source,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     bufsize=0,
@@ -94,6 +102,35 @@ class Child:
             for pump in late:
                 pump.cancel()
         return code
+
+    def begin_turn(self) -> None:
+        """What it prints counts anew."""
+        self._printed = 0
+
+    async def send(self, data: bytes) -> None:
+        """Write to a standard input that was kept open. A program that is gone gets nothing: its exit tells."""
+        pipe = self._process.stdin
+        if pipe is None:
+            raise ValueError("its standard input was not kept open")
+        fd = pipe.fileno()
+        os.set_blocking(fd, False)
+        with suppress(BrokenPipeError):
+            while data:
+                try:
+                    data = data[os.write(fd, data) :]
+                except BlockingIOError:
+                    await self._writable_or_gone(fd)
+
+    async def _writable_or_gone(self, fd: int) -> None:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_writer(fd, _resolve, ready)
+        try:
+            await asyncio.wait({ready, self._exit}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            loop.remove_writer(fd)
+        if self.has_exited:
+            raise BrokenPipeError
 
     async def exited(self) -> int:
         return await asyncio.shield(self._exit)
@@ -119,9 +156,10 @@ class Child:
 
     def close(self) -> None:
         """Let go of the pipes. Only once nothing reads them any more."""
-        for pipe in (self._process.stdout, self._process.stderr):
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
     async def _pump(self, fd: int, name: str, on_line: OnLine) -> None:
         os.set_blocking(fd, False)

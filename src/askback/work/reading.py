@@ -14,11 +14,13 @@ from askback.core.runs import Handle, Run, Usage
 from askback.core.secrets import Redactor
 from askback.core.signals import HandleNamed
 from askback.engines.base import (
+    Asked,
     Completed,
     Engine,
     Parser,
     Said,
     Seen,
+    Send,
     SessionNamed,
     Stream,
     ToolEnded,
@@ -101,6 +103,8 @@ class Reading:
                 self.usage = usage.beyond(self.run.usage or Usage()) if whole_session else usage
             case TurnOver():
                 self.turn_over.set()
+            case Send() | Asked():
+                raise TypeError(f"only a resident program is talked to: {type(seen).__name__}")
             case Said(text=text):
                 self._messages_told += 1
                 await self._event(EventType.ASSISTANT_MESSAGE, text=text)
