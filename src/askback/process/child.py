@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
@@ -125,8 +126,9 @@ class Child:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         loop.add_writer(fd, _resolve, ready)
+        either: set[asyncio.Future[Any]] = {ready, self._exit}
         try:
-            await asyncio.wait({ready, self._exit}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             loop.remove_writer(fd)
         if self.has_exited:
