@@ -12,6 +12,7 @@ from askback import probes
 from askback.core.runs import ProfileKind
 from askback.engines.scripted import Scripted
 from askback.probes import EngineSetup, Installed, Probes
+from askback.process.direct import Direct
 from world import run_async
 
 ANSWERS = """#!/bin/sh
@@ -55,7 +56,7 @@ def find(cache: Path, setup: EngineSetup) -> Installed | None:
     found: list[Installed | None] = []
 
     async def main() -> None:
-        found.append(await Probes(cache).find(Scripted(), setup))
+        found.append(await Probes(cache, Direct()).find(Scripted(), setup))
 
     run_async(main)
     return found[0]
@@ -81,7 +82,7 @@ def test_the_real_program_is_asked_once_for_many_programs(tmp_path: Path, tool: 
 @pytest.mark.contract("P-4")
 def test_a_thousand_at_once_ask_once(tmp_path: Path, tool: Tool) -> None:
     async def main() -> None:
-        asking = Probes(tmp_path / "probes.json")
+        asking = Probes(tmp_path / "probes.json", Direct())
         found = await asyncio.gather(*(asking.find(Scripted(), tool.setup()) for _ in range(1000)))
         assert len({each.probe.version for each in found if each is not None}) == 1
 

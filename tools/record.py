@@ -29,6 +29,7 @@ from askback.core.secrets import Redactor  # noqa: E402
 from askback.engines import registry  # noqa: E402
 from askback.engines.base import Engine, Turn  # noqa: E402
 from askback.probes import EngineSetup, Probes  # noqa: E402
+from askback.process.direct import Direct  # noqa: E402
 from askback.settings import EngineSettings, engine_environment, load, secret_values, user_home  # noqa: E402
 from askback.store.sqlite import SqliteStore  # noqa: E402
 
@@ -139,7 +140,7 @@ async def _from_start(given: argparse.Namespace) -> tuple[Engine, Recording]:
         if settings.home is not None and not (place / "home").exists():
             shutil.copytree(settings.home, place / "home", symlinks=True)
         (place / "home").mkdir(exist_ok=True)
-        installed = await Probes(Path(temporary) / "probes.json").find(engine, setup)
+        installed = await Probes(Path(temporary) / "probes.json", Direct()).find(engine, setup)
         if installed is None:
             raise SystemExit(f"{setup.command[0]} is not installed; {engine.install}")
         turn = Turn(

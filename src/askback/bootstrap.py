@@ -23,7 +23,10 @@ from askback.engines import registry
 from askback.engines.base import Engine
 from askback.engines.registry import Engines
 from askback.probes import EngineSetup, Probes
-from askback.process.child import OutputLimits
+from askback.process import guardian
+from askback.process.child import OutputLimits, Spawner
+from askback.process.direct import Direct
+from askback.process.guardian import Guardian
 from askback.process.locks import Programs
 from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
@@ -34,12 +37,12 @@ from askback.skills.library import Library
 from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
 from askback.work.bench import Bench
+from askback.work.carriers import carrying
 from askback.work.deadlines import Deadlines
 from askback.work.notifications import Notifications, Sending
 from askback.work.recovery import Recovery
 from askback.work.retention import Keeping, Retention
 from askback.work.slots import Slots
-from askback.work.turn import execute
 from askback.work.worker import Worker
 
 if TYPE_CHECKING:
@@ -97,9 +100,11 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     programs = Programs(data_dir / "programs")
     store = await SqliteStore.open(data_dir / "askback.db")
     name, lock = programs.register()
+    spawner = _spawner()
     try:
-        yield _wire(settings, data_dir, engines, setups, programs, store, name, serving)
+        yield _wire(settings, data_dir, engines, setups, programs, store, spawner, name, serving)
     finally:
+        await spawner.close()
         await store.close()
         programs.leave(name, lock)
 
@@ -111,12 +116,13 @@ def _wire(
     setups: dict[str, EngineSetup],
     programs: Programs,
     store: Store,
+    spawner: Spawner,
     name: str,
     serving: bool,
 ) -> App:
     library = open_library(settings)
     workspaces = Workspaces(data_dir / "runs")
-    probes = Probes(data_dir / "probes.json")
+    probes = Probes(data_dir / "probes.json", spawner)
     keeper = SHARED if serving else name
     bench = Bench(
         store=store,
@@ -126,6 +132,7 @@ def _wire(
         engines=engines,
         setups=setups,
         probes=probes,
+        spawner=spawner,
         limits=OutputLimits(line_bytes=settings.limits.line_bytes, turn_bytes=settings.limits.output_bytes),
         clock=now,
     )
@@ -156,7 +163,7 @@ def _wire(
             keepers={keeper},
             store=store,
             slots=slots,
-            execute=partial(execute, bench),
+            carry=partial(carrying, bench),
             clock=now,
         ),
         deadlines=Deadlines(store=store, keepers={keeper}, clock=now),
@@ -233,6 +240,10 @@ def _own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
     return (*found, *([settings.server.token] if settings.server.token else []))
 
 
+def _spawner() -> Spawner:
+    return Guardian() if guardian.available() else Direct()
+
+
 def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines, dict[str, EngineSetup]]:
     engines = registry.engines()
     if unknown := sorted(settings.engines.keys() - engines.keys()):
@@ -278,6 +289,7 @@ def web_server(app: App, port: int) -> WebServer:
     from askback.http.metrics import Metrics
     from askback.http.streams import MOST_IN_ALL, Streams
     from askback.http.tokens import Tokens, kept_secret
+    from askback.web.app import Pages
 
     settings, data_dir = app.settings, app.settings.data_dir
     token = settings.server.token or kept_secret(data_dir / "token")
@@ -296,6 +308,7 @@ def web_server(app: App, port: int) -> WebServer:
     )
     made = application(
         context,
+        Pages(app.service, now, partial(_health, app)),
         find=MainToken(token=token, further=Tokens(data_dir / "tokens.json", now).find),
         hosts=_hosts(settings, port),
         body_bytes=settings.limits.body_bytes,

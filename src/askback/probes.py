@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from askback.engines.base import CallResult, Engine, Probe
-from askback.process import child
+from askback.process.child import NotStarted, Spawner, call
 
 PROBE_SEC = 15.0
 
@@ -47,8 +47,9 @@ class Installed:
 class Probes:
     """Remembers probes by path, size and modification time of the executable, also across programs."""
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache: Path, spawner: Spawner) -> None:
         self._cache_path = cache
+        self._spawner = spawner
         self._known: dict[str, Probe] | None = None
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -61,7 +62,7 @@ class Probes:
         async with self._locks.setdefault(key, asyncio.Lock()):
             known = self._load()
             if key not in known:
-                probe, ended = await _ask(engine, setup)
+                probe, ended = await _ask(self._spawner, engine, setup)
                 if not ended:
                     # It hung, which may be this moment's load: told as failed, but asked again next time.
                     return _installed(engine, setup, path, probe)
@@ -103,21 +104,25 @@ def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:
     return " ".join(parts)
 
 
-async def _ask(engine: Engine, setup: EngineSetup) -> tuple[Probe, bool]:
+async def _ask(spawner: Spawner, engine: Engine, setup: EngineSetup) -> tuple[Probe, bool]:
     """The probe, and whether every call ended by itself. All calls together have `PROBE_SEC`."""
     deadline = time.monotonic() + PROBE_SEC
     with tempfile.TemporaryDirectory(prefix="askback-probe-") as folder:
         results = [
-            await _call(engine, setup, args, Path(folder), deadline - time.monotonic()) for args in engine.probe_calls()
+            await _call(spawner, engine, setup, args, Path(folder), deadline - time.monotonic())
+            for args in engine.probe_calls()
         ]
     return engine.read_probe(results), all(result.exit_code is not None for result in results)
 
 
-async def _call(engine: Engine, setup: EngineSetup, args: tuple[str, ...], folder: Path, seconds: float) -> CallResult:
+async def _call(
+    spawner: Spawner, engine: Engine, setup: EngineSetup, args: tuple[str, ...], folder: Path, seconds: float
+) -> CallResult:
     mark = f"probe-{engine.name}-{secrets.token_hex(6)}"
     env = {**setup.env, "HOME": str(folder)}
     try:
-        printed = await child.call((*setup.command, *args), env=env, cwd=folder, timeout_sec=max(seconds, 0), mark=mark)
-    except child.NotStarted as error:
+        command = (*setup.command, *args)
+        printed = await call(spawner, command, env=env, cwd=folder, timeout_sec=max(seconds, 0), mark=mark)
+    except NotStarted as error:
         return CallResult(args=args, exit_code=127, stdout="", stderr=str(error))
     return CallResult(args=args, exit_code=printed.exit_code, stdout=printed.stdout, stderr=printed.stderr)

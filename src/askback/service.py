@@ -32,9 +32,9 @@ from askback.core.runs import (
     TurnKind,
     TurnOrder,
 )
-from askback.core.signals import Adopted, CancelRequested, Replied
+from askback.core.signals import Adopted, CancelRequested, ProcessLost, Replied
 from askback.core.webhooks import Webhook, mistakes
-from askback.engines.base import Engine
+from askback.engines.base import Engine, Probe
 from askback.engines.registry import Engines
 from askback.probes import EngineSetup, Installed, Probes
 from askback.process.workspace import Artifact, Workspaces
@@ -42,8 +42,9 @@ from askback.skills.library import Library
 from askback.skills.options import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import check_request, fits_reply
-from askback.store.base import DeliveryPage, IdempotencyKey, RunFilter, RunPage, Store, move
+from askback.store.base import DeliveryPage, IdempotencyKey, RunFilter, RunPage, Store, Tally, move
 from askback.store.tails import Tails
+from askback.store.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ class Service:
         self._queue_reason = queue_reason
         self._private_webhooks = private_webhooks
         self._tails = Tails(store)
+        self._waiting = Waiting(store)
 
     # Submitting.
 
@@ -181,11 +183,17 @@ class Service:
                     f"skill '{package.id}' does not run on '{wanted}'; it runs on: {allowed}",
                 )
             return engine
+        name = await self.engine_for(package)
+        if name is None:
+            raise Invalid(RefusalCode.ENGINE_NOT_FOUND, self._nothing_installed(package))
+        return self._engines[name]
+
+    async def engine_for(self, package: SkillPackage) -> str | None:
+        """The engine of a run that names none: the first that suits the skill and is installed."""
         for name in self._candidates(package):
-            engine = self._engines[name]
-            if await self._probes.find(engine, self._setups[name]) is not None:
-                return engine
-        raise Invalid(RefusalCode.ENGINE_NOT_FOUND, self._nothing_installed(package))
+            if await self._probes.find(self._engines[name], self._setups[name]) is not None:
+                return name
+        return None
 
     def _candidates(self, package: SkillPackage) -> Sequence[str]:
         if package.engines is not None:
@@ -215,17 +223,18 @@ class Service:
                 RefusalCode.ENGINE_NOT_FOUND,
                 f"engine '{engine.name}' is not installed: {setup.command[0]} was not found; {engine.install}",
             )
-        probe = installed.probe
-        kind = _choose_profile(options.interactive_profile, probe.kind)
+        probe, choice = installed.probe, options.interactive_profile
+        kind = probe.kind if choice is ProfileChoice.AUTO else ProfileKind(choice)
         if mode is Mode.INTERACTIVE:
-            _check_profile(engine, kind, probe.kind, probe.reason)
-        return Profile(kind=kind, reason=probe.reason, session_timeout_sec=options.session_timeout_sec)
+            _check_profile(engine, kind, probe)
+        reason = probe.reason if kind is probe.kind else f"the run asked for it; {probe.reason}"
+        return Profile(kind=kind, reason=reason, session_timeout_sec=options.session_timeout_sec)
 
     # Answering and ending.
 
     async def reply(self, run_id: str, response: Json, interaction_id: str | None = None) -> Run:
         """Answer the pending question. Of two who answer, the second is told so and changes nothing."""
-        run = await self._store.get(run_id)
+        run = await self._with_its_process(await self._store.get(run_id))
         pending = run.pending_interaction
         if pending is None:
             raise Conflict(
@@ -238,6 +247,12 @@ class Service:
         keeper = run.keeper if self.keeps_elsewhere(run) else self._keeper
         signal = Replied(interaction_id=wanted, response=response, keeper=keeper, at=self._clock())
         return await move(self._store, run_id, signal, seen=run)
+
+    async def _with_its_process(self, run: Run) -> Run:
+        """A run that waits with a process whose program is gone can take no answer any more: it is over."""
+        if not (run.sticky and run.pending_interaction and run.worker) or self._is_alive(run.worker):
+            return run
+        return await move(self._store, run.id, ProcessLost(epoch=run.epoch, at=self._clock()), seen=run)
 
     async def reply_with_file(self, run_id: str, file: Path, interaction_id: str) -> Run:
         """Answer with a file: it is put beside the run's inputs, and the engine is told its path."""
@@ -281,6 +296,10 @@ class Service:
 
     async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
         return await self._store.pending(cursor, limit)
+
+    async def tally(self) -> Tally:
+        """Figures for people: runs by state, and how long questions waited."""
+        return await self._store.tally()
 
     async def interactions(self, run_id: str) -> Sequence[Interaction]:
         return await self._store.interactions(run_id)
@@ -330,6 +349,10 @@ class Service:
         """As `follow`, with the events that were read at once in one piece."""
         return self._tails.follow(run_id, after)
 
+    def follow_pending(self) -> AsyncGenerator[RunPage]:
+        """The oldest pending questions, and again whenever one comes or goes."""
+        return self._waiting.follow()
+
     async def settled(self, run_id: str, interaction_id: str) -> None:
         """Wait until that question is closed, whoever closes it."""
         await self.closed_at(run_id, interaction_id)
@@ -373,18 +396,17 @@ def _choose_mode(package: SkillPackage, wanted: str | None) -> tuple[Mode, tuple
     return Mode(wanted), ()
 
 
-def _choose_profile(choice: ProfileChoice, probed: ProfileKind) -> ProfileKind:
-    return probed if choice is ProfileChoice.AUTO else ProfileKind(choice)
-
-
-def _check_profile(engine: Engine, kind: ProfileKind, probed: ProfileKind, reason: str) -> None:
-    if kind is ProfileKind.RESUMABLE and probed is not ProfileKind.RESUMABLE:
-        raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, f"engine '{engine.name}' cannot give a resumable run: {reason}")
-    if kind not in engine.profiles:
-        raise Invalid(
-            RefusalCode.PROFILE_UNAVAILABLE,
-            f"engine '{engine.name}' cannot give a {kind} run: its process cannot be kept while the run waits ({reason})",
+def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe) -> None:
+    """Refuse what the installed engine cannot give, with what the probe saw."""
+    if kind is ProfileKind.RESUMABLE and probe.kind is not ProfileKind.RESUMABLE:
+        reason = f"engine '{engine.name}' cannot give a resumable run: {probe.reason}"
+        raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
+    if kind is ProfileKind.STICKY_PROCESS and not (kind in engine.profiles and probe.resident):
+        reason = (
+            f"engine '{engine.name}' cannot give a {kind} run: its process cannot be kept while the run waits; "
+            f"and of going on in a new one: {probe.reason}"
         )
+        raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
 
 
 def engine_view(report: EngineReport) -> dict[str, Any]:
@@ -396,9 +418,18 @@ def engine_view(report: EngineReport) -> dict[str, Any]:
         "path": found.path if found else None,
         "version": found.probe.version if found else None,
         "interactive_profile": {"kind": found.probe.kind, "reason": found.probe.reason} if found else None,
+        "profiles": _profiles_of(report.engine, found.probe) if found else [],
         "signed_in": found.signed_in if found else None,
         "advice": engine_advice(report),
     }
+
+
+def _profiles_of(engine: Engine, probe: Probe) -> list[str]:
+    """Those that an interactive run may ask for."""
+    kinds = [ProfileKind.RESUMABLE] if probe.kind is ProfileKind.RESUMABLE else []
+    if probe.resident and ProfileKind.STICKY_PROCESS in engine.profiles:
+        kinds.append(ProfileKind.STICKY_PROCESS)
+    return [str(kind) for kind in kinds]
 
 
 def engine_advice(report: EngineReport) -> str | None:
@@ -410,4 +441,4 @@ def engine_advice(report: EngineReport) -> str | None:
 
 def _broken_view(name: str, reason: str) -> dict[str, Any]:
     nothing = dict.fromkeys(("title", "path", "version", "interactive_profile", "signed_in"))
-    return {"name": name, "found": False, "advice": reason, **nothing}
+    return {"name": name, "found": False, "advice": reason, "profiles": [], **nothing}

@@ -12,7 +12,7 @@ import pytest
 
 from askback.core.runs import RunState
 from askback.process.tree import Tree
-from askback.work.turn import GRACE_SEC
+from askback.work.starting import GRACE_SEC
 from program import ASKBACK, DEADLINE_SEC, Started, Terminal, askback, stored, until, work_folder
 from world import ASK, FINISH, World
 

@@ -45,6 +45,11 @@ class Model:
     tokens: int = 0
     told: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def stays(self) -> bool:
+        """It keeps its process; a run that never asks has no need to."""
+        return self.sticky and not self.auto
+
     def facts(self) -> dict[str, Any]:
         names = ("state", "keeper", "attempt", "epoch", "version", "take_ups", "repairs", "session", "canceling")
         facts = {name: getattr(self, name) for name in (*names, "pending", "deadline", "error", "tokens")}
@@ -78,7 +83,7 @@ class Model:
         self.tokens += tokens
         self.told["usage"] += 1
         if self.canceling:
-            return True if self.sticky else self.become("canceled")
+            return True if self.stays else self.become("canceled")
         if kind == "error":
             return self.fail("ENGINE_CRASHED")
         if kind == "wrong" or (kind == "ask" and self.auto):
@@ -93,7 +98,7 @@ class Model:
         return self.max_attempt is not None and self.attempt >= self.max_attempt
 
     def can_go_on(self) -> bool:
-        return self.sticky or self.session is not None
+        return self.stays or self.session is not None
 
     def repair(self) -> bool:
         if self.repairs >= self.repair_attempts or self.at_the_last_attempt() or not self.can_go_on():
@@ -112,7 +117,7 @@ class Model:
             self.session, self.session_turn = None, 0
         if self.canceling:
             return self.become("canceled")
-        if self.sticky and not self.first_turn:
+        if self.stays and not self.first_turn:
             return self.fail("INTERACTION_PROCESS_LOST")
         if self.take_ups > 3:
             return self.fail("ORCHESTRATOR_RESTART_INTERRUPTED")
@@ -146,23 +151,25 @@ class Model:
             return False
         if not self.require_reply:
             return self.go_on("auto_decided", default, "auto_decide")
-        return self.fail("INTERACTION_WAIT_TIMEOUT", "expired")
+        self.close("expired")
+        self.error, self.deadline = "INTERACTION_WAIT_TIMEOUT", None
+        return True
 
     def go_on(self, outcome: str, response: str | None, who: str) -> bool:
         self.close(outcome, response, who)
         self.next_attempt = self.attempt + 1
         self.first_turn = False
-        if not self.sticky:
+        if not self.stays:
             return self.become("queued")
         self.attempt = self.next_attempt
         self.told["turn.started"] += 1
         return self.become("running")
 
     def lose_process(self, epoch: int) -> bool | None:
-        if self.state != "waiting_user" or not self.sticky or self.epoch != epoch:
+        if self.state != "waiting_user" or not self.stays or self.epoch != epoch:
             return None
-        if self.canceling:
-            return self.cancel_now()
+        if self.canceling or self.error is not None:
+            return self.end_held()
         return self.fail("INTERACTION_PROCESS_LOST", "expired")
 
     # Canceling and keeping.
@@ -173,13 +180,16 @@ class Model:
         if self.canceling:
             return False
         self.canceling = True
-        held = self.state == "running" or (self.state == "waiting_user" and self.sticky)
+        held = self.state == "running" or (self.state == "waiting_user" and self.stays)
         return True if held else self.cancel_now()
 
     def tree_gone(self, epoch: int) -> bool | None:
-        if self.state not in ("running", "waiting_user") or self.epoch != epoch or not self.canceling:
+        if self.state not in ("running", "waiting_user") or self.epoch != epoch:
             return None
-        return self.cancel_now()
+        return self.end_held() if self.canceling or self.error is not None else None
+
+    def end_held(self) -> bool:
+        return self.cancel_now() if self.canceling else self.fail(str(self.error))
 
     def adopt(self, keeper: str) -> bool | None:
         if self.state not in OPEN:
@@ -205,6 +215,7 @@ class Model:
 
     def cancel_now(self) -> bool:
         self.close("canceled")
+        self.error = None
         return self.become("canceled")
 
     def fail(self, code: str, outcome: str = "none") -> bool:

@@ -125,7 +125,7 @@ class Pair:
             if wanted in ("colour", "count") and row.interaction_ids.index(model.pending) == 0:
                 assert model.pending == wanted
             model.outcomes.append(("pending", None, None))
-            if model.sticky or not model.require_reply:
+            if model.stays or not model.require_reply:
                 model.deadline = asked_at + timedelta(seconds=TIMEOUT_SEC)
             self.asked[run] = asked_at
             self.compare(run)
@@ -292,7 +292,7 @@ class Pair:
         waiting = sorted((self.asked[m.id], m.id) for m in models if m.state == "waiting_user")
         pending = (await self.store.pending(limit=1000)).items
         assert [run.id for run in pending if run.id in self.models] == [id_ for _, id_ in waiting]
-        held = [m.id for m in models if m.state == "running" or (m.state == "waiting_user" and m.sticky)]
+        held = [m.id for m in models if m.state == "running" or (m.state == "waiting_user" and m.stays)]
         assert sorted(run.id for run in await self.store.held() if run.id in self.models) == sorted(held)
         keepers = {keeper for keeper in await self.store.keepers() if keeper.startswith(self.prefix + "-")}
         assert keepers == {m.keeper for m in models if m.state in OPEN}

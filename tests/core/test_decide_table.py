@@ -58,6 +58,13 @@ from askback.core.signals import (
 TABLE = """
 # signal            state         profile    mode         cancel  epoch    answer
 
+# Only a run that waits with its process can be waiting for its end.
+  expired-reply     final         *          *            *       *        never
+  expired-deadline  final         *          *            *       *        never
+  expired-gone      final         *          *            *       *        never
+  expired-lost      final         *          *            *       *        never
+  expired-cancel    final         *          *            *       *        never
+
 # Final states refuse everything.
   cancel            final         *          *            *       *        refused RUN_FINAL
   adopt             final         *          *            *       *        refused RUN_FINAL
@@ -121,7 +128,7 @@ TABLE = """
   reply-other       *             *          *            *       *        refused INTERACTION_NOT_PENDING
   deadline-required waiting_user  *          *            asked   *        refused INTERACTION_NOT_PENDING
   deadline-required waiting_user  resumable  *            *       *        stays
-  deadline-required waiting_user  sticky     *            *       *        -> failed INTERACTION_WAIT_TIMEOUT
+  deadline-required waiting_user  sticky     *            *       *        noted
   deadline-required *             *          *            *       *        refused INTERACTION_NOT_PENDING
   deadline-auto     waiting_user  *          *            asked   *        refused INTERACTION_NOT_PENDING
   deadline-auto     waiting_user  resumable  *            *       *        -> queued
@@ -141,6 +148,21 @@ TABLE = """
   gone              running       *          *            asked   current  -> canceled
   gone              waiting_user  sticky     *            asked   current  -> canceled
   gone              *             *          *            *       *        refused RUN_STALE
+
+# A sticky run whose deadline has passed takes no answer, and fails once nothing of its process lives (W-7, B-3).
+  expired-reply     waiting_user  sticky     *            *       *        refused INTERACTION_NOT_PENDING
+  expired-deadline  waiting_user  sticky     *            *       *        refused INTERACTION_NOT_PENDING
+  expired-reply     *             *          *            *       *        never
+  expired-deadline  *             *          *            *       *        never
+  expired-gone      waiting_user  sticky     *            asked   current  -> canceled
+  expired-gone      waiting_user  sticky     *            no      current  -> failed INTERACTION_WAIT_TIMEOUT
+  expired-lost      waiting_user  sticky     *            asked   current  -> canceled
+  expired-lost      waiting_user  sticky     *            no      current  -> failed INTERACTION_WAIT_TIMEOUT
+  expired-cancel    waiting_user  sticky     *            no      *        noted
+  expired-cancel    waiting_user  sticky     *            asked   *        stays
+  expired-gone      *             *          *            *       *        never
+  expired-lost      *             *          *            *       *        never
+  expired-cancel    *             *          *            *       *        never
 
 # A turn or a process that was lost (B-1, W-11).
   lost              running       *          *            asked   current  -> canceled
@@ -224,6 +246,13 @@ def reply_required(run: Run, required: bool) -> Run:
     return fresh.evolve(cancel_requested_at=run.cancel_requested_at)
 
 
+def expired(run: Run) -> Run:
+    """As its deadline leaves it."""
+    decision = decide(run.evolve(cancel_requested_at=None), DeadlinePassed(interaction_id="colour", at=NOW))
+    assert isinstance(decision, Decision)
+    return decision.run.evolve(cancel_requested_at=run.cancel_requested_at)
+
+
 def in_later_turn(run: Run) -> Run:
     order = TurnOrder(kind=TurnKind.REPLY, attempt_number=2, interaction_id="colour")
     return run.evolve(attempt_number=2, next_turn=order)
@@ -258,6 +287,14 @@ SIGNALS: dict[str, Maker] = {
     "lost-planned": lambda run, epoch: (run, TurnLost(epoch=epoch, at=NOW, counted=False)),
     "lost-later": lambda run, epoch: (in_later_turn(run), TurnLost(epoch=epoch, at=NOW)),
     "process-lost": lambda run, epoch: (run, ProcessLost(epoch=epoch, at=NOW)),
+    "expired-reply": lambda run, epoch: (
+        expired(run),
+        Replied(interaction_id="colour", response="red", keeper=KEEPER, at=NOW),
+    ),
+    "expired-deadline": lambda run, epoch: (expired(run), DeadlinePassed(interaction_id="colour", at=NOW)),
+    "expired-gone": lambda run, epoch: (expired(run), TreeGone(epoch=epoch, at=NOW)),
+    "expired-lost": lambda run, epoch: (expired(run), ProcessLost(epoch=epoch, at=NOW)),
+    "expired-cancel": lambda run, epoch: (expired(run), CancelRequested(at=NOW)),
     "adopt": lambda run, epoch: (run, Adopted(keeper="another", at=NOW)),
     "adopt-again": lambda run, epoch: (run, Adopted(keeper=KEEPER, at=NOW)),
 }
@@ -311,7 +348,8 @@ def check_soundness(run: Run, answer: Decision) -> None:
 def test_every_state_answers_every_signal_as_the_table_says(state: RunState, name: str) -> None:
     for case in itertools.product(*DIMENSIONS):
         profile, mode, cancel, epoch = case
-        expectation = expected((name, state, *case))
+        # A run that never asks keeps no process, whatever its engine can do.
+        expectation = expected((name, state, profile if mode == "interactive" else "resumable", *case[1:]))
         if expectation == "never":
             continue
         run, signal = SIGNALS[name](run_of(state, profile, mode, cancel), EPOCH if epoch == "current" else EPOCH - 1)
@@ -324,7 +362,7 @@ def test_every_state_answers_every_signal_as_the_table_says(state: RunState, nam
 
 
 def test_the_table_names_every_signal_there_is() -> None:
-    made = {type(maker(running_run(), EPOCH)[1]) for maker in SIGNALS.values()}
+    made = {type(maker(waiting_run(profile=ProfileKind.STICKY_PROCESS), EPOCH)[1]) for maker in SIGNALS.values()}
     assert made == set(get_args(Signal))
 
 

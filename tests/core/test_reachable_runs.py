@@ -174,7 +174,8 @@ def test_no_auto_run_ever_waits(walked: Walk) -> None:
 
 def test_a_waiting_run_has_its_question_and_no_other_run_has_one(walked: Walk) -> None:
     for run in walked.runs:
-        assert (run.state is RunState.WAITING_USER) == (run.pending_interaction is not None)
+        waits = run.state is RunState.WAITING_USER and not run.expired
+        assert waits == (run.pending_interaction is not None)
 
 
 def test_a_question_is_asked_in_the_step_that_begins_the_wait(walked: Walk) -> None:
@@ -188,7 +189,8 @@ def test_a_question_is_asked_in_the_step_that_begins_the_wait(walked: Walk) -> N
 
 def test_a_question_is_closed_once_in_the_step_that_ends_the_wait(walked: Walk) -> None:
     for step in walked.steps:
-        ends = step.moved and step.before.state is RunState.WAITING_USER
+        moved_on = step.moved and step.before.state is RunState.WAITING_USER and not step.before.expired
+        ends = moved_on or (step.after.expired and not step.before.expired)
         assert (step.decision.closed is not None) == ends
         assert types(step).count("interaction.closed") == ends
         if step.decision.closed is not None:
@@ -218,7 +220,8 @@ def test_a_run_is_held_exactly_while_it_has_a_slot(walked: Walk) -> None:
 def test_a_wait_has_a_deadline_where_something_happens_at_it(walked: Walk) -> None:
     for run in walked.runs:
         ends = run.sticky or not run.options.interactive_require_user_reply
-        assert (run.wait_deadline_at is not None) == (run.state is RunState.WAITING_USER and ends)
+        waits = run.state is RunState.WAITING_USER and not run.expired
+        assert (run.wait_deadline_at is not None) == (waits and ends)
 
 
 def test_a_run_becomes_running_by_a_slot_or_in_its_own_process(walked: Walk) -> None:
@@ -256,8 +259,22 @@ def test_a_run_with_a_process_is_canceled_only_when_nothing_of_it_lives(walked: 
             assert over or (isinstance(step.signal, TurnEnded) and not step.before.sticky)
 
 
-def test_an_error_stands_exactly_on_failed_runs(walked: Walk) -> None:
-    assert all((run.state is RunState.FAILED) == (run.error is not None) for run in walked.runs)
+def test_an_error_stands_exactly_on_runs_that_failed_or_are_about_to(walked: Walk) -> None:
+    assert all((run.state is RunState.FAILED or run.expired) == (run.error is not None) for run in walked.runs)
+
+
+@pytest.mark.contract("W-7", "X-5", "B-3")
+def test_only_a_wait_with_a_process_runs_out_and_ends_only_when_nothing_of_it_lives(walked: Walk) -> None:
+    for run in walked.runs:
+        if run.expired:
+            assert (run.state, run.sticky, run.worker is not None) == (RunState.WAITING_USER, True, True)
+    for step in walked.steps:
+        if step.before.expired and step.moved:
+            assert isinstance(step.signal, TreeGone | ProcessLost)
+            assert step.before.cancel_requested or (step.after.state, step.after.error) == (
+                RunState.FAILED,
+                step.before.error,
+            )
 
 
 def test_a_result_comes_exactly_with_success(walked: Walk) -> None:

@@ -121,10 +121,14 @@ RUN_HELP = (
 PROGRAM_HELP = "Commands:\n  opencode run [message..]     run opencode with a message\n  -s, --session  session id\n"
 
 
-def probe(usage: str, version: str = "1.18.33\n", code: int | None = 0) -> Probe:
-    usage_call, version_call = engine().probe_calls()
+ACP_HELP = "opencode acp\n\nstart ACP (Agent Client Protocol) server\n"
+
+
+def probe(usage: str, version: str = "1.18.33\n", code: int | None = 0, acp_usage: str = ACP_HELP) -> Probe:
+    usage_call, acp_call, version_call = engine().probe_calls()
     results = [
         CallResult(args=usage_call, exit_code=code, stdout="", stderr=usage),
+        CallResult(args=acp_call, exit_code=code, stdout="", stderr=acp_usage),
         CallResult(args=version_call, exit_code=code, stdout=version, stderr=""),
     ]
     return engine().read_probe(results)

@@ -2,20 +2,54 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from askback.process.child import STDERR, STDOUT, Child, NotStarted, OutputLimits, call
+from askback.process.child import STDERR, STDOUT, Child, NotStarted, Order, OutputLimits, Pipe, Spawner, call
+from askback.process.direct import Direct
+from askback.process.guardian import Guardian, available
 from askback.process.lines import Line
 from askback.process.tree import MARK, Tree
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
 
 
-def start(code: str, cwd: Path, *, mark: str, stdin: Path | None = None, limits: OutputLimits = LIMITS) -> Child:
+KINDS: dict[str, Callable[[], Spawner]] = {"direct": Direct, "guardian": Guardian}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Every claim holds for both ways to start a program."""
+    if request.param == "guardian" and not available():
+        pytest.skip("no guardian on this system")
+    return str(request.param)
+
+
+@asynccontextmanager
+async def spawning(kind: str) -> AsyncIterator[Spawner]:
+    spawner = KINDS[kind]()
+    try:
+        async with asyncio.timeout(30):
+            yield spawner
+    finally:
+        await spawner.close()
+
+
+async def start(
+    spawner: Spawner,
+    code: str,
+    cwd: Path,
+    *,
+    mark: str,
+    stdin: Path | Pipe | None = None,
+    limits: OutputLimits = LIMITS,
+) -> Child:
     argv = [sys.executable, "-I", "-c", code]
-    return Child.start(argv, env={"PATH": "/usr/bin:/bin", MARK: mark}, cwd=cwd, stdin=stdin, limits=limits)
+    env = {"PATH": "/usr/bin:/bin", MARK: mark}
+    return await spawner.start(Order(argv=argv, env=env, cwd=cwd, stdin=stdin, limits=limits))
 
 
 async def collect(child: Child) -> tuple[int, list[tuple[str, bytes]]]:
@@ -32,31 +66,40 @@ def finish(child: Child, mark: str) -> None:
     assert Tree(mark=mark, root=child.identity).members() == set()
 
 
-def test_lines_of_both_streams_and_the_exit_code_are_told(tmp_path: Path) -> None:
+def test_lines_of_both_streams_and_the_exit_code_are_told(tmp_path: Path, kind: str) -> None:
     async def main() -> None:
-        child = start("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)", tmp_path, mark="t-lines")
-        code, seen = await collect(child)
-        assert code == 7
-        assert sorted(seen) == [(STDERR, b"err"), (STDOUT, b"out")]
-        finish(child, "t-lines")
+        async with spawning(kind) as spawner:
+            child = await start(
+                spawner,
+                "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)",
+                tmp_path,
+                mark="t-lines",
+            )
+            code, seen = await collect(child)
+            assert code == 7
+            assert sorted(seen) == [(STDERR, b"err"), (STDOUT, b"out")]
+            finish(child, "t-lines")
 
     asyncio.run(main())
 
 
-def test_a_prompt_of_a_megabyte_arrives_whole(tmp_path: Path) -> None:
+def test_a_prompt_of_a_megabyte_arrives_whole(tmp_path: Path, kind: str) -> None:
     prompt = tmp_path / "prompt"
     prompt.write_bytes(b"-x\n" * 400_000)
 
     async def main() -> None:
-        child = start("import sys; print(len(sys.stdin.buffer.read()))", tmp_path, mark="t-prompt", stdin=prompt)
-        assert await collect(child) == (0, [(STDOUT, b"1200000")])
-        finish(child, "t-prompt")
+        async with spawning(kind) as spawner:
+            child = await start(
+                spawner, "import sys; print(len(sys.stdin.buffer.read()))", tmp_path, mark="t-prompt", stdin=prompt
+            )
+            assert await collect(child) == (0, [(STDOUT, b"1200000")])
+            finish(child, "t-prompt")
 
     asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can widen a pipe")
-def test_a_long_line_fits_into_the_pipe_of_a_child_that_does_not_wait_for_its_reader(tmp_path: Path) -> None:
+def test_a_long_line_fits_into_the_pipe_of_a_child_that_does_not_wait_for_its_reader(tmp_path: Path, kind: str) -> None:
     code = """
 import fcntl, os, time
 until = time.monotonic() + 5
@@ -68,68 +111,74 @@ os._exit(0)
 """
 
     async def main() -> None:
-        child = start(code, tmp_path, mark="t-wide")
-        assert await collect(child) == (0, [(STDOUT, b"x" * 1_000_000)])
-        finish(child, "t-wide")
+        async with spawning(kind) as spawner:
+            child = await start(spawner, code, tmp_path, mark="t-wide")
+            assert await collect(child) == (0, [(STDOUT, b"x" * 1_000_000)])
+            finish(child, "t-wide")
 
     asyncio.run(main())
 
 
-def test_a_child_that_prints_too_much_is_noticed_without_reading_it_all(tmp_path: Path) -> None:
+def test_a_child_that_prints_too_much_is_noticed_without_reading_it_all(tmp_path: Path, kind: str) -> None:
     limits = OutputLimits(line_bytes=1000, turn_bytes=100_000)
 
     async def main() -> None:
-        child = start("while True: print('x' * 70)", tmp_path, mark="t-flood", limits=limits)
-        reading = asyncio.ensure_future(collect(child))
-        async with asyncio.timeout(20):
-            await child.over_limit.wait()
-        assert await child.end("t-flood", grace_sec=0)
-        code, seen = await reading
-        assert code != 0
-        assert sum(len(line) for _, line in seen) <= 110_000
-        finish(child, "t-flood")
+        async with spawning(kind) as spawner:
+            child = await start(spawner, "while True: print('x' * 70)", tmp_path, mark="t-flood", limits=limits)
+            reading = asyncio.ensure_future(collect(child))
+            async with asyncio.timeout(20):
+                await child.over_limit.wait()
+            assert await child.end("t-flood", grace_sec=0)
+            code, seen = await reading
+            assert code != 0
+            assert sum(len(line) for _, line in seen) <= 110_000
+            finish(child, "t-flood")
 
     asyncio.run(main())
 
 
-def test_an_exit_is_seen_while_a_descendant_keeps_the_pipe_open(tmp_path: Path) -> None:
+def test_an_exit_is_seen_while_a_descendant_keeps_the_pipe_open(tmp_path: Path, kind: str) -> None:
     code = "import subprocess, sys; subprocess.Popen(['sleep', '600']); print('bye')"
 
     async def main() -> None:
-        child = start(code, tmp_path, mark="t-pipe")
-        async with asyncio.timeout(20):
-            assert await collect(child) == (0, [(STDOUT, b"bye")])
-        assert child.group_lives()
-        assert await child.end("t-pipe", grace_sec=0)
-        finish(child, "t-pipe")
+        async with spawning(kind) as spawner:
+            child = await start(spawner, code, tmp_path, mark="t-pipe")
+            async with asyncio.timeout(20):
+                assert await collect(child) == (0, [(STDOUT, b"bye")])
+            assert not child.gone
+            assert await child.end("t-pipe", grace_sec=0)
+            finish(child, "t-pipe")
 
     asyncio.run(main())
 
 
-def test_a_program_that_is_not_there_is_told_by_name(tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_told_by_name(tmp_path: Path, kind: str) -> None:
     async def main() -> None:
-        with pytest.raises(NotStarted, match="no-such-program cannot be started"):
-            Child.start(["no-such-program"], env={}, cwd=tmp_path, stdin=None, limits=LIMITS)
+        async with spawning(kind) as spawner:
+            with pytest.raises(NotStarted, match="no-such-program cannot be started"):
+                await spawner.start(Order(argv=["no-such-program"], env={}, cwd=tmp_path, limits=LIMITS))
 
     asyncio.run(main())
 
 
-def test_a_short_call_keeps_what_was_printed(tmp_path: Path) -> None:
+def test_a_short_call_keeps_what_was_printed(tmp_path: Path, kind: str) -> None:
     async def main() -> None:
-        printed = await call(
-            ["sh", "-c", "echo a; echo b >&2; exit 3"], env={}, cwd=tmp_path, timeout_sec=10, mark="t-call"
-        )
-        assert (printed.exit_code, printed.stdout, printed.stderr) == (3, "a", "b")
+        async with spawning(kind) as spawner:
+            printed = await call(
+                spawner, ["sh", "-c", "echo a; echo b >&2; exit 3"], env={}, cwd=tmp_path, timeout_sec=10, mark="t-call"
+            )
+            assert (printed.exit_code, printed.stdout, printed.stderr) == (3, "a", "b")
 
     asyncio.run(main())
 
 
-def test_a_call_that_hangs_is_ended_with_its_tree(tmp_path: Path) -> None:
+def test_a_call_that_hangs_is_ended_with_its_tree(tmp_path: Path, kind: str) -> None:
     async def main() -> None:
-        printed = await call(
-            ["sh", "-c", "sleep 600 & sleep 600"], env={}, cwd=tmp_path, timeout_sec=0.2, mark="t-hang"
-        )
-        assert printed.exit_code is None
-        assert Tree(mark="t-hang").members() == set()
+        async with spawning(kind) as spawner:
+            printed = await call(
+                spawner, ["sh", "-c", "sleep 600 & sleep 600"], env={}, cwd=tmp_path, timeout_sec=0.2, mark="t-hang"
+            )
+            assert printed.exit_code is None
+            assert Tree(mark="t-hang").members() == set()
 
     asyncio.run(main())

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from askback.core.runs import ProcessIdentity
-from askback.process.child import Child, OutputLimits
+from askback.process.child import Child, Order, OutputLimits
+from askback.process.direct import Direct
 from askback.process.locks import FileLock
 from askback.process.tree import MARK, Tree, boot_id, identity
 
@@ -35,6 +36,10 @@ CHILDREN = {
 }
 
 
+async def start(argv: list[str], env: dict[str, str], cwd: Path, *keep_fds: int) -> Child:
+    return await Direct().start(Order(argv=argv, env=env, cwd=cwd, limits=LIMITS, keep_fds=keep_fds))
+
+
 async def until_ready(folder: Path) -> None:
     async with asyncio.timeout(20):
         while not (folder / "ready").exists():
@@ -54,7 +59,7 @@ def test_nothing_of_a_tree_survives_its_end(tmp_path: Path, kind: str, engine_ig
         assert lock is not None
         argv = [sys.executable, "-I", "-c", code]
         env = {"PATH": "/usr/bin:/bin", MARK: mark}
-        child = Child.start(argv, env=env, cwd=tmp_path, stdin=None, limits=LIMITS, keep_fds=(lock.fd,))
+        child = await start(argv, env, tmp_path, lock.fd)
         await until_ready(tmp_path)
         tree = Tree(mark=mark, root=child.identity, lock=lock.path)
         before = tree.members()
@@ -82,9 +87,7 @@ def test_a_tree_that_ends_when_asked_is_not_killed(tmp_path: Path) -> None:
     )
 
     async def main() -> None:
-        child = Child.start(
-            [sys.executable, "-I", "-c", code], env={MARK: "t-asked"}, cwd=tmp_path, stdin=None, limits=LIMITS
-        )
+        child = await start([sys.executable, "-I", "-c", code], {MARK: "t-asked"}, tmp_path)
         await until_ready(tmp_path)
         assert await child.end("t-asked", grace_sec=10)
         assert await child.exited() == 0
@@ -123,8 +126,8 @@ def test_a_turn_of_ours_is_not_ended_with_another_whose_lock_we_hold(tmp_path: P
         lock = FileLock.take(tmp_path / "lock")
         assert lock is not None
         argv, env = ["/bin/sleep", "600"], {"PATH": "/bin"}
-        mine = Child.start(argv, env=env, cwd=tmp_path, stdin=None, limits=LIMITS, keep_fds=(lock.fd,))
-        other = Child.start(argv, env=env, cwd=tmp_path, stdin=None, limits=LIMITS)
+        mine = await start(argv, env, tmp_path, lock.fd)
+        other = await start(argv, env, tmp_path)
         members = Tree(mark="nobody", lock=lock.path).members()
         assert mine.identity.pid in members
         assert other.identity.pid not in members

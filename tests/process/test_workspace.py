@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from askback.process.snapshot import begin_turn
 from askback.process.workspace import Workspace
 
 
@@ -78,66 +77,3 @@ def test_what_is_written_into_the_workspace_stays_there_whatever_is_in_the_way(t
     assert (place / "settings.json").read_bytes() == b"ours"
     assert not place.is_symlink()
     assert (elsewhere / "settings.json").read_text() == "the user's own"
-
-
-def test_a_turn_that_is_taken_up_again_starts_from_before_it(tmp_path: Path) -> None:
-    home, snapshots = tmp_path / "home", tmp_path / "snapshots"
-    home.mkdir()
-    snapshots.mkdir()
-    (home / "session").write_text("question")
-    begin_turn(home, snapshots, 2)
-    with (home / "session").open("a") as session:
-        session.write(" reply")
-    (home / "new").write_text("left by the first try")
-    begin_turn(home, snapshots, 2)
-    assert (home / "session").read_text() == "question"
-    assert not (home / "new").exists()
-
-
-def test_the_next_turn_keeps_what_the_one_before_it_wrote(tmp_path: Path) -> None:
-    home, snapshots = tmp_path / "home", tmp_path / "snapshots"
-    home.mkdir()
-    snapshots.mkdir()
-    begin_turn(home, snapshots, 1)
-    (home / "session").write_text("turn 1")
-    begin_turn(home, snapshots, 2)
-    assert (home / "session").read_text() == "turn 1"
-    assert [path.name for path in snapshots.iterdir()] == ["2"]
-
-
-@pytest.mark.parametrize("cut", ["home removed", "copy half made", "snapshot half made"])
-def test_a_restore_that_was_cut_off_can_be_done_again(tmp_path: Path, cut: str) -> None:
-    home, snapshots = tmp_path / "home", tmp_path / "snapshots"
-    home.mkdir()
-    snapshots.mkdir()
-    (home / "session").write_text("before")
-    if cut == "snapshot half made":
-        (snapshots / "1.partial").mkdir()
-        (snapshots / "1.partial" / "session").write_text("bef")
-        begin_turn(home, snapshots, 1)
-        begin_turn(home, snapshots, 1)
-        assert (home / "session").read_text() == "before"
-        return
-    begin_turn(home, snapshots, 1)
-    (home / "session").write_text("after")
-    if cut == "home removed":
-        (home / "session").unlink()
-        home.rmdir()
-    else:
-        (tmp_path / "home.restored.partial").mkdir()
-        (tmp_path / "home.restored").mkdir()
-    begin_turn(home, snapshots, 1)
-    assert (home / "session").read_text() == "before"
-
-
-def test_the_snapshot_is_a_copy_and_not_a_link(tmp_path: Path) -> None:
-    home, snapshots = tmp_path / "home", tmp_path / "snapshots"
-    home.mkdir()
-    snapshots.mkdir()
-    (home / "db").write_bytes(b"before")
-    os.mkfifo(home / "pipe")
-    begin_turn(home, snapshots, 1)
-    with (home / "db").open("r+b") as db:
-        db.write(b"AFTER!")
-    assert (snapshots / "1" / "db").read_bytes() == b"before"
-    assert not (snapshots / "1" / "pipe").exists()

@@ -141,7 +141,8 @@ async def sticky_and_expired(store: Store) -> str:
     run = await ask(store, run, Question(prompt="And?"))
     assert run.pending_interaction is not None
     expired = DeadlinePassed(interaction_id=run.pending_interaction.interaction_id, at=at(TIMEOUT_SEC))
-    return (await move(store, run.id, expired)).id
+    await move(store, run.id, expired)
+    return (await move(store, run.id, TreeGone(epoch=run.epoch, at=at(TIMEOUT_SEC + 1)))).id
 
 
 async def canceled_in_a_turn(store: Store) -> str:

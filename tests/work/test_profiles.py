@@ -16,11 +16,11 @@ from world import ASK, FINISH, World, over, run_async, submit, waiting
 ENGINE = registry.get("scripted")
 
 
-def wrapper(folder: Path, *, hide_resume: bool = False, hang: bool = False) -> Path:
+def wrapper(folder: Path, *, hide: str = "", hang: bool = False) -> Path:
     """A program that behaves like an older or a broken version, counts its calls, and else is the real one."""
     path = folder / "engine"
     real = " ".join(f"'{word}'" for word in ENGINE.default_command)
-    hidden = "| grep -v resume" if hide_resume else ""
+    hidden = f"| grep -vE '{hide}'" if hide else ""
     probe = "sleep 600" if hang else f"{real} --help {hidden}"
     path.write_text(
         f'#!/bin/sh\necho "$1" >> "{folder}/calls"\nif [ "$1" = --help ]; then {probe}; else exec {real} "$@"; fi\n'
@@ -102,7 +102,7 @@ def test_a_probe_that_hangs_has_failed_and_is_bounded(tmp_path: Path, monkeypatc
 def test_a_profile_that_the_engine_cannot_give_is_refused_with_the_reason(tmp_path: Path, wanted: str) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK])
-    program = wrapper(tmp_path, hide_resume=True)
+    program = wrapper(tmp_path, hide="resume|stay")
 
     async def main() -> None:
         async with world.working(using(program)) as app:

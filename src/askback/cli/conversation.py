@@ -52,6 +52,8 @@ async def converse(
             if kept:
                 left.add_note(f"run {run.id} was left; go on with: askback run --continue {run.id}")
             raise
+        # A process that was held ends with this program, and its run with it.
+        run = await app.service.get(run.id)
         conversation.tell_unused()
     display.pause()
     return await conclude(app, run, display, interrupted=conversation.interrupts > 0, kept=kept)
@@ -92,7 +94,9 @@ class Conversation:
             return True
         try:
             response = await self._answer(pending)
-        except (Abandoned, _NobodyHere):
+        except _NobodyHere:
+            return self._leave_to_others(run)
+        except Abandoned:
             return False
         if response is None:
             await self._tell_settled(pending.interaction_id)
@@ -102,6 +106,13 @@ class Conversation:
         except Conflict as error:
             self._display.write(f"  {error.message}")
         return True
+
+    def _leave_to_others(self, run: Run) -> bool:
+        """A process that waits with its run is held for whoever answers; any other run can be left."""
+        if run.sticky and run.wait_deadline_at is not None:
+            until = run.wait_deadline_at.astimezone().strftime("%H:%M:%S")
+            self._display.write(f"  the engine's process is held until {until}; answer with: askback reply {run.id} TEXT")
+        return run.sticky
 
     async def _answer(self, pending: Interaction) -> Json:
         if self._answers:

@@ -61,6 +61,8 @@ def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Arti
     yield f"  skill    {printable(run.skill)}{version} on {printable(run.engine)} ({run.mode})"
     yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
     yield f"  turn     {run.attempt_number}"
+    if run.held_process is not None:
+        yield f"  process  {run.held_process.pid} is held with its slot{_held_until(run.held_process.until)}"
     yield f"  created  {_time(run.created_at)} ({duration(_since(run.created_at))} ago)"
     if run.finished_at is not None:
         yield f"  finished {_time(run.finished_at)}, after {duration((run.finished_at - run.created_at).total_seconds())}"
@@ -115,6 +117,10 @@ def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iter
         yield f"    {number}) {printable(option_label(option))}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
     yield f"    answer with: askback reply {run_id} TEXT"
+
+
+def _held_until(deadline: datetime | None) -> str:
+    return f" until {_time(deadline)}{_until(deadline)}" if deadline is not None else ", and is being ended"
 
 
 def _until(deadline: datetime | None) -> str:

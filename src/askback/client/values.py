@@ -37,6 +37,14 @@ class RunError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldProcess:
+    """The engine's process that waits with its run; `until` is None while it is being ended."""
+
+    pid: int
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     id: str
     state: RunState
@@ -51,6 +59,7 @@ class Run:
     queue_reason: str | None = None
     pending_interaction: Interaction | None = None
     wait_deadline_at: datetime | None = None
+    held_process: HeldProcess | None = None
     warnings: tuple[RunWarning, ...] = ()
     error: RunError | None = None
     usage: Usage | None = None
@@ -140,6 +149,7 @@ class Engine:
     path: str | None = None
     version: str | None = None
     interactive_profile: EngineProfile | None = None
+    profiles: tuple[str, ...] = ()
     signed_in: bool | None = None
     advice: str | None = None
 

@@ -87,7 +87,7 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
         case CancelRequested():
             return _ask_to_cancel(run, signal)
         case TreeGone():
-            return _finish_cancel(run, signal)
+            return _end_without_tree(run, signal)
         case TurnLost():
             return _take_up(run, signal)
         case ProcessLost():
@@ -289,12 +289,20 @@ def _pass_deadline(run: Run, signal: DeadlinePassed) -> Decision | Stay | Refusa
             answered_at=signal.at,
         )
         return _go_on(run, closed, signal.at)
+    return _expire(run, pending, signal.at)
+
+
+def _expire(run: Run, pending: Interaction, at: datetime) -> Decision:
+    """No answer is taken any more. The run fails only when `TreeGone` says that nothing of its process lives."""
+    closed = replace(pending, outcome=InteractionOutcome.EXPIRED, answered_at=at)
     error = RunError(
         code=ErrorCode.INTERACTION_WAIT_TIMEOUT,
         message=f"no reply within {run.profile.session_timeout_sec:g} s; the engine's process was ended",
     )
-    expired = run.evolve(version=run.version + 1, updated_at=signal.at)
-    return _finish(expired, RunState.FAILED, signal.at, (), error=error, interaction=InteractionOutcome.EXPIRED)
+    expired = run.evolve(
+        version=run.version + 1, error=error, pending_interaction=None, wait_deadline_at=None, updated_at=at
+    )
+    return Decision(run=expired, events=(journal.closed(closed, at),), closed=closed)
 
 
 def _go_on(run: Run, closed: Interaction, at: datetime) -> Decision:
@@ -348,12 +356,19 @@ def _ask_to_cancel(run: Run, signal: CancelRequested) -> Decision | Stay | Refus
     return _finish(asked, RunState.CANCELED, signal.at, (), interaction=InteractionOutcome.CANCELED)
 
 
-def _finish_cancel(run: Run, signal: TreeGone) -> Decision | Refusal:
+def _end_without_tree(run: Run, signal: TreeGone) -> Decision | Refusal:
     held = run.state in (RunState.RUNNING, RunState.WAITING_USER)
-    if not held or run.epoch != signal.epoch or not run.cancel_requested:
+    if not held or run.epoch != signal.epoch or not (run.cancel_requested or run.expired):
         return _stale(run)
-    gone = run.evolve(version=run.version + 1, updated_at=signal.at)
-    return _finish(gone, RunState.CANCELED, signal.at, (), interaction=InteractionOutcome.CANCELED)
+    return _finish_held(run, signal.at)
+
+
+def _finish_held(run: Run, at: datetime) -> Decision:
+    """What a run that was to be ended becomes once nothing of it lives: a cancel outranks a deadline."""
+    gone = run.evolve(version=run.version + 1, updated_at=at)
+    if run.cancel_requested:
+        return _finish(gone, RunState.CANCELED, at, (), interaction=InteractionOutcome.CANCELED)
+    return _finish(gone, RunState.FAILED, at, (), error=run.error)
 
 
 def _take_up(run: Run, signal: TurnLost) -> Decision | Refusal:
@@ -392,9 +407,9 @@ def _handle_before_turn(run: Run) -> Handle | None:
 def _lose_process(run: Run, signal: ProcessLost) -> Decision | Refusal:
     if run.state is not RunState.WAITING_USER or not run.sticky or run.epoch != signal.epoch:
         return _stale(run)
+    if run.cancel_requested or run.expired:
+        return _finish_held(run, signal.at)
     lost = run.evolve(version=run.version + 1, updated_at=signal.at)
-    if run.cancel_requested:
-        return _finish(lost, RunState.CANCELED, signal.at, (), interaction=InteractionOutcome.CANCELED)
     return _finish(
         lost, RunState.FAILED, signal.at, (), error=_process_lost_error(), interaction=InteractionOutcome.EXPIRED
     )

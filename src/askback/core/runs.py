@@ -181,7 +181,13 @@ class Run:
 
     @property
     def sticky(self) -> bool:
-        return self.profile.kind is ProfileKind.STICKY_PROCESS
+        """It keeps its process from turn to turn. A run that never asks has no need to."""
+        return self.mode is Mode.INTERACTIVE and self.profile.kind is ProfileKind.STICKY_PROCESS
+
+    @property
+    def expired(self) -> bool:
+        """Its deadline has passed, and it ends as soon as nothing of its process lives."""
+        return self.error is not None and not self.state.final
 
     @property
     def cancel_requested(self) -> bool:

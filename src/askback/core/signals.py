@@ -65,7 +65,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeGone:
-    """Nothing of the run's engine lives any more, after a cancel was asked for."""
+    """Nothing of the run's engine lives any more, after a cancel was asked for or a deadline had passed."""
 
     epoch: int
     at: datetime

@@ -7,7 +7,7 @@ from typing import Any
 
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, Json
-from askback.core.runs import Run
+from askback.core.runs import Run, RunState
 from askback.core.webhooks import Delivery
 
 
@@ -21,13 +21,10 @@ def run_view(run: Run) -> dict[str, Any]:
         "engine": run.engine,
         "mode": run.mode,
         "attempt_number": run.attempt_number,
-        "interactive_profile": {
-            "kind": run.profile.kind,
-            "reason": run.profile.reason,
-            "session_timeout_sec": run.profile.session_timeout_sec,
-        },
+        "interactive_profile": _profile_view(run),
         "pending_interaction": interaction_view(run.pending_interaction) if run.pending_interaction else None,
         "wait_deadline_at": _time(run.wait_deadline_at),
+        "held_process": _held_view(run),
         "warnings": [{"code": warning.code, "message": warning.message} for warning in run.warnings],
         "error": _error_view(run),
         "usage": _usage_view(run),
@@ -55,6 +52,20 @@ def interaction_view(interaction: Interaction) -> dict[str, Any]:
         "answered_by": interaction.answered_by,
         "answered_at": _time(interaction.answered_at),
     }
+
+
+def inbox_view(run: Run) -> dict[str, Any]:
+    """The question that a waiting run asks, with what its user needs to know of the run."""
+    assert run.pending_interaction is not None
+    view = interaction_view(run.pending_interaction) | {
+        "run_id": run.id,
+        "skill": run.skill.id,
+        "engine": run.engine,
+        "interactive_profile": _profile_view(run),
+    }
+    if run.wait_deadline_at is not None:
+        view["wait_deadline_at"] = _time(run.wait_deadline_at)
+    return view
 
 
 def result_view(run: Run, data: Json, artifacts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -92,6 +103,21 @@ def delivery_view(delivery: Delivery) -> dict[str, Any]:
         "next_attempt_at": _time(delivery.next_attempt_at),
         "delivered_at": _time(delivery.delivered_at),
     }
+
+
+def _profile_view(run: Run) -> dict[str, Any]:
+    return {
+        "kind": run.profile.kind,
+        "reason": run.profile.reason,
+        "session_timeout_sec": run.profile.session_timeout_sec,
+    }
+
+
+def _held_view(run: Run) -> dict[str, Any] | None:
+    """The process that is kept while the run waits, and until when."""
+    if run.state is not RunState.WAITING_USER or run.process is None:
+        return None
+    return {"pid": run.process.pid, "until": _time(run.wait_deadline_at)}
 
 
 def _error_view(run: Run) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import ProfileKind, Usage
+from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
     Broke,
     CallResult,
@@ -39,7 +40,7 @@ from askback.engines.json_text import clean
 from askback.engines.probing import printed_by, version_in, why_not
 
 _HELP, _VERSION = ("--help",), ("--version",)
-STREAM = "stream-json"
+STREAM, _RESIDENT = "stream-json", "--acp"
 
 _KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
 _SIGN_IN = ".gemini/oauth_creds.json"
@@ -86,7 +87,7 @@ class Gemini:
     install = "install it with: npm install -g @google/gemini-cli"
     handle_type = "session_id"
     handle_pattern = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
-    profiles = frozenset({ProfileKind.RESUMABLE})
+    profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = (
         *_KEYS,
@@ -115,20 +116,15 @@ class Gemini:
             reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume"),
             version=version_in(printed_by(results, _VERSION)),
             features=(STREAM,) if STREAM in usage else (),
+            resident=_RESIDENT in usage,
         )
 
     def launch(self, turn: Turn) -> Launch:
         # In one document a long answer is often cut; only versions that know nothing better are asked for it.
         form = STREAM if STREAM in turn.probe.features else "json"
-        argv = [*turn.command, "--output-format", form, "--yolo"]
-        # Without one it chooses by itself, as its user has it configured.
-        if turn.model:
-            argv.append(f"--model={turn.model}")
-        argv += turn.extra_args
-        if turn.handle is not None:
-            argv += ["--resume", session_of(self, turn.handle)]
+        resume = () if turn.handle is None else ("--resume", session_of(self, turn.handle))
         return Launch(
-            argv=tuple(argv),
+            argv=(*_command(turn, "--output-format", form), *resume),
             env=_environment(turn),
             stdin=f"{_COMMAND}\n{turn.prompt}".encode("utf-8", "replace"),
             files={_COMMAND_FILE: _COMMAND_TEXT.encode()},
@@ -138,9 +134,38 @@ class Gemini:
     def parser(self, turn: Turn) -> GeminiParser:
         return GeminiParser(resuming=turn.handle is not None)
 
+    def reside(self, turn: Turn) -> Launch:
+        settings = {_SETTINGS_FILE: json.dumps(_SETTINGS).encode()}
+        return Launch(argv=_command(turn, _RESIDENT), env=_environment(turn), work_files=settings)
+
+    def conversation(self, turn: Turn) -> AcpConversation:
+        dialect = Dialect(sign_in=_way_in(turn), retry_in=_retry_in, counts_answers=True, noise=_NOISE.match)
+        return AcpConversation(cwd=turn.cwd, dialect=dialect)
+
 
 def engine() -> Gemini:
     return Gemini()
+
+
+def _command(turn: Turn, *form: str) -> tuple[str, ...]:
+    # Without a model it chooses by itself, as its user has it configured.
+    model = (f"--model={turn.model}",) if turn.model else ()
+    return (*turn.command, *form, "--yolo", *model, *turn.extra_args)
+
+
+def _way_in(turn: Turn) -> str:
+    """The way to sign in, in the words of a program that stays."""
+    if "GOOGLE_GENAI_USE_VERTEXAI" in turn.env:
+        return "vertex-ai"
+    return "oauth-personal" if _SIGN_IN in turn.credentials and not _has_key(turn) else "gemini-api-key"
+
+
+def _has_key(turn: Turn) -> bool:
+    return any(key in turn.env for key in _KEYS)
+
+
+def _retry_in(words: str) -> str:
+    return words if _RETRY.match(words) else ""
 
 
 def _environment(turn: Turn) -> dict[str, str]:
@@ -152,7 +177,7 @@ def _environment(turn: Turn) -> dict[str, str]:
         "GEMINI_CLI_NO_RELAUNCH": "true",
     }
     # Which way it signs in is a setting, and a run has the sign-in alone.
-    if _SIGN_IN in turn.credentials and not any(key in turn.env for key in _KEYS):
+    if _SIGN_IN in turn.credentials and not _has_key(turn):
         env["GOOGLE_GENAI_USE_GCA"] = "true"
     return env
 

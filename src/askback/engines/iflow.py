@@ -13,6 +13,7 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import ProfileKind, Usage
+from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
     Broke,
     CallResult,
@@ -31,9 +32,10 @@ from askback.engines.base import (
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
 from askback.engines.json_lines import Tail, as_detail, count_at, object_at, plain, text_at
 from askback.engines.json_text import NotJson, clean, loads
-from askback.engines.probing import printed_by, version_in, why_not
+from askback.engines.probing import printed_at_all, printed_by, version_in, why_not
 
 _HELP, _VERSION = ("--help",), ("--version",)
+_RESIDENT = "--experimental-acp"
 _KEYS = ("IFLOW_API_KEY", "IFLOW_apiKey")
 _OAUTH, _ACCOUNTS, _SETTINGS = ".iflow/oauth_creds.json", ".iflow/iflow_accounts.json", ".iflow/settings.json"
 
@@ -67,7 +69,7 @@ class Iflow:
     install = "it can no longer be installed; name a copy that you have in the settings, as engines.iflow.command"
     handle_type = "session_id"
     handle_pattern = re.compile(_ID, re.ASCII)
-    profiles = frozenset({ProfileKind.RESUMABLE})
+    profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = (
         *_KEYS,
@@ -91,30 +93,47 @@ class Iflow:
         return (_HELP, _VERSION)
 
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
-        usage = "".join(each.stdout + each.stderr for each in results if each.args == _HELP and each.exit_code == 0)
+        usage = printed_at_all(results, _HELP)
         resumes = "--resume" in usage
         return Probe(
             kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
             reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume"),
             version=version_in(printed_by(results, _VERSION)),
+            resident=_RESIDENT in usage,
         )
 
     def launch(self, turn: Turn) -> Launch:
-        argv = [*turn.command, "--yolo", "--thinking"]
-        if turn.model:
-            argv.append(f"--model={turn.model}")
-        argv += turn.extra_args
-        if turn.handle is not None:
-            argv += ["--resume", session_of(self, turn.handle)]
-        manners = {name: value for name, value in _MANNERS.items() if name not in turn.env}
-        return Launch(argv=tuple(argv), env=manners, stdin=turn.prompt.encode("utf-8", "replace"))
+        resume = () if turn.handle is None else ("--resume", session_of(self, turn.handle))
+        argv = (*_command(turn, "--yolo", "--thinking"), *resume)
+        return Launch(argv=argv, env=_environment(turn), stdin=turn.prompt.encode("utf-8", "replace"))
 
     def parser(self, turn: Turn) -> IflowParser:
         return IflowParser()
 
+    def reside(self, turn: Turn) -> Launch:
+        return Launch(argv=_command(turn, _RESIDENT, "--yolo"), env=_environment(turn))
+
+    def conversation(self, turn: Turn) -> AcpConversation:
+        sign_in = "oauth-iflow" if _OAUTH in turn.credentials else "iflow"
+        return AcpConversation(cwd=turn.cwd, dialect=Dialect(sign_in=sign_in, retry_in=_retry_in, noise=_STACK.match))
+
 
 def engine() -> Iflow:
     return Iflow()
+
+
+def _command(turn: Turn, *form: str) -> tuple[str, ...]:
+    model = (f"--model={turn.model}",) if turn.model else ()
+    return (*turn.command, *form, *model, *turn.extra_args)
+
+
+def _environment(turn: Turn) -> dict[str, str]:
+    return {name: value for name, value in _MANNERS.items() if name not in turn.env}
+
+
+def _retry_in(words: str) -> str:
+    tried = _TRIED.match(words)
+    return tried[1] if tried else ""
 
 
 class IflowParser:
@@ -144,8 +163,7 @@ class IflowParser:
             return
         self._stderr.add(text.encode())
         self._gave_up = self._gave_up or _GAVE_UP in text
-        if tried := _TRIED.match(text):
-            self._trouble = tried[1]
+        self._trouble = _retry_in(text) or self._trouble
         if resuming := _RESUMING.search(text):
             yield SessionNamed(value=resuming[1])
 

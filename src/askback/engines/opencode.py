@@ -13,6 +13,7 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import ProfileKind, Usage
+from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
     Broke,
     CallResult,
@@ -33,9 +34,11 @@ from askback.engines.base import (
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
-from askback.engines.probing import printed_by, version_in, why_not
+from askback.engines.probing import printed_at_all, printed_by, version_in, why_not
 
-_RUN_HELP, _VERSION = ("run", "--help"), ("--version",)
+_RUN_HELP, _ACP_HELP, _VERSION = ("run", "--help"), ("acp", "--help"), ("--version",)
+_ACP_USAGE = re.compile(r"^\S+ acp[ \t]*$", re.MULTILINE)
+_LOGS = ("--print-logs", "--log-level=INFO")
 _AUTOMATIC, _AUTOMATIC_ONCE = "--auto", "--dangerously-skip-permissions"
 _KEYS = (
     "OPENCODE_API_KEY",
@@ -82,7 +85,7 @@ class Opencode:
     install = "install it with: npm install -g opencode-ai"
     handle_type = "session_id"
     handle_pattern = re.compile(_ID, re.ASCII)
-    profiles = frozenset({ProfileKind.RESUMABLE})
+    profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = _KEYS
     credentials: tuple[str, ...] = (".local/share/opencode/auth.json",)
@@ -93,24 +96,25 @@ class Opencode:
         return True if files or any(key in env for key in _KEYS) else None
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        return (_RUN_HELP, _VERSION)
+        return (_RUN_HELP, _ACP_HELP, _VERSION)
 
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
         # It prints its help on stderr, of all places.
-        usage = "".join(each.stdout + each.stderr for each in results if each.args == _RUN_HELP and each.exit_code == 0)
+        usage = printed_at_all(results, _RUN_HELP)
         # An unknown subcommand with --help prints the help of the program, which offers sessions as well.
-        resumes = re.search(r"^\S+ run \[message", plain(usage), re.MULTILINE) is not None and "--session" in usage
+        resumes = re.search(r"^\S+ run \[message", usage, re.MULTILINE) is not None and "--session" in usage
         old = _AUTOMATIC not in usage and _AUTOMATIC_ONCE in usage
         return Probe(
             kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
             reason="its run --help offers --session" if resumes else why_not(results, _RUN_HELP, "--session"),
             version=version_in(printed_by(results, _VERSION)),
             features=(_AUTOMATIC_ONCE,) if old else (),
+            resident=_ACP_USAGE.search(printed_at_all(results, _ACP_HELP)) is not None,
         )
 
     def launch(self, turn: Turn) -> Launch:
         automatic = _AUTOMATIC_ONCE if _AUTOMATIC_ONCE in turn.probe.features else _AUTOMATIC
-        argv = [*turn.command, "run", "--format", "json", automatic, "--print-logs", "--log-level=INFO"]
+        argv = [*turn.command, "run", "--format", "json", automatic, *_LOGS]
         # With a title it does not ask the model for one.
         argv.append("--title=askback")
         if turn.model:
@@ -122,6 +126,13 @@ class Opencode:
 
     def parser(self, turn: Turn) -> OpencodeParser:
         return OpencodeParser(resuming=turn.handle is not None)
+
+    def reside(self, turn: Turn) -> Launch:
+        return Launch(argv=(*turn.command, "acp", *_LOGS, *turn.extra_args), env=_environment(turn))
+
+    def conversation(self, turn: Turn) -> AcpConversation:
+        dialect = Dialect(model=turn.model, retry_in=_retry_in, most_tries=_MOST_TRIES, noise=_is_info)
+        return AcpConversation(cwd=turn.cwd, dialect=dialect)
 
 
 def engine() -> Opencode:
@@ -233,6 +244,15 @@ def _failure_in(error: Mapping[str, Any], fault: str) -> tuple[ErrorCode, str]:
     if name == "ProviderAuthError":
         return ErrorCode.ENGINE_AUTH_REQUIRED, words
     return failure_of_status(count_at(error, "data", "statusCode"), words), words
+
+
+def _retry_in(words: str) -> str:
+    line = words.encode()
+    return _words(line) if _REQUEST_FAILED.match(line) else ""
+
+
+def _is_info(words: str) -> bool:
+    return _INFO.match(words.encode()) is not None
 
 
 def _words(line: bytes) -> str:

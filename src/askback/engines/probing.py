@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from askback.engines.base import CallResult
+from askback.engines.json_lines import plain
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)+\S*")
 
@@ -13,6 +14,12 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)+\S*")
 def printed_by(results: Sequence[CallResult], args: tuple[str, ...]) -> str:
     """What a call printed on stdout; nothing when it failed or did not end in time."""
     return next((result.stdout for result in results if result.args == args and result.exit_code == 0), "")
+
+
+def printed_at_all(results: Sequence[CallResult], args: tuple[str, ...]) -> str:
+    """What a call printed on either stream, without colours, for programs that print their help on stderr."""
+    ended = (result for result in results if result.args == args and result.exit_code == 0)
+    return plain("".join(result.stdout + result.stderr for result in ended))
 
 
 def version_in(text: str) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import ProfileKind, Usage
+from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
     Broke,
     CallResult,
@@ -35,9 +36,11 @@ from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, o
 from askback.engines.probing import printed_by, version_in, why_not
 
 _HELP, _VERSION = ("--help",), ("--version",)
+_RESIDENT = "--acp"
 EXCLUDE_TOOLS = "exclude-tools"
 # Both wait for a user's answer; they are not offered at first, but a model may look for them.
-_WITHOUT_ASKING = ("--exclude-tools=ask_user_question", "--exclude-tools=exit_plan_mode")
+_WITHOUT_PLANS = ("--exclude-tools=exit_plan_mode",)
+_WITHOUT_ASKING = ("--exclude-tools=ask_user_question", *_WITHOUT_PLANS)
 
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "DASHSCOPE_API_KEY")
 
@@ -86,7 +89,7 @@ class Qwen:
     install = "install it with: npm install -g @qwen-code/qwen-code"
     handle_type = "session_id"
     handle_pattern = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
-    profiles = frozenset({ProfileKind.RESUMABLE})
+    profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = (
         *_KEYS,
@@ -116,34 +119,44 @@ class Qwen:
             reason=f"its --help offers {wanted}" if resumes else why_not(results, _HELP, wanted),
             version=version_in(printed_by(results, _VERSION)),
             features=(EXCLUDE_TOOLS,) if "--exclude-tools" in usage else (),
+            resident=_RESIDENT in usage,
         )
 
     def launch(self, turn: Turn) -> Launch:
-        argv = [*turn.command, "--output-format", "stream-json", "--yolo"]
-        if EXCLUDE_TOOLS in turn.probe.features:
-            argv += _WITHOUT_ASKING
-        if turn.model:
-            argv.append(f"--model={turn.model}")
-        argv += turn.extra_args
-        if turn.handle is not None:
-            argv += ["--resume", session_of(self, turn.handle)]
+        resume = () if turn.handle is None else ("--resume", session_of(self, turn.handle))
         return Launch(
-            argv=tuple(argv),
+            argv=(*_command(turn, _WITHOUT_ASKING, "--output-format", "stream-json"), *resume),
             env=_environment(turn),
             stdin=f"{_COMMAND}\n{turn.prompt}".encode("utf-8", "replace"),
-            files={
-                _COMMAND_FILE: _COMMAND_TEXT.encode(),
-                _SETTINGS_FILE: json.dumps(_SETTINGS).encode(),
-                _DEFAULTS_FILE: json.dumps(_DEFAULTS | _way_in(turn)).encode(),
-            },
+            files={_COMMAND_FILE: _COMMAND_TEXT.encode(), **_settings(turn)},
         )
 
     def parser(self, turn: Turn) -> QwenParser:
         return QwenParser(resuming=turn.handle is not None)
 
+    def reside(self, turn: Turn) -> Launch:
+        argv = _command(turn, _WITHOUT_PLANS, _RESIDENT)
+        return Launch(argv=argv, env=_environment(turn), files=_settings(turn))
+
+    def conversation(self, turn: Turn) -> AcpConversation:
+        return AcpConversation(cwd=turn.cwd, dialect=Dialect(error_in=_error_in))
+
 
 def engine() -> Qwen:
     return Qwen()
+
+
+def _command(turn: Turn, excluded: tuple[str, ...], *form: str) -> tuple[str, ...]:
+    without = excluded if EXCLUDE_TOOLS in turn.probe.features else ()
+    model = (f"--model={turn.model}",) if turn.model else ()
+    return (*turn.command, *form, "--yolo", *without, *model, *turn.extra_args)
+
+
+def _settings(turn: Turn) -> dict[str, bytes]:
+    return {
+        _SETTINGS_FILE: json.dumps(_SETTINGS).encode(),
+        _DEFAULTS_FILE: json.dumps(_DEFAULTS | _way_in(turn)).encode(),
+    }
 
 
 def _way_in(turn: Turn) -> dict[str, Any]:
@@ -225,8 +238,12 @@ def _error_told_in(event: Mapping[str, Any]) -> str:
     """The error that the program put into the assistant's mouth; a helper's is the helper's."""
     blocks = object_at(event, "message").get("content")
     texts = [text_at(block, "text") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
-    told = _API_ERROR.search("".join(texts))
-    return told[0] if told and not text_at(event, "parent_tool_use_id") else ""
+    return "" if text_at(event, "parent_tool_use_id") else _error_in("".join(texts))
+
+
+def _error_in(text: str) -> str:
+    told = _API_ERROR.search(text)
+    return told[0] if told else ""
 
 
 def _is_error(result: Mapping[str, Any]) -> bool:

@@ -5,22 +5,28 @@ The program is in `scripted_program/`; its scripts are described in `docs/script
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from askback.core.errors import ErrorCode
+from askback.core.interactions import Question
 from askback.core.runs import ProfileKind, Usage
+from askback.engines import questions
 from askback.engines.base import (
+    Asked,
     Broke,
     CallResult,
     Completed,
     Exit,
     Launch,
     Probe,
+    Reply,
     Said,
     Seen,
+    Send,
     SessionNamed,
     Stream,
     ToolEnded,
@@ -50,7 +56,7 @@ class Scripted:
     install = "it comes with Askback: pip install askback"
     handle_type = "session_id"
     handle_pattern = re.compile(r"ses-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
-    profiles = frozenset({ProfileKind.RESUMABLE})
+    profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     env_allow: tuple[str, ...] = ()
     chosen_by_default = False
     credentials: tuple[str, ...] = ()
@@ -71,19 +77,30 @@ class Scripted:
             kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
             reason="its --help offers --resume" if resumes else f"its --help does not offer --resume{_why(usage)}",
             version=number[0] if number else None,
+            resident=usage is not None and usage.exit_code == 0 and "--stay" in usage.stdout,
         )
 
     def launch(self, turn: Turn) -> Launch:
-        argv = [*turn.command, f"--mode={turn.mode}", f"--default-script={turn.skill_dir}/{SCRIPT}"]
-        if turn.model:
-            argv.append(f"--model={turn.model}")
-        argv += turn.extra_args
+        argv = _argv(turn)
         if turn.handle is not None:
             argv.append(f"--resume={session_of(self, turn.handle)}")
         return Launch(argv=tuple(argv), env={"HOME": turn.home}, stdin=turn.prompt.encode("utf-8", "replace"))
 
     def parser(self, turn: Turn) -> ScriptedParser:
         return ScriptedParser()
+
+    def reside(self, turn: Turn) -> Launch:
+        return Launch(argv=(*_argv(turn), "--stay"), env={"HOME": turn.home})
+
+    def conversation(self, turn: Turn) -> ScriptedConversation:
+        return ScriptedConversation()
+
+
+def _argv(turn: Turn) -> list[str]:
+    argv = [*turn.command, f"--mode={turn.mode}", f"--default-script={turn.skill_dir}/{SCRIPT}"]
+    if turn.model:
+        argv.append(f"--model={turn.model}")
+    return [*argv, *turn.extra_args]
 
 
 def _why(usage: CallResult | None) -> str:
@@ -100,7 +117,7 @@ class ScriptedParser:
     """Reads the program's events. A turn is complete only when it said so and did not say that it failed."""
 
     def __init__(self) -> None:
-        self._messages: list[str] = []
+        self.messages: list[str] = []
         self._completed = False
         self._failure: str | None = None
         self._retrying: str | None = None
@@ -121,8 +138,8 @@ class ScriptedParser:
             case "session.started":
                 yield SessionNamed(value=text_at(event, "session_id"))
             case "message":
-                self._messages.append(text_at(event, "text"))
-                yield Said(text=self._messages[-1])
+                self.messages.append(text_at(event, "text"))
+                yield Said(text=self.messages[-1])
             case "tool.started":
                 yield ToolStarted(
                     call_id=text_at(event, "id"), name=text_at(event, "name"), detail=text_at(event, "detail")
@@ -145,20 +162,71 @@ class ScriptedParser:
             case "error":
                 self._failure = text_at(event, "message") or "it did not say why"
 
-    def finish(self, ended: Exit) -> Completed | Broke:
+    def ending(self) -> Completed | Broke | None:
+        """How the program itself ended its turn, if it did."""
         if self._failure is not None:
             return Broke(
                 code=failure_of(self._failure),
                 message="the engine ended its turn with an error",
                 detail=as_detail(self._failure),
             )
-        if self._completed:
-            return Completed(messages=tuple(self._messages))
+        return Completed(messages=tuple(self.messages)) if self._completed else None
+
+    def finish(self, ended: Exit) -> Completed | Broke:
+        if (ending := self.ending()) is not None:
+            return ending
         stopped = out_of_bounds(ended)
         if stopped is not None and ended.timed_out and self._retrying:
             message = "the turn's time ran out while the engine was trying to connect"
             return Broke(code=ErrorCode.ENGINE_UNREACHABLE, message=message, detail=as_detail(self._retrying))
-        return stopped or crashed(ended, as_detail(self._stderr.text))
+        return stopped or self.gone(ended)
+
+    def gone(self, ended: Exit) -> Broke:
+        """The program ended without a word on its turn."""
+        return crashed(ended, as_detail(self._stderr.text))
+
+
+class ScriptedConversation:
+    """The talk with the program that stays. What it prints while no turn is open belongs to none."""
+
+    def __init__(self) -> None:
+        self._turn = ScriptedParser()
+        self._is_open = False
+        self._asked: tuple[str, Question] | None = None
+
+    def say(self, prompt: str, reply: Reply | None = None) -> Iterator[Seen]:
+        self._turn, self._is_open = ScriptedParser(), True
+        if self._asked is None:
+            yield _send(type="prompt", text=prompt)
+            return
+        (question_id, question), self._asked = self._asked, None
+        response = reply.response if reply is not None and reply.decided else question.default
+        yield _send(type="answer", id=question_id, response=response)
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+        event = decode_line(line) if stream is Stream.STDOUT else None
+        if stream is Stream.STDOUT and not self._is_open:
+            return
+        if event is not None and text_at(event, "type") == "question":
+            fields = questions.Asked(start=0, end=0, fields=object_at(event, "question"))
+            self._asked = text_at(event, "id"), questions.read_question(fields, "")[0]
+            self._is_open = False
+            yield Asked(question=self._asked[1])
+            return
+        for seen in self._turn.feed(stream, line):
+            self._is_open = self._is_open and not isinstance(seen, TurnOver)
+            yield seen
+
+    def outcome(self) -> Completed | Broke:
+        return self._turn.ending() or Completed(messages=tuple(self._turn.messages))
+
+    def finish(self, ended: Exit) -> Broke:
+        broke = self._turn.finish(ended)
+        return broke if isinstance(broke, Broke) else self._turn.gone(ended)
+
+
+def _send(**message: Any) -> Send:
+    return Send(data=json.dumps(message).encode() + b"\n")
 
 
 def _usage(tokens: Mapping[str, Any]) -> Usage:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from typing import Protocol
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.http import catalog, deliveries, files, openapi, problems, questions, runs
-from askback.http.auth import Gate, Lookup
+from askback.http.auth import Doorstep, Gate, Lookup
 from askback.http.bodies import BodyCap
 from askback.http.context import Context
 
@@ -42,10 +43,19 @@ def routes(context: Context | None = None) -> FastAPI:
     return app
 
 
-def application(context: Context, *, find: Lookup, hosts: frozenset[str], body_bytes: int) -> ASGIApp:
+class Pages(Doorstep, Protocol):
+    """The page for people, which stands beside the API."""
+
+    def around(self, api: ASGIApp) -> ASGIApp:
+        """The pages, with the API for everything that is none of them."""
+        ...
+
+
+def application(context: Context, pages: Pages, *, find: Lookup, hosts: frozenset[str], body_bytes: int) -> ASGIApp:
     """The routes behind the gate. The gate is outermost: nothing is read of a stranger's body."""
-    capped = BodyCap(routes(context), body_bytes=body_bytes, upload_bytes=context.upload_bytes, upload_paths=_UPLOADS)
-    return SafeHeaders(Gate(capped, find=find, hosts=hosts, links=context.links))
+    site = pages.around(routes(context))
+    capped = BodyCap(site, body_bytes=body_bytes, upload_bytes=context.upload_bytes, upload_paths=_UPLOADS)
+    return SafeHeaders(Gate(capped, find=find, hosts=hosts, links=context.links, doorstep=pages))
 
 
 class SafeHeaders:

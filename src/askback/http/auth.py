@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
+from typing import Protocol
 from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
@@ -53,6 +54,18 @@ Lookup = Callable[[str], "Grant | None"]
 """Tells whom the sha256 of a token belongs to, if anybody, now."""
 
 
+class Doorstep(Protocol):
+    """What a person sees who comes with a browser and without a valid token."""
+
+    def wants_page(self, scope: Scope) -> bool:
+        """Whether this is such a person."""
+        ...
+
+    def doorstep(self, scope: Scope) -> Response:
+        """How to get in."""
+        ...
+
+
 def digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -75,11 +88,12 @@ class MainToken:
 class Gate:
     """Lets in who has a token, from an address that is ours, and no page of a stranger."""
 
-    def __init__(self, app: ASGIApp, *, find: Lookup, hosts: frozenset[str], links: Links) -> None:
+    def __init__(self, app: ASGIApp, *, find: Lookup, hosts: frozenset[str], links: Links, doorstep: Doorstep) -> None:
         self._app = app
         self._find = find
         self._hosts = hosts
         self._links = links
+        self._doorstep = doorstep
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in _OPEN):
@@ -88,7 +102,7 @@ class Gate:
         headers = _headers(scope)
         grant = self._grant(scope, headers)
         if grant is None:
-            await _unauthorized()(scope, receive, send)
+            await self._unauthorized(scope)(scope, receive, send)
         elif (reason := self._stranger(scope["method"], headers)) is not None:
             await problem(HTTPStatus.FORBIDDEN, reason)(scope, receive, send)
         elif _enters(scope):
@@ -111,6 +125,11 @@ class Gate:
         cookie = _cookie(headers.get("cookie", ""))
         grant = self._find(cookie) if cookie else None
         return None if grant is None else Grant(name=grant.name, scopes=grant.scopes, by_cookie=True)
+
+    def _unauthorized(self, scope: Scope) -> Response:
+        if scope["type"] == "http" and self._doorstep.wants_page(scope):
+            return self._doorstep.doorstep(scope)
+        return _unauthorized()
 
     def _stranger(self, method: str, headers: Mapping[str, str]) -> str | None:
         """A page of another site can make a browser send things; a name that leads here can be anybody's."""

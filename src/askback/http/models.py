@@ -209,6 +209,13 @@ class UsageOut(_Out):
     total_tokens: int = Field(ge=0, description="All tokens as the engine counts them.", examples=[2850])
 
 
+class HeldProcessOut(_Out):
+    """A process that waits with its run."""
+
+    pid: int = Field(description="On the server's machine.", examples=[41877])
+    until: Moment | None = Field(description="When the wait ends by itself; null: it is being ended.")
+
+
 class RunOut(_Out):
     """One execution of a skill. What is not there yet is left out."""
 
@@ -227,8 +234,13 @@ class RunOut(_Out):
     wait_deadline_at: Moment | Absent = Field(
         None, description="When the wait ends by itself: on sticky waits, and on those that are then decided."
     )
+    held_process: HeldProcessOut | Absent = Field(
+        None, description="On a sticky wait: the engine's process, which is kept with its slot."
+    )
     warnings: list[WarningOut] = Field(description="Each once.")
-    error: ErrorOut | Absent = Field(None, description="Why it failed.")
+    error: ErrorOut | Absent = Field(
+        None, description="Why it failed; on a run that waits: why it fails as soon as its process has ended."
+    )
     usage: UsageOut | Absent = Field(None, description="What was used so far.")
     created_at: Moment = Field(description="When it was submitted.")
     updated_at: Moment = Field(description="When it changed last.")
@@ -249,6 +261,7 @@ class PendingOut(InteractionOut):
     run_id: RunId
     skill: str = Field(description="The run's skill.", examples=["trip-planner"])
     engine: str = Field(description="The run's engine.", examples=["scripted"])
+    interactive_profile: ProfileOut = Field(description="How it goes on, and whether a process is held meanwhile.")
     wait_deadline_at: Moment | Absent = Field(None, description="When the wait ends by itself, if it does.")
 
 
@@ -401,6 +414,9 @@ class EngineOut(_Out):
     path: str | None = Field(description="Where its program is.")
     version: str | None = Field(description="As it says itself.", examples=["0.120.0"])
     interactive_profile: EngineProfileOut | None = Field(description="How its runs wait; null when it is not found.")
+    profiles: list[ProfileKind] = Field(
+        description="Those that an interactive run may ask for.", examples=[["resumable", "sticky_process"]]
+    )
     signed_in: bool | None = Field(description="Null where it cannot be told.")
     advice: str | None = Field(description="The one thing that would mend what is missing.")
 

@@ -12,18 +12,25 @@ from starlette.responses import Response
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
-from askback.core.views import interaction_view
+from askback.core.views import inbox_view, interaction_view
 from askback.http import docs, models
 from askback.http.auth import ANSWERS, AccessScope
 from askback.http.bodies import StrictRoute
 from askback.http.context import Answering, Context, Cursor, Limit, Reading, ReadingQuestions, RunPath, answer
 from askback.http.links import Link
 from askback.http.problems import RequestCode
+from askback.http.streams import EventStream, one_by_one
 
 router = APIRouter(prefix="/v1", tags=["questions"], route_class=StrictRoute)
 
 LinkPath = Annotated[str, Path(description="The last part of the link.", examples=["WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"])]
 _ASKING = (AccessScope.READ, AccessScope.ANSWER)
+_STREAM = {
+    "text/event-stream": {
+        "schema": {"type": "string", "description": "Server-sent events `inbox`: `data` is the page as it is now."},
+        "example": 'event: inbox\ndata: {"items":[],"next_cursor":null}\n\n',
+    }
+}
 
 
 @router.get(
@@ -85,14 +92,21 @@ async def list_questions(here: Reading, run_id: RunPath) -> Response:
     **docs.call(
         *_ASKING,
         answer=models.InboxOut,
-        says="One page.",
-        refusals=[RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID],
+        says="One page, or a stream.",
+        content=_STREAM,
+        refusals=[RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RequestCode.TOO_MANY_STREAMS],
     ),
 )
-async def inbox(here: ReadingQuestions, cursor: Cursor = None, limit: Limit = 50) -> Response:
-    """Every pending question, the oldest first."""
+async def inbox(request: Request, here: ReadingQuestions, cursor: Cursor = None, limit: Limit = 50) -> Response:
+    """Every pending question, the oldest first.
+
+    With `Accept: text/event-stream` the 200 oldest are sent at once, and again whenever a run begins or ends to wait.
+    """
+    if "text/event-stream" in request.headers.get("accept", ""):
+        followed = one_by_one(here.service.follow_pending())
+        return EventStream(here.streams, followed, request.scope["grant"].name, here.streams.encoded_inbox)
     page = await here.service.pending(cursor, limit)
-    return answer({"items": [_inbox_view(run) for run in page.items], "next_cursor": page.next_cursor})
+    return answer({"items": [inbox_view(run) for run in page.items], "next_cursor": page.next_cursor})
 
 
 @router.post(
@@ -189,10 +203,3 @@ def _held(run: Run, link: Link) -> Interaction:
     if pending is None or pending.interaction_id != link.interaction_id:
         raise Conflict(RefusalCode.INTERACTION_NOT_PENDING, "that question has been settled already")
     return pending
-
-
-def _inbox_view(run: Run) -> dict[str, Any]:
-    view = interaction_view(_pending(run)) | {"run_id": run.id, "skill": run.skill.id, "engine": run.engine}
-    if run.wait_deadline_at is not None:
-        view["wait_deadline_at"] = run.wait_deadline_at.isoformat().replace("+00:00", "Z")
-    return view

@@ -177,7 +177,8 @@ async def get_events(
         return answer(await _page(here, run_id, after, limit))
     if last_event_id is not None:
         after = _number(last_event_id)
-    return EventStream(here.streams, here.service.follow_many(run_id, after), request.scope["grant"].name)
+    followed = here.service.follow_many(run_id, after)
+    return EventStream(here.streams, followed, request.scope["grant"].name, here.streams.encoded)
 
 
 async def _page(here: Context, run_id: str, after: int, limit: int) -> dict[str, Any]:

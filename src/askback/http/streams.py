@@ -1,12 +1,13 @@
-"""Live events: server-sent events of a run, with a cap on how many are open and an end when the server stops."""
+"""Live events: server-sent events of a run or of the inbox, with a cap on how many are open and an end when the server stops."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -15,9 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from askback.core.errors import Unavailable
 from askback.core.events import Event
-from askback.core.views import event_view
+from askback.core.views import event_view, inbox_view
+from askback.store.base import RunPage
 
-Batches = AsyncGenerator[Sequence[Event]]
+Batches = AsyncGenerator[Sequence[Any]]
 
 HEARTBEAT_SEC = 15.0
 MOST_PER_TOKEN = 1_000
@@ -45,6 +47,7 @@ class Streams:
         self.closing = asyncio.Event()
         self._open: Counter[str] = Counter()
         self._kept: dict[tuple[str, int], bytes] = {}
+        self._inbox: tuple[RunPage, bytes] | None = None
 
     @property
     def count(self) -> int:
@@ -77,20 +80,28 @@ class Streams:
                 del self._kept[next(iter(self._kept))]
         return text
 
+    def encoded_inbox(self, page: RunPage) -> bytes:
+        """The pending questions as they are sent; all clients are told of the same page."""
+        if self._inbox is None or self._inbox[0] is not page:
+            data = {"items": [inbox_view(run) for run in page.items], "next_cursor": page.next_cursor}
+            self._inbox = page, b"event: inbox\ndata: %s\n\n" % msgspec.json.encode(data)
+        return self._inbox[1]
+
 
 class EventStream(Response):
-    """The answer that goes on until the run, the client or the server ends.
+    """The answer that goes on until the run, the client or the server ends. `encoded` writes one event.
 
     A client that does not read holds up only itself: nothing is taken from the run for it until it has room.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, streams: Streams, batches: Batches, token_name: str) -> None:
+    def __init__(self, streams: Streams, batches: Batches, token_name: str, encoded: Callable[[Any], bytes]) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._streams = streams
         self._batches = batches
+        self._encoded = encoded
         self._token_name = token_name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,9 +128,9 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _talk(self, send: Send) -> None:
-        await send(_chunk(b": the run's events\n\n"))
+        await send(_chunk(b": events\n\n"))
         async for events in self._batches:
-            for piece in _pieces(map(self._streams.encoded, events)):
+            for piece in _pieces(map(self._encoded, events)):
                 await send(_chunk(piece))
 
     async def _beat(self, send: Send) -> None:
@@ -127,6 +138,12 @@ class EventStream(Response):
         while True:
             await asyncio.sleep(self._streams.heartbeat_sec)
             await send(_chunk(b": alive\n\n"))
+
+
+async def one_by_one(pages: AsyncGenerator[RunPage]) -> Batches:
+    async with aclosing(pages):
+        async for page in pages:
+            yield (page,)
 
 
 def _pieces(texts: Iterable[bytes]) -> Iterator[bytes]:

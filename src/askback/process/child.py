@@ -1,27 +1,24 @@
 """One child process in a session of its own: its lines as they come, its exit, and its end.
 
-The exit is watched by a pidfd, for a descendant may keep the pipes open long after the child is gone.
+Who starts it, and who keeps it, is a `Spawner`'s matter: the guardian, or this process itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.lines import Line, LineFramer
+from askback.process.streams import Streams, chunks, writable
 
-_CHUNK = 1 << 16
-_PIPE = 1 << 20
 _DRAIN_SEC = 2.0
 
 STDOUT = "stdout"
@@ -47,58 +44,86 @@ class NotStarted(Exception):
     """The program could not be started; the text says why."""
 
 
-class Child:
-    """A running program. Make it with `start`; whoever makes it must see it `ended`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A program to start."""
 
-    def __init__(self, process: subprocess.Popen[bytes], limits: OutputLimits) -> None:
-        self._process = process
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    limits: OutputLimits
+    stdin: Path | Pipe | None = None
+    keep_fds: Sequence[int] = ()
+    """Open files that it gets besides its three streams."""
+    writable: Sequence[Path] = ()
+    """The folders that it needs to write to; in a sandbox there are no others."""
+
+
+class Spawner(Protocol):
+    async def start(self, order: Order) -> Child:
+        """The running program; `NotStarted` says why there is none."""
+
+    async def close(self) -> None:
+        """End whatever still lives of what it started."""
+
+
+@contextmanager
+def starting(order: Order) -> Iterator[Streams]:
+    """The streams of a program that the block starts; when it cannot, they are closed and it is told why."""
+    streams: Streams | None = None
+    try:
+        streams = Streams.open(None if isinstance(order.stdin, Pipe) else order.stdin or Path(os.devnull))
+        yield streams
+    except BaseException as error:
+        if streams is not None:
+            streams.close()
+        if isinstance(error, OSError | ValueError):
+            raise NotStarted(f"{order.argv[0]} cannot be started: {error}") from error
+        raise
+    finally:
+        if streams is not None:
+            streams.hand_over()
+
+
+class Hold(Protocol):
+    """A spawner's hold on one program and all that descends from it."""
+
+    identity: ProcessIdentity
+    exit: asyncio.Future[int]
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing of the tree lives any more, as far as the spawner can know."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the hold broke, and the program was ended for that and not by its own doing."""
+
+    async def end(self, mark: str, *, grace_sec: float, lock: Path | None) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Child:
+    """A running program, made by a spawner; whoever starts it must see it `end`ed."""
+
+    def __init__(self, hold: Hold, streams: Streams, limits: OutputLimits) -> None:
+        self._hold = hold
+        self._streams = streams
         self._limits = limits
         self._printed = 0
         self.over_limit = asyncio.Event()
-        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.identity = tree.identity(process.pid) or ProcessIdentity(
-            pid=process.pid, start_ticks=0, boot_id=tree.boot_id()
-        )
-        _watch_exit(process, self._exit)
 
-    @classmethod
-    def start(
-        cls,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        cwd: Path,
-        stdin: Path | Pipe | None,
-        limits: OutputLimits,
-        keep_fds: Sequence[int] = (),
-    ) -> Child:
-        """Start it. Where it is not kept open, its input is a file: a prompt of any length neither blocks nor is cut."""
-        try:
-            with open(os.devnull if stdin is None or isinstance(stdin, Pipe) else stdin, "rb") as source:
-                process = subprocess.Popen(
-                    argv,
-                    env=dict(env),
-                    cwd=cwd,
-                    stdin=subprocess.PIPE if isinstance(stdin, Pipe) else source,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    bufsize=0,
-                    start_new_session=True,
-                    pass_fds=keep_fds,
-                )
-        except (OSError, ValueError) as error:
-            raise NotStarted(f"{argv[0]} cannot be started: {error}") from error
-        _widen(process)
-        return cls(process, limits)
+    @property
+    def identity(self) -> ProcessIdentity:
+        return self._hold.identity
 
     async def lines(self, on_line: OnLine) -> int:
         """Hand over every line of both streams in the order it comes; return the exit code when all is read."""
-        pipes = ((self._process.stdout, STDOUT), (self._process.stderr, STDERR))
+        pipes = ((self._streams.stdout, STDOUT), (self._streams.stderr, STDERR))
         async with asyncio.TaskGroup() as group:
-            pumps = [
-                group.create_task(self._pump(pipe.fileno(), name, on_line)) for pipe, name in pipes if pipe is not None
-            ]
-            code = await asyncio.shield(self._exit)
+            pumps = [group.create_task(self._pump(pipe, name, on_line)) for pipe, name in pipes]
+            code = await self.exited()
             _done, late = await asyncio.wait(pumps, timeout=_DRAIN_SEC)
             for pump in late:
                 pump.cancel()
@@ -110,63 +135,56 @@ class Child:
 
     async def send(self, data: bytes) -> None:
         """Write to a standard input that was kept open. A program that is gone gets nothing: its exit tells."""
-        pipe = self._process.stdin
+        pipe = self._streams.stdin
         if pipe is None:
             raise ValueError("its standard input was not kept open")
-        fd = pipe.fileno()
-        os.set_blocking(fd, False)
         with suppress(BrokenPipeError):
             while data:
                 try:
-                    data = data[os.write(fd, data) :]
+                    data = data[os.write(pipe, data) :]
                 except BlockingIOError:
-                    await self._writable_or_gone(fd)
+                    await self._writable_or_gone(pipe)
 
-    async def _writable_or_gone(self, fd: int) -> None:
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-        loop.add_writer(fd, _resolve, ready)
-        either: set[asyncio.Future[Any]] = {ready, self._exit}
+    async def _writable_or_gone(self, pipe: int) -> None:
+        ready = asyncio.ensure_future(writable(pipe))
+        either: set[asyncio.Future[Any]] = {ready, self._hold.exit}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            loop.remove_writer(fd)
+            ready.cancel()
+            await asyncio.gather(ready, return_exceptions=True)
         if self.has_exited:
             raise BrokenPipeError
 
     async def exited(self) -> int:
-        return await asyncio.shield(self._exit)
+        return await asyncio.shield(self._hold.exit)
 
     async def end(self, mark: str, *, grace_sec: float, lock: Path | None = None) -> bool:
         """End it with its whole tree. True once nothing of it lives."""
-        gone = await tree.Tree(mark=mark, root=self.identity, lock=lock).end(grace_sec=grace_sec)
-        if gone:
-            await self.exited()
-        return gone
+        return await self._hold.end(mark, grace_sec=grace_sec, lock=lock)
 
     @property
     def has_exited(self) -> bool:
-        return self._exit.done()
+        return self._hold.exit.done()
 
-    def group_lives(self) -> bool:
-        """Whether anything is left of the child's process group."""
-        try:
-            os.killpg(self._process.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
+    @property
+    def gone(self) -> bool:
+        """Whether it has ended with everything that descends from it, as far as is known without looking further."""
+        return self._hold.gone
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended because whoever kept it was killed: neither its own doing nor ours."""
+        return self._hold.lost
 
     def close(self) -> None:
-        """Let go of the pipes. Only once nothing reads them any more."""
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                with suppress(BrokenPipeError):
-                    pipe.close()
+        """Let go of it and of the pipes. Only once nothing reads them any more."""
+        self._hold.close()
+        self._streams.close()
 
-    async def _pump(self, fd: int, name: str, on_line: OnLine) -> None:
-        os.set_blocking(fd, False)
+    async def _pump(self, pipe: int, name: str, on_line: OnLine) -> None:
         framer = LineFramer(self._limits.line_bytes)
-        while chunk := await _read(fd):
+        async for chunk in chunks(pipe):
             self._printed += len(chunk)
             if self._printed > self._limits.turn_bytes:
                 self.over_limit.set()
@@ -175,61 +193,6 @@ class Child:
                 await on_line(name, line)
         for line in framer.finish():
             await on_line(name, line)
-
-
-def _widen(process: subprocess.Popen[bytes]) -> None:
-    """Programs on Node lose what does not fit into the pipe when they end; a long line then takes the last one with it.
-
-    Only Linux can widen a pipe, and only so many of them for one user.
-    """
-    if process.stdout is not None:
-        with suppress(OSError, AttributeError):
-            fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
-
-
-async def _read(fd: int) -> bytes:
-    while True:
-        try:
-            return os.read(fd, _CHUNK)
-        except BlockingIOError:
-            await _readable(fd)
-
-
-async def _readable(fd: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, _resolve, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(fd)
-
-
-def _resolve(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
-
-
-def _watch_exit(process: subprocess.Popen[bytes], done: asyncio.Future[int]) -> None:
-    loop = asyncio.get_running_loop()
-
-    def tell() -> None:
-        code = process.wait()
-        if not done.done():
-            done.set_result(code)
-
-    if hasattr(os, "pidfd_open"):
-        pidfd = os.pidfd_open(process.pid)
-
-        def ended() -> None:
-            loop.remove_reader(pidfd)
-            os.close(pidfd)
-            tell()
-
-        loop.add_reader(pidfd, ended)
-    else:
-        waiting = loop.run_in_executor(None, process.wait)
-        waiting.add_done_callback(lambda _: tell())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +204,9 @@ class Printed:
     stderr: str
 
 
-async def call(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, timeout_sec: float, mark: str) -> Printed:
+async def call(
+    spawner: Spawner, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, timeout_sec: float, mark: str
+) -> Printed:
     """Run a short program to its end and keep what it prints; one that hangs is ended with its tree."""
     limits = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 22)
     texts: dict[str, list[str]] = {STDOUT: [], STDERR: []}
@@ -249,7 +214,8 @@ async def call(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, timeou
     async def keep(name: str, line: Line) -> None:
         texts[name].append(line.data.decode(errors="replace"))
 
-    child = Child.start(argv, env={**env, tree.MARK: mark}, cwd=cwd, stdin=None, limits=limits)
+    order = Order(argv=argv, env={**env, tree.MARK: mark}, cwd=cwd, limits=limits, writable=(cwd,))
+    child = await spawner.start(order)
     code: int | None = None
     try:
         async with asyncio.timeout(timeout_sec):

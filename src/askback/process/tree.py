@@ -3,6 +3,9 @@
 A process belongs when it descends from the turn's first process, shares its session, carries the run's mark in its
 environment, or holds the turn's lock; so a child that made itself a daemon is found too. Reads `/proc`; where there
 is none, the process group is all that can be reached.
+
+Where a guardian's keeper holds the lock, it is about to end the tree itself and knows better what belongs to it; it is
+let do so, and only counts as one of the tree when it takes too long.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from askback.core.runs import ProcessIdentity
 
 MARK = "ASKBACK_RUN"
 """The variable that marks every process of a run."""
+
+KEEPER = "guardian_program.py"
+"""The file whose name a guardian and its keepers have in their command line."""
 
 _PROC = Path("/proc")
 _POLL_SEC = 0.01
@@ -47,6 +53,7 @@ class Tree:
         """Ask the tree to end, then kill it. True once nothing of it lives."""
         if not _has_table():
             return self.root is None or await _end_group(self.root.pid, grace_sec)
+        await self._wait_for_keeper()
         living = self.members()
         if living and grace_sec > 0:
             _signal_all(living, signal.SIGTERM)
@@ -57,6 +64,14 @@ class Tree:
             self._freeze_and_kill(living)
             living = await self._wait_gone(0.2)
         return not living
+
+    async def _wait_for_keeper(self) -> None:
+        lock = _inode(self.lock)
+        deadline = time.monotonic() + _KILL_SEC
+        while lock is not None and time.monotonic() < deadline:
+            if not any(_is_keeper(entry.pid) and _holds(entry.pid, lock) for entry in _table()):
+                return
+            await asyncio.sleep(_POLL_SEC)
 
     def _session(self, table: Mapping[int, _Entry]) -> set[int]:
         root = self.root
@@ -172,6 +187,14 @@ def _has_mark(pid: int, mark: str) -> bool:
     except OSError:
         return False
     return f"{MARK}={mark}".encode() in environment.split(b"\0")
+
+
+def _is_keeper(pid: int) -> bool:
+    """Guardian and keepers are one program. Whoever poses as one of them gains no more than the time to wait for it."""
+    try:
+        return KEEPER.encode() in (_PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _inode(path: Path | None) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 from askback.process import snapshot
 from askback.process.artifacts import bundle, is_text, open_below
+from askback.process.listing import remove_tree
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
@@ -129,21 +130,20 @@ class Workspaces:
 
     def remove(self, run_id: str) -> None:
         """Remove all files of a run, also where its engine has locked a folder."""
-        root = self._root / run_id
-        for folder, folders, _ in os.walk(root):
-            for path in (Path(folder, name) for name in folders):
-                if not path.is_symlink():
-                    path.chmod(0o700)
-        with suppress(FileNotFoundError):
-            shutil.rmtree(root)
+        remove_tree(self._root / run_id)
 
 
 def _disk_usage(folder: Path) -> int:
-    used = 0
-    for below, _, files in os.walk(folder):
-        for name in files:
-            with suppress(FileNotFoundError):
-                used += os.lstat(Path(below, name)).st_blocks * 512
+    """Without recursion: an engine can nest folders deeper than Python's stack."""
+    used, pending = 0, [str(folder)]
+    while pending:
+        with suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    else:
+                        used += entry.stat(follow_symlinks=False).st_blocks * 512
     return used
 
 

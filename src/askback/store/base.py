@@ -51,6 +51,14 @@ class RunPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How many runs there are in each state, and how long each of the latest questions waited for its user."""
+
+    runs: Mapping[RunState, int]
+    answer_sec: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryPage:
     """Newest first. `next_cursor` is None on the last page."""
 
@@ -119,6 +127,10 @@ class Store(Protocol):
 
     async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
         """Runs that wait for their user, the oldest question first."""
+        ...
+
+    async def tally(self, latest: int = 500) -> Tally:
+        """Figures for people; `latest` is how many questions back the answers are looked at, from the newest one."""
         ...
 
     async def queued(self, keepers: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:

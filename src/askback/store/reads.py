@@ -12,9 +12,9 @@ import apsw
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.events import Event
 from askback.core.interactions import Interaction, Json
-from askback.core.runs import Run, RunRequest
+from askback.core.runs import Run, RunRequest, RunState
 from askback.store import outbox, rows
-from askback.store.base import DeliveryPage, RunFilter, RunPage
+from askback.store.base import DeliveryPage, RunFilter, RunPage, Tally
 from askback.store.connection import fetch
 from askback.store.statements import statements
 
@@ -121,6 +121,15 @@ def deliveries(connection: apsw.Connection, run_id: str | None, cursor: str | No
     found = outbox.page(connection, run, before, size + 1)
     here = tuple(found[:size])
     return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
+
+
+def tally(connection: apsw.Connection, latest: int) -> Tally:
+    counts = statements("reads")["count_in_state"]
+    waits = fetch(connection, statements("reads")["answer_times"], {"latest": _bounded(latest)})
+    return Tally(
+        runs={state: int(connection.execute(counts, (state.value,)).get) for state in RunState},
+        answer_sec=tuple(micros / 1_000_000 for (micros,) in waits),
+    )
 
 
 def count_runs(connection: apsw.Connection) -> int:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Protocol, assert_never
 
 from askback.core.errors import ErrorCode
+from askback.core.interactions import Interaction
 from askback.core.outcomes import TurnOutcome, engine_failure
 from askback.core.runs import Run, TurnKind
-from askback.engines.base import Engine, HandleInvalid, Launch, Turn
+from askback.engines.base import Engine, HandleInvalid, Launch, ResidentEngine, Turn
 from askback.probes import EngineSetup, Probes
-from askback.process.child import OutputLimits
+from askback.process.child import OutputLimits, Spawner
 from askback.process.credentials import Credentials, Loan
 from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import instructions
@@ -37,6 +38,7 @@ class Bench:
     engines: Mapping[str, Engine]
     setups: Mapping[str, EngineSetup]
     probes: Probes
+    spawner: Spawner
     limits: OutputLimits
     clock: Callable[[], datetime]
 
@@ -75,7 +77,7 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
     await asyncio.to_thread(_prepare_files, workspace, package, setup, run)
     loan = await asyncio.to_thread(_lend, bench, engine, setup, workspace)
     turn = Turn(
-        prompt=await _prompt(bench.store, run, package),
+        prompt=await prompt_of(bench.store, run, package),
         mode=run.mode,
         attempt_number=run.attempt_number,
         command=setup.command,
@@ -91,7 +93,7 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
         credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),
     )
     try:
-        launch = engine.launch(turn)
+        launch = resident(engine).reside(turn) if run.sticky else engine.launch(turn)
     except HandleInvalid as error:
         raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, str(error))) from error
     return Prepared(
@@ -111,7 +113,15 @@ def _lend(bench: Bench, engine: Engine, setup: EngineSetup, workspace: Workspace
     return Credentials(source=setup.sign_in_home, names=engine.credentials, lock=lock).lend(workspace.home)
 
 
-async def _prompt(store: Store, run: Run, package: SkillPackage) -> str:
+def resident(engine: Engine) -> ResidentEngine:
+    """The engine as one that stays; a run keeps its process only where the engine's profiles say that it can."""
+    if not isinstance(engine, ResidentEngine):
+        raise CannotStart(engine_failure(ErrorCode.INTERNAL_ERROR, f"{engine.name} cannot be kept as a process"))
+    return engine
+
+
+async def prompt_of(store: Store, run: Run, package: SkillPackage) -> str:
+    """What the run's next turn tells the engine, in words."""
     order = run.next_turn
     match order.kind:
         case TurnKind.START:
@@ -119,8 +129,12 @@ async def _prompt(store: Store, run: Run, package: SkillPackage) -> str:
         case TurnKind.REPAIR:
             return instructions.repair_prompt(package, order.problems, run.mode)
         case TurnKind.REPLY:
-            asked = await store.interactions(run.id)
-            interaction = next(each for each in asked if each.interaction_id == order.interaction_id)
-            return instructions.reply_prompt(package, interaction)
+            return instructions.reply_prompt(package, await answered(store, run))
         case _:
             assert_never(order.kind)
+
+
+async def answered(store: Store, run: Run) -> Interaction:
+    """The question whose end the next turn brings."""
+    asked = await store.interactions(run.id)
+    return next(each for each in asked if each.interaction_id == run.next_turn.interaction_id)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import Any, assert_never
 
 from askback.core.errors import RunWarning, WarningCode
 from askback.core.events import EventType, NewEvent
+from askback.core.interactions import Question
 from askback.core.runs import Handle, Run, Usage
 from askback.core.secrets import Redactor
 from askback.core.signals import HandleNamed
@@ -17,7 +18,6 @@ from askback.engines.base import (
     Asked,
     Completed,
     Engine,
-    Parser,
     Said,
     Seen,
     Send,
@@ -37,19 +37,28 @@ _MOST_TOOL_TEXT = 16_000
 """Characters of a tool's output that are told as an event; all of it is in the raw output."""
 
 
+Read = Callable[[Stream, bytes], Iterable[Seen]]
+"""The `feed` of a parser, or of a conversation."""
+
+
 class Reading:
-    """What was seen of a turn so far. `strayed` is set when the engine went on in another session than asked for."""
+    """What was seen of a turn so far. `strayed` is set when the engine went on in another session than asked for.
+
+    A resident program goes on printing between turns: after `close` its lines are kept, and it is answered where its
+    protocol wants that, but nothing more is told of this turn.
+    """
 
     def __init__(
         self,
         *,
         run: Run,
         engine: Engine,
-        parser: Parser,
+        read: Read,
         store: Store,
         feed: EventFeed,
         redactor: Redactor,
         clock: Callable[[], datetime],
+        send: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> None:
         self.run = run
         self.usage: Usage | None = None
@@ -57,8 +66,11 @@ class Reading:
         self.strayed = asyncio.Event()
         self.turn_over = asyncio.Event()
         self.session: str | None = None
+        self.asked: Question | None = None
         self._engine = engine
-        self._parser = parser
+        self._read = read
+        self._send = send
+        self._closed = False
         self._store = store
         self._feed = feed
         self._redactor = redactor
@@ -83,10 +95,18 @@ class Reading:
         data = self._redactor.line(line.data)
         self._raw[stream](data + b"\n")
         if line.dropped:
-            await self._warn_of_dropped(stream)
+            self._warn_of_dropped(stream)
             return
-        for seen in self._parser.feed(Stream(stream), data):
-            await self._tell(seen)
+        await self.tell(self._read(Stream(stream), data))
+
+    async def tell(self, seen: Iterable[Seen]) -> None:
+        for each in seen:
+            if not self._closed or isinstance(each, Send):
+                await self._tell(each)
+
+    def close(self) -> None:
+        """The turn is over."""
+        self._closed = True
 
     async def take_end(self, result: Completed) -> None:
         """What an engine says only when all of it was read: its session, and messages that were not told on the way."""
@@ -103,8 +123,12 @@ class Reading:
                 self.usage = usage.beyond(self.run.usage or Usage()) if whole_session else usage
             case TurnOver():
                 self.turn_over.set()
-            case Send() | Asked():
-                raise TypeError(f"only a resident program is talked to: {type(seen).__name__}")
+            case Send(data=data):
+                assert self._send is not None, "only a resident program is talked to"
+                await self._send(data)
+            case Asked(question=question):
+                self.asked = question
+                self.turn_over.set()
             case Said(text=text):
                 self._messages_told += 1
                 await self._event(EventType.ASSISTANT_MESSAGE, text=text)
@@ -142,7 +166,7 @@ class Reading:
         data["attempt_number"] = self.run.attempt_number
         await self._feed.put(NewEvent(type=kind, at=self._clock(), data=data))
 
-    async def _warn_of_dropped(self, stream: str) -> None:
+    def _warn_of_dropped(self, stream: str) -> None:
         warning = RunWarning(
             code=WarningCode.ENGINE_LINE_TRUNCATED,
             message=f"a line of the engine's {stream} was too long and was left out",

@@ -5,22 +5,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from typing import Protocol
 
 from askback.core.errors import AskbackError, Conflict, ErrorCode, Unavailable
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, RunState
-from askback.core.signals import Signal, SlotAcquired, TurnEnded
+from askback.core.signals import ProcessLost, Signal, SlotAcquired, TreeGone, TurnEnded
 from askback.store.base import StaleWrite, Store, move
 from askback.work.slots import Slots
-from askback.work.turn import StopReason, StopRequest, TurnSignal
+from askback.work.stopping import StopReason, StopRequest
+from askback.work.turn import TurnSignal
 
 log = logging.getLogger(__name__)
 
 _RETRY_SEC = 2.0
 """How long to wait before the store is tried again after it could not write."""
 
-Execute = Callable[[Run, StopRequest], Awaitable[TurnSignal]]
+
+class Carrier(Protocol):
+    """Carries one run on for as long as it has its slot."""
+
+    async def turn(self, run: Run) -> TurnSignal:
+        """Carry out the run's next turn and say how it ended."""
+        ...
+
+    async def hold(self, run: Run) -> ProcessLost | TreeGone | None:
+        """Keep the process of a run that waits with it. None: the run was moved; else what became of the process."""
+        ...
+
+
+Carry = Callable[[Run, StopRequest], AbstractAsyncContextManager[Carrier]]
 
 
 class Worker:
@@ -33,14 +49,14 @@ class Worker:
         keepers: Collection[str],
         store: Store,
         slots: Slots,
-        execute: Execute,
+        carry: Carry,
         clock: Callable[[], datetime],
     ) -> None:
         self._name = name
         self._keepers = frozenset(keepers)
         self._store = store
         self._slots = slots
-        self._execute = execute
+        self._carry = carry
         self._clock = clock
         self._active: dict[str, StopRequest] = {}
         self._wake = asyncio.Event()
@@ -76,11 +92,14 @@ class Worker:
                 self._wake.set()
 
     async def _heed(self, run_id: str, run: Run | None) -> None:
-        """Stop a turn whose run is to be canceled."""
+        """Tell who carries the run that it was changed, and stop it if the run is to be canceled."""
         run = run or await self._store.get(run_id)
         request = self._active.get(run_id)
-        if run.cancel_requested and request is not None:
+        if request is None:
+            return
+        if run.cancel_requested:
             request.ask(StopReason.CANCEL)
+        request.tell_news()
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
         try:
@@ -90,7 +109,7 @@ class Worker:
                 )
                 claimed = await asyncio.gather(*(self._claim_one(run) for run in runs))
                 for run in filter(None, claimed):
-                    group.create_task(self._carry(run))
+                    group.create_task(self._carry_on(run))
                 if not any(claimed):
                     return
         except Unavailable as error:
@@ -111,14 +130,15 @@ class Worker:
         self._active[run.id] = StopRequest()
         return claimed
 
-    async def _carry(self, run: Run) -> None:
-        """Carry the run on until it waits, ends or goes back to the queue. The one catch-all is here."""
+    async def _carry_on(self, run: Run) -> None:
+        """Carry the run on until it ends, goes back to the queue or waits without a process. The one catch-all is here."""
         stop = self._active[run.id]
         if self._stopping:
             stop.ask(StopReason.SHUTDOWN)
         try:
-            while run.state is RunState.RUNNING:
-                run = await self._one_turn(run, stop)
+            async with self._carry(run, stop) as carrier:
+                while run.state is RunState.RUNNING or (run.sticky and run.state is RunState.WAITING_USER):
+                    run = await self._one_step(run, carrier)
         except Exception:
             log.exception("a run was given up", extra={"run": run.id})
         finally:
@@ -126,9 +146,23 @@ class Worker:
             self._slots.release(run.engine)
             self._wake.set()
 
-    async def _one_turn(self, run: Run, stop: StopRequest) -> Run:
+    async def _one_step(self, run: Run, carrier: Carrier) -> Run:
+        if run.state is RunState.RUNNING:
+            return await self._one_turn(run, carrier)
         try:
-            signal: Signal = await self._execute(run, stop)
+            signal = await carrier.hold(run)
+            return await self._store.get(run.id) if signal is None else await move(self._store, run.id, signal)
+        except Conflict:
+            # A reply came first: the turn that it begins finds that the process is gone.
+            return await self._store.get(run.id)
+        except Unavailable as error:
+            log.error("a run that is held cannot be looked after yet: %s", error.message, extra={"run": run.id})
+            await asyncio.sleep(_RETRY_SEC)
+            return run
+
+    async def _one_turn(self, run: Run, carrier: Carrier) -> Run:
+        try:
+            signal: Signal = await carrier.turn(run)
         except* (StaleWrite, Conflict) as lost:
             raise RuntimeError(f"run {run.id} is not ours any more") from lost
         except* Unavailable as error:

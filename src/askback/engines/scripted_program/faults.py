@@ -90,6 +90,37 @@ def _linger(player: Player, step: dict[str, Any]) -> NoReturn:
     _live_on()
 
 
+def _exit_while_waiting(player: Player, step: dict[str, Any]) -> None:
+    """Ends the next time that it waits for its input: after `after_ms`, once the file `when` exists, or at once."""
+    when, ends_at = player.text(step.get("when", "")), time.monotonic() + float(step.get("after_ms", 0)) / 1000
+
+    def meanwhile() -> None:
+        if time.monotonic() >= ends_at and (not when or os.path.exists(when)):
+            os._exit(int(step.get("exit_code", 0)))
+
+    _while_waiting(player, meanwhile)
+
+
+def _noise_while_waiting(player: Player, step: dict[str, Any]) -> None:
+    """Prints, the next time that it waits: what is no event, events of no turn, and `mb` (0) megabytes of lines."""
+
+    def meanwhile() -> None:
+        player.write(b"\xff\xfe\n{\nDownloading an update...\n")
+        player.emit("message", text="Nobody asked me.")
+        player.emit("turn.completed", usage={})
+        _print_junk({"mb": step.get("mb", 0)}, b"\n")
+        _while_waiting(player, None)
+        if "touch" in step:
+            player.touch(player.text(step["touch"]))
+
+    _while_waiting(player, meanwhile)
+
+
+def _while_waiting(player: Player, meanwhile: Callable[[], None] | None) -> None:
+    if player.input is not None:
+        player.input.meanwhile = meanwhile
+
+
 def _close_stdout_and_live(player: Player, step: dict[str, Any]) -> NoReturn:
     os.close(1)
     os.close(2)
@@ -167,6 +198,8 @@ FAULTS: dict[str, Callable[[Player, dict[str, Any]], None]] = {
     "hang": _hang,
     "retry_forever": _retry_forever,
     "linger": _linger,
+    "exit_while_waiting": _exit_while_waiting,
+    "noise_while_waiting": _noise_while_waiting,
     "close_stdout_and_live": _close_stdout_and_live,
     "spawn_child": _spawn_child,
     "spawn_daemon": _spawn_daemon,

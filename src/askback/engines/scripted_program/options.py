@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 VERSION = "scripted 1.0.0"
 HELP = """\
 usage: scripted [options] < PROMPT
+       scripted --stay [options]
 
 Plays a script in place of a coding agent and prints what it does as JSON lines.
 
@@ -17,10 +18,13 @@ Plays a script in place of a coding agent and prints what it does as JSON lines.
   --mode=MODE            auto or interactive: which part of a turn is played
   --model=NAME           written down in the session, without effect
   --resume=SESSION_ID    go on with a session
+  --stay                 take one prompt after the other as JSON lines, in one session
+  --no-resume            be a version that cannot go on with a session
   --version, --help
 """
 
 _NAMES = ("script", "default-script", "mode", "model", "resume")
+_FLAGS = ("stay", "no-resume")
 
 
 class UsageError(Exception):
@@ -33,6 +37,9 @@ def read_options(argv: Sequence[str]) -> dict[str, str]:
     words = iter(argv)
     for word in words:
         name, equals, value = word.removeprefix("--").partition("=")
+        if word.startswith("--") and name in _FLAGS and not equals:
+            options[name] = "yes"
+            continue
         if not word.startswith("--") or name not in _NAMES:
             raise UsageError(f"unknown argument {word!r}; the prompt is read from standard input")
         if not equals:
@@ -40,4 +47,13 @@ def read_options(argv: Sequence[str]) -> dict[str, str]:
         if not value:
             raise UsageError(f"--{name} needs a value")
         options[name] = value
+    if "resume" in options and "no-resume" in options:
+        raise UsageError("unknown argument '--resume': this version cannot go on with a session")
     return options
+
+
+def help_text(argv: Sequence[str]) -> str:
+    """What the version offers, as the command line makes it one."""
+    if "--no-resume" not in argv:
+        return HELP
+    return "".join(line for line in HELP.splitlines(keepends=True) if "resume" not in line)

@@ -1,4 +1,4 @@
-"""Plays one turn: reads the prompt, says which session it is in, does the script's steps, ends the turn."""
+"""Plays turns: reads the prompt, says which session it is in, does the script's steps, ends the turn."""
 
 # Without pathlib, which alone would take a third of the program's start.
 # ruff: noqa: PTH103, PTH110, PTH117, PTH120
@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from askback.engines.scripted_program.options import HELP, VERSION, UsageError, read_options
+from askback.engines.scripted_program.options import VERSION, UsageError, help_text, read_options
 from askback.engines.scripted_program.prompts import facts_of
 from askback.engines.scripted_program.scripts import Script, ScriptError, load_script, verb_of
 from askback.engines.scripted_program.sessions import Session, SessionError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
+    from askback.engines.scripted_program.input import Input
     from askback.engines.scripted_program.scripts import Step
 
 _MARKER = "__SKILL_DONE__"
@@ -30,10 +31,11 @@ _POLL_SEC = 0.004
 def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if "--version" in argv or "--help" in argv:
-        print(VERSION if "--version" in argv else HELP, end="\n" if "--version" in argv else "")
+        print(f"{VERSION}\n" if "--version" in argv else help_text(argv), end="")
         return 0
     try:
-        return Player(read_options(argv)).play(sys.stdin.buffer.read().decode("utf-8", "replace"))
+        player = Player(read_options(argv))
+        return player.stay() if player.stays else player.play(sys.stdin.buffer.read().decode("utf-8", "replace"))
     except UsageError as error:
         print(f"error: {error}; see --help", file=sys.stderr)
         return 2
@@ -49,13 +51,25 @@ class Failed(Exception):
 
 class Player:
     def __init__(self, options: dict[str, str]) -> None:
+        self.stays = "stay" in options
+        self.input: Input | None = None
         self._options = options
         self._home = os.environ.get("HOME", ".")
         self._session: Session | None = None
         self._named = False
         self._tools = 0
+        self._questions = 0
         self._usage_so_far: dict[str, Any] = {}
         self._facts: dict[str, Any] = {}
+
+    def stay(self) -> int:
+        """Play a turn for every prompt that is sent. One that fails says so, and the next may come."""
+        from askback.engines.scripted_program.input import Input
+
+        self.input = Input()
+        while (message := self.input.next("prompt")) is not None:
+            self.play(str(message.get("text", "")))
+        return 0
 
     # One turn.
 
@@ -76,22 +90,26 @@ class Player:
         return 0
 
     def _play(self, script: Script, prompt: str) -> None:
-        session = Session.resume(self._home, self._options["resume"]) if "resume" in self._options else None
-        session = session or Session.start(self._home)
+        session = self._session or self._open()
         steps = script.steps(session.turn, self._mode)
-        if "resume" in self._options and _has_fault(steps, "other_session"):
+        if (self._session or "resume" in self._options) and _has_fault(steps, "other_session"):
             session = Session.start(self._home)
-        self._session = session
-        facts = facts_of([*session.prompts, prompt], session.turn, session.id)
+        is_new, self._session, self._usage_so_far = session is not self._session, session, {}
+        facts = facts_of([*session.records, {"type": "prompt", "text": prompt}], session.turn, session.id)
         self._facts = {**facts, "values": script.values}
         self._do([step for step in steps if step.get("before_session")])
-        if not _has_fault(steps, "no_session"):
+        if is_new and not _has_fault(steps, "no_session"):
             self.emit("session.started", session_id=session.id)
         self._named = True
         session.add("prompt", text=prompt, mode=self._mode, model=self._options.get("model"), pid=os.getpid())
         self.emit("turn.started", turn=session.turn)
         self._do([step for step in steps if not step.get("before_session")])
         self.complete()
+
+    def _open(self) -> Session:
+        if "resume" in self._options:
+            return Session.resume(self._home, self._options["resume"])
+        return Session.start(self._home)
 
     @property
     def _mode(self) -> str:
@@ -114,7 +132,7 @@ class Player:
 
     def _tell_failure(self, words: str) -> None:
         print(f"error: {words}", file=sys.stderr, flush=True)
-        if self._named:
+        if self._named or self.stays:
             self.emit("turn.failed", error={"message": words})
         else:
             self.emit("error", message=words)
@@ -131,6 +149,10 @@ class Player:
     def text(self, value: Any) -> str:
         return render_text(value, self._facts)
 
+    def touch(self, path: str) -> None:
+        with open(path, "ab"):
+            pass
+
     def _speak(self, text: str) -> None:
         if self._session is not None:
             self._session.add("message", text=text)
@@ -143,6 +165,20 @@ class Player:
 
     def _ask(self, step: Step) -> None:
         self._speak(_block({"ask_user": render(step["ask"], self._facts)}))
+
+    def _ask_native(self, step: Step) -> None:
+        if self.input is None or self._session is None:
+            raise ScriptError("the script asks by the program's own protocol, which needs --stay")
+        self._questions += 1
+        asked = {"id": f"question-{self._questions}", "question": render(step["ask_native"], self._facts)}
+        self._session.add("question", **asked)
+        self.emit("question", **asked)
+        answer = self.input.next("answer", asked["id"])
+        if answer is None:
+            raise Failed(0)
+        self._session.add("answer", id=asked["id"], response=answer.get("response"))
+        told = facts_of(self._session.records, self._session.turn, self._session.id)
+        self._facts |= {name: told[name] for name in ("reply", "reply_json", "replies")}
 
     def _output(self, step: Step) -> None:
         self._speak(_block(render(step["output"], self._facts)))
@@ -169,8 +205,7 @@ class Player:
             file.write(self.text(step["write"]["text"]))
 
     def _touch(self, step: Step) -> None:
-        with open(self.text(step["touch"]), "ab"):
-            pass
+        self.touch(self.text(step["touch"]))
 
     def _wait_for(self, step: Step) -> None:
         path = self.text(step["wait_for"])

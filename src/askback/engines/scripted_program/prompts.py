@@ -1,4 +1,4 @@
-"""What the program reads out of its prompts: the user's replies, and the skill's input and parameters."""
+"""What the program reads out of what it is told: the user's replies, and the skill's input and parameters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 _REPLY = re.compile(r"<user_reply interaction_id=[^>]*>\n?(.*)</user_reply>", re.DOTALL)
 
 
-def facts_of(prompts: Sequence[str], turn: int, session_id: str) -> dict[str, Any]:
-    """What a script may ask for, from all prompts of the session; the last one is this turn's."""
-    replies = [_reply(prompt) for prompt in prompts]
+def facts_of(records: Sequence[dict[str, Any]], turn: int, session_id: str) -> dict[str, Any]:
+    """What a script may ask for, from all that the session was told; the last prompt is this turn's."""
+    prompts = [str(record.get("text", "")) for record in records if record.get("type") == "prompt"]
+    replies = [_replied(record) for record in records if record.get("type") in ("prompt", "answer")]
     return {
         "prompt": prompts[-1],
         "prompt_length": len(prompts[-1]),
@@ -29,8 +30,12 @@ def facts_of(prompts: Sequence[str], turn: int, session_id: str) -> dict[str, An
     }
 
 
-def _reply(prompt: str) -> str | None:
-    found = _REPLY.search(prompt)
+def _replied(record: dict[str, Any]) -> str | None:
+    """The answer that a prompt carries, or that came by the program's own protocol."""
+    response = record.get("response")
+    if record.get("type") == "answer":
+        return response if response is None or isinstance(response, str) else json.dumps(response, ensure_ascii=False)
+    found = _REPLY.search(str(record.get("text", "")))
     return None if found is None else found[1].removesuffix("\n")
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 VERBS = (
     "say",
     "ask",
+    "ask_native",
     "finish",
     "output",
     "tool",

@@ -61,10 +61,6 @@ class Session:
         """The turn that is being played: one that was cut off is played again."""
         return 1 + sum(1 for record in self.records if record.get("type") == "completed")
 
-    @property
-    def prompts(self) -> list[str]:
-        return [str(record.get("text", "")) for record in self.records if record.get("type") == "prompt"]
-
 
 def new_id() -> str:
     """`ses-` and a random UUID (version 4), without importing `uuid`."""

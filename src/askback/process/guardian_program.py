@@ -1,0 +1,397 @@
+"""The guardian: a program of its own that starts every engine, and leaves nothing of one alive.
+
+It holds one end of a socket pair; the other end is our program's, so its closing tells that our program is gone.
+For every engine it forks a keeper. Guardian and keepers adopt whatever their descendants leave behind, so a keeper
+that has no children left knows that nothing of its engine's tree lives, and no process table has to be trusted for it.
+
+Stand-alone on purpose: the standard library only and nothing of ours, so that it starts fast and forks cheaply.
+Linux alone. `guardian.py` is who talks to it:
+
+    program → guardian   "spawn <name>" with files: order, control, stdin, stdout, stderr, and those to keep
+                         "kill <name>"  the keeper does not answer any more
+    guardian → program   "lost <name>"  the keeper was killed, and what it left is gone
+    program → keeper     "end <seconds>", on the control socket; its closing kills the tree at once
+    keeper → program     lines: "started <pid> <start ticks>" or "failed <why>", then "exit <code>", then "gone";
+                         "lost" before these when the guardian was killed, for which the keeper ends the tree
+"""
+
+# Without pathlib, which would double the start.
+# ruff: noqa: PTH118, PTH208
+from __future__ import annotations
+
+import array
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable
+    from typing import NoReturn
+
+_SET_CHILD_SUBREAPER = 36
+_SET_NAME = 15
+_AGAIN_SEC = 0.05
+_PATIENCE_SEC = 5.0
+_DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+_NEVER = float("inf")
+
+
+class Guardian:
+    """Starts keepers for as long as our program lives, then sees to it that none and nothing is left."""
+
+    def __init__(self, program: socket.socket) -> None:
+        self._program = program
+        self._keepers: dict[int, str] = {}
+        self._lost: list[str] = []
+        # Closed by the kernel when this process is gone, however that comes: the keepers hold the other end.
+        self._sign, self._life = os.pipe()
+        self._bell = Bell()
+
+    def run(self) -> None:
+        while self._listen():
+            self._take_in()
+        self._program.close()
+        patience = time.monotonic() + _PATIENCE_SEC
+        while not self._take_in():
+            if time.monotonic() > patience:
+                for keeper in self._keepers:
+                    os.kill(keeper, signal.SIGKILL)
+            self._bell.wait((), _AGAIN_SEC)
+
+    def _listen(self) -> bool:
+        """Wait for what comes next and do it. False once our program is gone."""
+        ready = self._bell.wait((self._program.fileno(),), _AGAIN_SEC if self._lost else None)
+        if not ready:
+            return True
+        try:
+            packet, files = receive(self._program)
+        except ConnectionError:
+            return False
+        if packet:
+            word, name = packet.decode().split()
+            if word == "spawn":
+                self._spawn(name, files)
+            else:
+                self._kill(name)
+        return bool(packet)
+
+    def _spawn(self, name: str, files: list[int]) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            tell(files[1], f"failed {error}")
+        else:
+            if pid == 0:
+                self._become_keeper(files)
+            self._keepers[pid] = name
+        for file in files:
+            os.close(file)
+
+    def _become_keeper(self, files: list[int]) -> NoReturn:
+        code = 1
+        try:
+            os.close(self._life)
+            self._program.close()
+            self._bell.close()
+            prctl(_SET_CHILD_SUBREAPER, 1)
+            prctl(_SET_NAME, b"askback-keeper")
+            order, control, *streams = files
+            Keeper(control, self._sign).run(order, streams)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _kill(self, name: str) -> None:
+        for pid in [pid for pid, kept in self._keepers.items() if kept == name]:
+            os.kill(pid, signal.SIGKILL)
+
+    def _take_in(self) -> bool:
+        """Reap, and end what a killed keeper left to us. True once there are no children at all."""
+        alone = False
+        while not alone:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                alone = True
+                continue
+            if pid == 0:
+                break
+            if (name := self._keepers.pop(pid, None)) is not None and status != 0:
+                self._lost.append(name)
+        if self._lost:
+            self._end_orphans()
+        return alone
+
+    def _end_orphans(self) -> None:
+        """Whoever is our child and no keeper has lost its own."""
+        if freeze_and_kill(lambda: descendants(os.getpid(), apart=self._keepers)):
+            return
+        for name in self._lost:
+            tell(self._program.fileno(), f"lost {name}")
+        self._lost.clear()
+
+
+class Keeper:
+    """One engine with everything that descends from it."""
+
+    def __init__(self, control: int, guardian: int) -> None:
+        self._control = control
+        self._watched = {control, guardian}
+        self._bell = Bell()
+        self._engine = 0
+        self._wrapped = False
+        self._kill_at = _NEVER
+        self._news: list[str] = []
+
+    def run(self, order: int, streams: list[int]) -> None:
+        try:
+            ticks = self._start(order, streams)
+        except (OSError, ValueError) as error:
+            self._tell(f"failed {error}")
+            return
+        self._tell(f"started {self._engine} {ticks}")
+        while not self._take_in():
+            self._wait()
+        # The turn's lock is among them: free it only now, and before anybody is told.
+        for file in streams:
+            os.close(file)
+        self._tell("gone")
+
+    def _start(self, order: int, streams: list[int]) -> int:
+        with open(order, "rb") as text:
+            wanted = json.load(text)
+        self._wrapped = wanted["wrapped"]
+        os.chdir(wanted["cwd"])
+        self._engine = spawn(wanted["argv"], wanted["env"], streams)
+        os.chdir("/")
+        for file in streams[:3]:
+            os.close(file)
+        del streams[:3]
+        return stat(self._engine)[2]
+
+    def _take_in(self) -> bool:
+        """Reap, and tell of the engine's exit. True once nothing of the tree is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                break
+            if pid == self._engine:
+                self._news.append(f"exit {os.waitstatus_to_exitcode(status)}")
+        if self._news:
+            self._tell()
+        if time.monotonic() >= self._kill_at:
+            freeze_and_kill(lambda: descendants(os.getpid()))
+        return False
+
+    def _wait(self) -> None:
+        left = self._kill_at - time.monotonic()
+        ready = self._bell.wait(self._watched, None if left == _NEVER else max(left, _AGAIN_SEC))
+        for file in ready:
+            if words := hear(file).split():
+                self._end(float(words[1]))
+                continue
+            self._watched.discard(file)
+            if file != self._control:
+                self._news.append("lost")
+            self._end(0)
+
+    def _end(self, grace_sec: float) -> None:
+        self._kill_at = min(self._kill_at, time.monotonic() + grace_sec)
+        if grace_sec <= 0:
+            return
+        family = descendants(os.getpid())
+        if self._wrapped:
+            # A sandbox ends at once when it is asked to; the engine inside would have no time.
+            family.pop(self._engine, None)
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            signal_all(family, number)
+
+    def _tell(self, *lines: str) -> None:
+        text = "\n".join((*self._news, *lines))
+        self._news.clear()
+        tell(self._control, text)
+
+
+class Bell:
+    """Wakes a wait when a child has changed."""
+
+    def __init__(self) -> None:
+        self._rung, self._ring = os.pipe()
+        os.set_blocking(self._ring, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._ring, warn_on_full_buffer=False)
+
+    def wait(self, files: Iterable[int], seconds: float | None) -> list[int]:
+        """Those of the files that have something to read, once there is any, or a child changed, or the time is up."""
+        poll = select.poll()
+        for file in (self._rung, *files):
+            poll.register(file, select.POLLIN)
+        ready = [file for file, _ in poll.poll(None if seconds is None else seconds * 1000)]
+        if self._rung in ready:
+            ready.remove(self._rung)
+            os.read(self._rung, 4096)
+        return ready
+
+    def close(self) -> None:
+        os.close(self._rung)
+        os.close(self._ring)
+
+
+def spawn(argv: list[str], env: dict[str, str], streams: list[int]) -> int:
+    """Start a program in a session of its own, with these files and no others, and our signals forgotten."""
+    for file in streams[3:]:
+        os.set_inheritable(file, True)
+    tried: OSError = FileNotFoundError(2, os.strerror(2))
+    for path in _places(argv[0], env):
+        try:
+            return os.posix_spawn(
+                path,
+                argv,
+                env,
+                file_actions=[(os.POSIX_SPAWN_DUP2, file, place) for place, file in enumerate(streams[:3])],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEAF_TO,
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            tried = error
+    raise OSError(tried.errno, tried.strerror)
+
+
+def _places(program: str, env: dict[str, str]) -> list[str]:
+    if "/" in program:
+        return [program]
+    return [os.path.join(folder, program) for folder in os.get_exec_path(env)]
+
+
+def receive(line: socket.socket) -> tuple[bytes, list[int]]:
+    """A packet and the files that came with it. `socket.recv_fds` would let every program that is started have them."""
+    packet, ancillary, _, _ = line.recvmsg(256, socket.CMSG_LEN(64 * 4), socket.MSG_CMSG_CLOEXEC)
+    files = array.array("i")
+    for _, _, data in ancillary:
+        files.frombytes(data)
+    return packet, list(files)
+
+
+def tell(file: int, text: str) -> None:
+    """Say it if there is somebody to hear it."""
+    try:
+        os.write(file, text.encode(errors="replace"))
+    except OSError:
+        return
+
+
+def hear(file: int) -> bytes:
+    """What was said; nothing when there is nobody any more."""
+    try:
+        return os.read(file, 256)
+    except ConnectionError:
+        return b""
+
+
+def prctl(option: int, value: int | bytes) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+Family = dict[int, tuple[int, int]]
+"""Processes by their pid: start ticks, and group."""
+
+
+def descendants(root: int, *, apart: Container[int] = ()) -> Family:
+    """Everything below a process, but not below those that are set apart."""
+    children: dict[int, list[int]] = {}
+    known: Family = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                parent, group, ticks = stat(int(name))
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(name))
+            known[int(name)] = (ticks, group)
+    found: Family = {}
+    todo = [root]
+    while todo:
+        fresh = [pid for pid in children.get(todo.pop(), ()) if pid not in apart and pid not in found]
+        found |= {pid: known[pid] for pid in fresh}
+        todo += fresh
+    return found
+
+
+def stat(pid: int) -> tuple[int, int, int]:
+    """Parent, group and start ticks."""
+    file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    try:
+        text = os.read(file, 1024)
+    finally:
+        os.close(file)
+    # The command's name is in parentheses and may hold anything; the fields follow the last one.
+    fields = text[text.rindex(b")") + 2 :].split()
+    return int(fields[1]), int(fields[2]), int(fields[19])
+
+
+def freeze_and_kill(find: Callable[[], Family]) -> Family:
+    """Stop every one before killing any, so that none can start another in between. Returns whom it struck."""
+    struck: Family = {}
+    while fresh := {pid: each for pid, each in find().items() if pid not in struck}:
+        signal_all(fresh, signal.SIGSTOP)
+        struck |= fresh
+    signal_all(struck, signal.SIGKILL)
+    return struck
+
+
+def signal_all(family: Family, number: signal.Signals) -> None:
+    """By group as well, for that reaches also who was just forked. No group of theirs has others in it: each began
+    below its engine, in a session of its own."""
+    groups = {group for _, group in family.values()} - {os.getpgrp(), 0, 1}
+    if number != signal.SIGTERM:
+        for group in groups:
+            _quietly(os.killpg, group, number)
+    for pid, (ticks, _) in family.items():
+        _quietly(_signal_one, pid, ticks, number)
+
+
+def _signal_one(pid: int, ticks: int, number: signal.Signals) -> None:
+    """The process that was seen, never another that has got its pid since."""
+    file = os.pidfd_open(pid)
+    try:
+        if stat(pid)[2] == ticks:
+            signal.pidfd_send_signal(file, number)
+    finally:
+        os.close(file)
+
+
+def _quietly(act: Callable[..., None], *words: int) -> None:
+    try:
+        act(*words)
+    except OSError:
+        return
+
+
+def main() -> None:
+    for number in _DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    prctl(_SET_CHILD_SUBREAPER, 1)
+    prctl(_SET_NAME, b"askback-guard")
+    program = socket.socket(fileno=int(sys.argv[1]))
+    program.set_inheritable(False)
+    guardian = Guardian(program)
+    gc.freeze()
+    guardian.run()
+
+
+if __name__ == "__main__":
+    main()

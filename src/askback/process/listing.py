@@ -1,0 +1,85 @@
+"""What lies below a folder that an engine could write to: links are never followed, locked folders are unlocked.
+
+It goes down without recursion, since an engine can nest folders deeper than Python's stack.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+READABLE = 0o500
+WRITABLE = 0o700
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """By paths below the folder, which itself is ''. A folder stands before all that is in it."""
+
+    folders: dict[str, os.stat_result] = field(default_factory=dict)
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    links: dict[str, os.stat_result] = field(default_factory=dict)
+    specials: list[str] = field(default_factory=list)
+    """Sockets, pipes and devices."""
+    unlocked: list[tuple[Path, int]] = field(default_factory=list)
+    """Folders that were given more rights, with those they had."""
+
+
+def list_tree(base: Path, need: int) -> Listing:
+    """List it, with at least the rights `need` for ourselves on every folder."""
+    listing = Listing()
+    status = base.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(f"{base} is not a folder any more; something else was put in its place")
+    pending = [("", status)]
+    while pending:
+        path, status = pending.pop()
+        _unlock(base / path, stat.S_IMODE(status.st_mode), need, listing)
+        # What is gone meanwhile is left out.
+        with suppress(FileNotFoundError), os.scandir(base / path) as entries:
+            listing.folders[path] = status
+            pending += _sort(f"{path}/" if path else "", entries, listing)
+    return listing
+
+
+def lock_again(listing: Listing) -> None:
+    for path, mode in reversed(listing.unlocked):
+        with suppress(FileNotFoundError):
+            path.chmod(mode)
+
+
+def remove_tree(base: Path) -> None:
+    """Remove a folder with all that is in it, also where an engine has locked a folder."""
+    with suppress(FileNotFoundError):
+        listing = list_tree(base, WRITABLE)
+        for path in (*listing.files, *listing.links, *listing.specials):
+            (base / path).unlink(missing_ok=True)
+        for path in reversed(listing.folders):
+            (base / path).rmdir()
+
+
+def _unlock(folder: Path, mode: int, need: int, listing: Listing) -> None:
+    if mode & need != need:
+        with suppress(PermissionError, FileNotFoundError):
+            folder.chmod(mode | need)
+            listing.unlocked.append((folder, mode))
+
+
+def _sort(prefix: str, entries: Iterator[os.DirEntry[str]], listing: Listing) -> Iterator[tuple[str, os.stat_result]]:
+    """Note all entries of one folder; yields the folders among them."""
+    for entry in entries:
+        path = prefix + entry.name
+        with suppress(FileNotFoundError):
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
+                yield path, status
+            elif stat.S_ISREG(status.st_mode):
+                listing.files[path] = status
+            elif stat.S_ISLNK(status.st_mode):
+                listing.links[path] = status
+            else:
+                listing.specials.append(path)

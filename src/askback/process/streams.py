@@ -1,0 +1,93 @@
+"""The three streams between a program and us: our ends, and theirs until it has them."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+_CHUNK = 1 << 16
+_PIPE = 1 << 20
+
+
+class Streams:
+    def __init__(self, stdin: int | None, stdout: int, stderr: int, theirs: tuple[int, int, int]) -> None:
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self.theirs = theirs
+
+    @classmethod
+    def open(cls, stdin: Path | None) -> Self:
+        """Input from a file, so that one of any length neither blocks nor is cut; or, without one, from a pipe."""
+        if stdin is None:
+            their_in, our_in = os.pipe()
+        else:
+            their_in, our_in = os.open(stdin, os.O_RDONLY | os.O_CLOEXEC), None
+        (out, their_out), (err, their_err) = os.pipe(), os.pipe()
+        _widen(out)
+        for fd in (our_in, out, err):
+            if fd is not None:
+                os.set_blocking(fd, False)
+        return cls(our_in, out, err, (their_in, their_out, their_err))
+
+    def hand_over(self) -> None:
+        """The program has its ends now."""
+        for fd in self.theirs:
+            os.close(fd)
+
+    def close(self) -> None:
+        for fd in (self.stdin, self.stdout, self.stderr):
+            if fd is not None:
+                os.close(fd)
+
+
+def _widen(pipe: int) -> None:
+    """Programs on Node lose what does not fit into the pipe when they end; a long line then takes the last one with it.
+
+    Only Linux can widen a pipe, and only so many of them for one user.
+    """
+    with suppress(OSError, AttributeError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
+
+
+async def chunks(fd: int) -> AsyncIterator[bytes]:
+    """What comes out of a pipe, until its end."""
+    while True:
+        try:
+            chunk = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            await readable(fd)
+            continue
+        if not chunk:
+            return
+        yield chunk
+
+
+async def readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, _resolve, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+async def writable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(fd, _resolve, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_writer(fd)
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

@@ -1,0 +1,85 @@
+"""Following the runs that wait for their user: all of them now, and again whenever one begins or ends to wait.
+
+The store is read once for all followers, and by nobody while there are none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Hashable
+
+from askback.store.base import RunPage, Store
+
+PAGE = 200
+_SPACING_SEC = 0.05
+"""Runs that say much change often; what comes within this time is looked at together."""
+
+
+class Waiting:
+    """The oldest pending questions, as they were read last."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._followers = 0
+        self._page: RunPage | None = None
+        self._news = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def follow(self) -> AsyncGenerator[RunPage]:
+        """The first page of waiting runs, and every one after it that is another. Who is slow misses those between."""
+        reading = self._join()
+        told: RunPage | None = None
+        try:
+            while True:
+                if self._page is not None and self._page is not told:
+                    told = self._page
+                    yield told
+                elif reading.done():
+                    # Raises what made it impossible to go on.
+                    reading.result()
+                else:
+                    await self._news.wait()
+        finally:
+            self._leave()
+
+    def _join(self) -> asyncio.Task[None]:
+        self._followers += 1
+        if self._reading is None or self._reading.done():
+            self._page = None
+            self._reading = asyncio.get_running_loop().create_task(self._read())
+            self._reading.add_done_callback(self._ended)
+        return self._reading
+
+    def _leave(self) -> None:
+        self._followers -= 1
+        if not self._followers and self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    async def _read(self) -> None:
+        changes = self._store.changes()
+        try:
+            while True:
+                page = await self._store.pending(None, PAGE)
+                if self._page is None or _shown(page) != _shown(self._page):
+                    self._page = page
+                    self._wake()
+                await asyncio.sleep(_SPACING_SEC)
+                await changes.wait()
+        finally:
+            changes.close()
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _ended(self, reading: asyncio.Task[None]) -> None:
+        if not reading.cancelled():
+            reading.exception()
+        self._wake()
+
+
+def _shown(page: RunPage) -> Hashable:
+    """What a follower would see of it."""
+    items = [(run.id, run.pending_interaction and run.pending_interaction.interaction_id) for run in page.items]
+    return tuple(items), page.next_cursor is None

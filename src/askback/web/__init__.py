@@ -1,0 +1,1 @@
+"""The page: where people watch runs, answer questions and fetch results."""

@@ -1,0 +1,98 @@
+"""The page's addresses, put around the API: what is no page of ours goes on to it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from askback.core.errors import AskbackError, Conflict, Forbidden, Invalid, NotFound, Unavailable
+from askback.service import Service
+from askback.web import dashboard, doorstep, engines, inbox, new_run, preview, run, run_list, skills, static, words
+from askback.web.desk import Desk, Page, environment
+
+_MODULES = (inbox, run_list, new_run, run, preview, skills, engines, dashboard)
+_API = ("/v1", "/healthz", "/metrics")
+_STATUS: dict[type[AskbackError], HTTPStatus] = {
+    Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NotFound: HTTPStatus.NOT_FOUND,
+    Conflict: HTTPStatus.CONFLICT,
+    Forbidden: HTTPStatus.FORBIDDEN,
+    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+class Pages:
+    """All pages of one server."""
+
+    def __init__(
+        self, service: Service, clock: Callable[[], datetime], health: Callable[[], Awaitable[Mapping[str, Any]]]
+    ) -> None:
+        self._desk = Desk(service=service, clock=clock, health=health, languages=words.load(), templates=environment())
+
+    def wants_page(self, scope: Scope) -> bool:
+        """Whether a person is behind the request: a browser that asks for something to look at."""
+        accepted = dict(scope["headers"]).get(b"accept", b"")
+        return scope["method"] in ("GET", "HEAD") and b"text/html" in accepted and not _of_api(scope["path"])
+
+    def doorstep(self, scope: Scope) -> Response:
+        return doorstep.doorstep(self._desk, Request(scope))
+
+    def around(self, api: ASGIApp) -> ASGIApp:
+        """The pages, with the API for everything else."""
+        routes = [_static_route(), *(_route(self._desk, page) for module in _MODULES for page in module.PAGES)]
+        site = Starlette(routes=routes, exception_handlers={AskbackError: functools.partial(_told, self._desk)})
+
+        async def either(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or _of_api(scope["path"]):
+                await api(scope, receive, send)
+            elif any(route.matches(scope)[0] is Match.FULL for route in routes):
+                await site(scope, receive, send)
+            elif self.wants_page(scope):
+                request = Request(scope, receive)
+                await _problem(self._desk, request, HTTPStatus.NOT_FOUND, None)(scope, receive, send)
+            else:
+                await api(scope, receive, send)
+
+        return either
+
+
+def _of_api(path: str) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in _API)
+
+
+def _route(desk: Desk, page: Page) -> Route:
+    async def show(request: Request) -> Response:
+        if not request.scope["grant"].allows(*page.scopes):
+            return _problem(desk, request, HTTPStatus.FORBIDDEN, None)
+        return await page.show(desk, request)
+
+    return Route(page.path, show)
+
+
+def _static_route() -> Route:
+    files = static.load()
+
+    async def show(request: Request) -> Response:
+        file = files.get(request.path_params["name"])
+        return file.answer(request) if file is not None else Response(status_code=HTTPStatus.NOT_FOUND)
+
+    return Route("/static/{name}", show)
+
+
+async def _told(desk: Desk, request: Request, error: Exception) -> Response:
+    assert isinstance(error, AskbackError)
+    return _problem(desk, request, _STATUS[type(error)], error.message)
+
+
+def _problem(desk: Desk, request: Request, status: HTTPStatus, message: str | None) -> Response:
+    kind = {HTTPStatus.NOT_FOUND: "missing", HTTPStatus.FORBIDDEN: "forbidden"}.get(status, "broken")
+    return desk.show(request, "problem.html", status, kind=kind, message=message)

@@ -1,0 +1,31 @@
+// Until when a question waits: a countdown, and what happens at its end.
+
+import { make } from "./elements.js";
+import { clockTime, countdown } from "./time.js";
+import { t } from "./words.js";
+
+const SOON_SEC = 120;
+
+/**
+ * @param {{wait_deadline_at?: string, interactive_profile: {kind: string}}} waiting
+ * @returns {HTMLElement | null}
+ */
+export function deadline({ wait_deadline_at: at, interactive_profile: profile }) {
+  const held = profile.kind === "sticky_process";
+  if (at === undefined) return held ? make("p", { class: "deadline" }, t("inbox.held")) : null;
+  const moment = new Date(at);
+  const left = make("strong", { class: "deadline-left", role: "timer", "data-deadline": at });
+  tick(left);
+  const meaning = t(held ? "inbox.deadline.fail" : "inbox.deadline.decide", { time: clockTime(moment) });
+  return make("p", { class: "deadline" }, left, make("span", {}, meaning));
+}
+
+function tick(element) {
+  const seconds = (new Date(element.dataset.deadline).getTime() - Date.now()) / 1000;
+  element.textContent = seconds > 0 ? t("inbox.deadline", { left: countdown(seconds) }) : t("inbox.overdue");
+  element.classList.toggle("soon", seconds < SOON_SEC);
+}
+
+setInterval(() => {
+  for (const element of document.querySelectorAll("[data-deadline]")) tick(element);
+}, 1000);

@@ -1,0 +1,30 @@
+// Making elements: texts go in as text, never as HTML.
+
+let made = 0;
+
+/** An id that nothing else on the page has. */
+export function newId(stem) {
+  made += 1;
+  return `${stem}-${made}`;
+}
+
+/**
+ * `make("p", {class: "hint", hidden: true}, "text", child)`; a null or false attribute is left out.
+ * @returns {HTMLElement}
+ */
+export function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    element.setAttribute(key, value === true ? "" : String(value));
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Words by key: an object of texts, or a function that already fills in `{name}`. */
+export function speaker(words) {
+  if (typeof words === "function") return words;
+  return (key, values = {}) =>
+    (words[key] ?? key).replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+}

@@ -1,0 +1,70 @@
+// What is given to a skill that does not say what it takes: named texts and named files.
+
+import { make, newId } from "./elements.js";
+import { fieldFor } from "./fields.js";
+import { spelled } from "./form.js";
+
+const FIRST_NAME = "request";
+const NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/;
+
+/** As `schemaForm`, for an object of whatever names. */
+export function entriesForm({ t, root }) {
+  const entries = [];
+  const list = make("div", { class: "entries" });
+  const addText = make("button", { type: "button", class: "button button-small" }, t("new.entry.text"));
+  const addFile = make("button", { type: "button", class: "button button-small" }, t("new.entry.file"));
+  const element = make("div", {}, make("p", { class: "hint" }, t("new.entry.hint")), list, make("div", { class: "row" }, addText, addFile));
+
+  function insert(schema, name = "") {
+    const field = fieldFor(schema, { title: t("new.entry.value"), required: false, root: schema, depth: 1, bare: true, t });
+    const label = t("new.entry.name");
+    const input = make("input", { class: "input", id: newId("name"), value: name, placeholder: label, "aria-label": label });
+    const drop = make("button", { type: "button", class: "button button-quiet", "aria-label": t("new.entry.remove") }, "×");
+    const entry = { field, input, element: make("div", { class: "entry" }, input, field.element, drop) };
+    drop.addEventListener("click", () => {
+      entries.splice(entries.indexOf(entry), 1);
+      entry.element.remove();
+      addText.focus();
+    });
+    entries.push(entry);
+    list.append(entry.element);
+    return entry;
+  }
+
+  const filled = () => entries.filter((entry) => entry.field.value() !== undefined);
+  const problemOf = ({ input, field }) => {
+    const [unread] = field.unread();
+    if (unread) return unread.message;
+    const name = input.value.trim();
+    if (field.value() === undefined) return null;
+    if (!NAME.test(name)) return t("new.entry.bad_name");
+    return filled().some((other) => other.input !== input && other.input.value.trim() === name) ? t("new.entry.twice") : null;
+  };
+  const mark = (found) => {
+    entries.forEach((entry) => entry.field.show(found.find(([wrong]) => wrong === entry)?.[1] ?? null));
+    found[0]?.[0].input.focus();
+  };
+  const wrong = () => entries.map((entry) => [entry, problemOf(entry)]).filter(([, message]) => message !== null);
+
+  addText.addEventListener("click", () => insert({ type: "string", maxLength: 1_000_000 }).input.focus());
+  addFile.addEventListener("click", () => insert({ "x-input-source": "file" }).input.focus());
+  insert({ type: "string", maxLength: 1_000_000 }, FIRST_NAME);
+
+  return {
+    element,
+    value: () => Object.fromEntries(filled().map(({ input, field }) => [input.value.trim(), field.value()])),
+    problems: () => wrong().map(([, message]) => message),
+    check() {
+      mark(wrong());
+      return wrong().length === 0;
+    },
+    place(problems) {
+      const told = problems.map((line) => ({ line, ...spelled(line) }));
+      const entryOf = ({ parts }) => entries.find(({ input }) => input.value.trim() === parts[0]);
+      const ours = told.filter((each) => each.root === root && entryOf(each));
+      mark(ours.map((each) => [entryOf(each), each.message]));
+      return told.filter((each) => !ours.includes(each)).map((each) => each.line);
+    },
+    focus: () => entries[0]?.field.focus(),
+  };
+}

@@ -1,0 +1,354 @@
+// One field for one JSON Schema: what it shows, what it is worth as JSON, and what is wrong with it, beside it.
+//
+// A field is {element, value(), problems(), unread(), show(message), at(parts), focus()}. `problems` gives
+// [{field, message}]; `unread` only those of what was entered and cannot be read at all, such as half a date.
+// A spot says where a field stands: {title, required, given, root, depth, t, upload}.
+
+import { choicesOf, problemOf, same, typeOf } from "./checks.js";
+import { make, newId } from "./elements.js";
+import { fileControl } from "./file_field.js";
+
+const MOST_RADIOS = 5;
+const LONG_TEXT = 200;
+const DEEPEST = 6;
+const INPUT_TYPES = { email: "email", uri: "url", date: "date", "date-time": "datetime-local", password: "password" };
+
+/** The field that suits a schema; where none does, a box for JSON. */
+export function fieldFor(given, spot) {
+  const schema = plain(given, spot.root);
+  const here = { ...spot, given: spot.given ?? schema.default, title: schema.title ?? spot.title };
+  if (schema["x-input-source"] === "file") return leaf(schema, here, fileControl(here));
+  if (spot.depth > DEEPEST) return leaf(schema, here, jsonControl(schema, here));
+  if (choicesOf(schema)) return leaf(schema, here, choiceControl(choicesOf(schema), here));
+  switch (typeOf(schema)) {
+    case "string":
+      return leaf(schema, here, textControl(schema, here));
+    case "number":
+    case "integer":
+      return leaf(schema, here, numberControl(schema, here));
+    case "boolean":
+      return leaf(schema, here, checkControl(here));
+    case "array":
+      return arrayField(schema, here);
+    case "object":
+      return schema.properties ? objectField(schema, here) : leaf(schema, here, jsonControl(schema, here));
+    default:
+      return leaf(schema, here, jsonControl(schema, here));
+  }
+}
+
+/** References within the document resolved, and `X or null` taken for X: a field may be left empty anyway. */
+function plain(given, root) {
+  let schema = typeof given === "object" && given !== null ? given : {};
+  for (let step = 0; step < 20; step += 1) {
+    const { $ref: reference, ...beside } = schema;
+    const forms = (schema.anyOf ?? schema.oneOf ?? []).filter((form) => form?.type !== "null");
+    if (typeof reference === "string") schema = { ...lookUp(reference, root), ...beside };
+    else if (forms.length === 1 && !("const" in forms[0])) schema = { ...without(schema), ...forms[0] };
+    else return schema;
+  }
+  return {};
+}
+
+function without({ anyOf, oneOf, ...rest }) {
+  return rest;
+}
+
+function lookUp(reference, root) {
+  if (!reference.startsWith("#")) return {};
+  const parts = decodeURIComponent(reference.slice(1)).split("/").slice(1);
+  return parts.reduce((node, part) => node?.[part.replaceAll("~1", "/").replaceAll("~0", "~")], root) ?? {};
+}
+
+/** `travel_days`, `travelDays` → `Travel days`. */
+export function titleOf(name) {
+  const words = name.replaceAll(/[_-]+/g, " ").replaceAll(/([a-z])([A-Z])/g, (_, end, start) => `${end} ${start.toLowerCase()}`);
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+// A field that holds one value.
+
+/** @param control {element, input, read() → {value?, problem?}, group?, check?, changed?} */
+function leaf(schema, spot, control) {
+  const { t } = spot;
+  const problem = make("p", { class: "problem", id: newId("problem"), hidden: true });
+  const help = schema.description ? make("p", { class: "hint", id: newId("help") }, schema.description) : null;
+  const element = framed(spot, control, help, problem);
+  const described = [help?.id, problem.id].filter(Boolean).join(" ");
+  const marked = control.group ? element : control.input;
+  marked.setAttribute("aria-describedby", described);
+  if (spot.required && !control.group) marked.setAttribute("aria-required", "true");
+
+  const wrong = () => {
+    const { value, problem: unread } = control.read();
+    if (unread) return unread;
+    if (value === undefined) return spot.required ? t(control.missing ?? "form.problem.required") : null;
+    return problemOf(schema, value, t);
+  };
+  const told = (message) => (message ? [{ field, message }] : []);
+  const field = {
+    element,
+    value: () => control.read().value,
+    problems: () => told(wrong()),
+    unread: () => told(control.read().problem),
+    show(message) {
+      problem.textContent = message ?? "";
+      problem.hidden = !message;
+      element.classList.toggle("field-wrong", Boolean(message));
+      if (message) marked.setAttribute("aria-invalid", "true");
+      else marked.removeAttribute("aria-invalid");
+    },
+    at: () => field,
+    focus: () => control.input.focus(),
+  };
+  // While one types, a field that is marked wrong says so only for as long as it is; new marks wait for the end.
+  element.addEventListener("input", () => problem.hidden || field.show(wrong()));
+  element.addEventListener("change", () => (control.read().value === undefined ? null : field.show(wrong())));
+  control.changed?.(() => field.show(control.read().problem ? wrong() : null));
+  return field;
+}
+
+function framed(spot, control, help, problem) {
+  if (control.check) {
+    const label = make("label", { class: "check" }, control.input, make("span", {}, spot.title));
+    return make("div", { class: "field" }, label, help, problem);
+  }
+  const mark = spot.required
+    ? make("span", { class: "field-mark", title: spot.t("form.required"), "aria-hidden": "true" }, "*")
+    : make("span", { class: "field-optional" }, spot.t("form.optional"));
+  const name = [make("span", {}, spot.title), " ", mark];
+  if (control.group) {
+    return make("fieldset", { class: "field" }, make("legend", {}, ...name), help, control.element, problem);
+  }
+  const label = make("label", { for: control.input.id }, ...name);
+  return make("div", { class: spot.bare ? "field field-bare" : "field" }, label, help, control.element, problem);
+}
+
+function textControl(schema, spot) {
+  const long = (schema.maxLength ?? 0) > LONG_TEXT || ["textarea", "multiline"].includes(schema.format);
+  const id = newId("text");
+  const manyLines = long || String(spot.given ?? "").includes("\n");
+  const input = manyLines
+    ? make("textarea", { id, class: "input", rows: 3 })
+    : make("input", { id, class: "input", type: INPUT_TYPES[schema.format] ?? "text", autocomplete: "off" });
+  if (schema.format === "date-time") return momentControl(input, spot);
+  if (spot.given !== undefined && spot.given !== null) input.value = String(spot.given);
+  // A date that is half typed has no value, and is not the same as none.
+  const unread = () => (input.validity?.badInput ? { problem: spot.t("form.problem.date") } : null);
+  return { element: input, input, read: () => unread() ?? { value: input.value === "" ? undefined : input.value } };
+}
+
+/** Chosen in the user's own time, sent in UTC. */
+function momentControl(input, spot) {
+  input.step = "1";
+  const start = new Date(spot.given ?? Number.NaN);
+  if (!Number.isNaN(start.getTime())) {
+    input.value = new Date(start.getTime() - start.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  }
+  const read = () => {
+    if (input.validity.badInput) return { problem: spot.t("form.problem.date-time") };
+    return { value: input.value ? new Date(input.value).toISOString().replace(".000Z", "Z") : undefined };
+  };
+  return { element: input, input, read };
+}
+
+function numberControl(schema, spot) {
+  const whole = typeOf(schema) === "integer";
+  const input = make("input", {
+    id: newId("number"),
+    class: "input input-number",
+    type: "number",
+    inputmode: whole ? "numeric" : "decimal",
+    min: schema.minimum,
+    max: schema.maximum,
+    step: schema.multipleOf ?? (whole ? 1 : "any"),
+  });
+  if (typeof spot.given === "number") input.value = String(spot.given);
+  const read = () => {
+    if (input.validity.badInput) return { problem: spot.t("form.problem.number") };
+    return { value: input.value === "" ? undefined : Number(input.value) };
+  };
+  return { element: input, input, read };
+}
+
+/** Unticked is false, but one that may be left out and was never touched is left out. */
+function checkControl(spot) {
+  const input = make("input", { id: newId("check"), type: "checkbox" });
+  input.checked = spot.given === true;
+  let said = spot.required || typeof spot.given === "boolean";
+  input.addEventListener("change", () => (said = true));
+  return { element: input, input, check: true, read: () => ({ value: said ? input.checked : undefined }) };
+}
+
+function choiceControl(choices, spot) {
+  return choices.length > MOST_RADIOS ? selectControl(choices, spot) : radioControl(choices, spot);
+}
+
+function selectControl(choices, spot) {
+  const input = make("select", { id: newId("select"), class: "input" });
+  input.append(make("option", { value: "" }, spot.t(spot.required ? "form.choose" : "form.none")));
+  choices.forEach((choice, place) => input.append(make("option", { value: String(place) }, choice.label)));
+  const start = choices.findIndex((choice) => same(choice.value, spot.given));
+  input.value = start < 0 ? "" : String(start);
+  const read = () => ({ value: input.value === "" ? undefined : choices[Number(input.value)].value });
+  return { element: input, input, read, missing: "form.problem.choose" };
+}
+
+function radioControl(choices, spot) {
+  const name = newId("radio");
+  const offered = spot.required ? choices : [...choices, { value: undefined, label: spot.t("form.none") }];
+  const inputs = offered.map((choice) => {
+    const input = make("input", { type: "radio", name });
+    input.checked = choice.value === undefined ? spot.given === undefined : same(choice.value, spot.given);
+    return input;
+  });
+  const labels = offered.map((choice, place) => tick(inputs[place], choice));
+  const read = () => ({ value: offered[inputs.findIndex((input) => input.checked)]?.value });
+  const element = make("div", { class: "choices" }, ...labels);
+  return { element, input: inputs[0], group: true, read, missing: "form.problem.choose" };
+}
+
+function tick(input, choice) {
+  const help = choice.help ? make("small", {}, choice.help) : null;
+  return make("label", { class: "check" }, input, make("span", {}, choice.label, help));
+}
+
+/** What no other field suits. */
+function jsonControl(schema, spot) {
+  const input = make("textarea", { id: newId("json"), class: "input input-code", rows: 4, spellcheck: "false" });
+  if (spot.given !== undefined) input.value = JSON.stringify(spot.given, null, 2);
+  input.placeholder = schema.type === "array" ? "[ … ]" : "{ … }";
+  const read = () => {
+    if (input.value.trim() === "") return {};
+    try {
+      return typed(JSON.parse(input.value), schema, spot);
+    } catch (error) {
+      return { problem: spot.t("form.problem.json", { detail: error.message }) };
+    }
+  };
+  return { element: input, input, read };
+}
+
+function typed(value, schema, spot) {
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  if (schema.type === "object" && !isObject) return { problem: spot.t("form.problem.json_object") };
+  if (schema.type === "array" && !Array.isArray(value)) return { problem: spot.t("form.problem.json_array") };
+  return { value };
+}
+
+// Fields that hold fields.
+
+function arrayField(schema, spot) {
+  const items = plain(schema.items, spot.root);
+  const choices = choicesOf(items);
+  if (choices) return leaf(schema, spot, ticksControl(choices, spot));
+  const known = schema.items && !schema.prefixItems && (typeOf(items) || items["x-input-source"]);
+  return known ? listField(schema, items, spot) : leaf(schema, spot, jsonControl({ ...schema, type: "array" }, spot));
+}
+
+function ticksControl(choices, spot) {
+  const start = Array.isArray(spot.given) ? spot.given : [];
+  const inputs = choices.map((choice) => {
+    const input = make("input", { type: "checkbox" });
+    input.checked = start.some((value) => same(value, choice.value));
+    return input;
+  });
+  const element = make("div", { class: "choices" }, ...choices.map((choice, place) => tick(inputs[place], choice)));
+  const read = () => {
+    const value = choices.filter((_, place) => inputs[place].checked).map((choice) => choice.value);
+    return { value: value.length > 0 ? value : undefined };
+  };
+  return { element, input: inputs[0], group: true, read, missing: "form.problem.choose_some" };
+}
+
+function listField(schema, items, spot) {
+  const { t } = spot;
+  const rows = [];
+  const lines = make("div", { class: "lines" });
+  const add = make("button", { type: "button", class: "button button-small" }, t("form.add"));
+  const values = () => rows.map((row) => row.field.value()).filter((value) => value !== undefined);
+  const control = {
+    element: make("div", {}, lines, add),
+    input: add,
+    group: true,
+    read: () => ({ value: values().length > 0 ? values() : undefined }),
+  };
+  const field = leaf(schema, spot, control);
+  const own = field.problems;
+
+  const insert = (given) => {
+    const row = { field: fieldFor(items, { ...spot, given, required: false, bare: true, depth: spot.depth + 1 }) };
+    const remove = make("button", { type: "button", class: "button button-quiet" }, "×");
+    remove.addEventListener("click", () => {
+      rows.splice(rows.indexOf(row), 1);
+      row.element.remove();
+      rename();
+      (rows.at(-1)?.field ?? { focus: () => add.focus() }).focus();
+    });
+    Object.assign(row, { remove, element: make("div", { class: "line" }, row.field.element, remove) });
+    rows.push(row);
+    lines.append(row.element);
+    rename();
+    return row;
+  };
+  const rename = () =>
+    rows.forEach((row, place) => {
+      const label = row.field.element.querySelector("label > span, legend > span");
+      if (label) label.textContent = t("form.line", { title: spot.title, number: place + 1 });
+      row.remove.setAttribute("aria-label", t("form.remove_line", { number: place + 1 }));
+    });
+  add.addEventListener("click", () => insert().field.focus());
+  lines.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.isComposing || event.target.tagName !== "INPUT") return;
+    event.preventDefault();
+    insert().field.focus();
+  });
+  (Array.isArray(spot.given) ? spot.given : []).forEach(insert);
+  if (rows.length === 0 && typeOf(items) === "string") insert();
+
+  return Object.assign(field, {
+    // An empty line is no mistake.
+    problems: () => [...own(), ...rows.flatMap(({ field: line }) => (line.value() === undefined ? line.unread() : line.problems()))],
+    unread: () => rows.flatMap((row) => row.field.unread()),
+    at: (parts) => (typeof parts[0] === "number" && rows[parts[0]] ? rows[parts[0]].field.at(parts.slice(1)) : field),
+    focus: () => (rows[0]?.field ?? { focus: () => add.focus() }).focus(),
+  });
+}
+
+export function objectField(schema, spot) {
+  const required = new Set(Array.isArray(schema.required) ? schema.required : []);
+  const known = spot.given && typeof spot.given === "object" ? spot.given : {};
+  const entries = Object.entries(schema.properties ?? {}).map(([name, property]) => {
+    const under = { title: titleOf(name), required: required.has(name), given: known[name], bare: false };
+    return [name, fieldFor(property, { ...spot, ...under, depth: spot.depth + 1 })];
+  });
+  const fields = new Map(entries);
+  const value = () => {
+    const found = entries.map(([name, field]) => [name, field.value()]).filter(([, each]) => each !== undefined);
+    return found.length > 0 || spot.required ? Object.fromEntries(found) : undefined;
+  };
+  const body = entries.map(([, field]) => field.element);
+  const element = spot.depth === 0 ? make("div", { class: "fields" }, ...body) : nested(schema, spot, body);
+  const general = make("p", { class: "problem", hidden: true });
+  element.append(general);
+  const field = {
+    element,
+    value,
+    // One that may be left out and is empty lacks nothing.
+    problems: () => entries.flatMap(([, each]) => (value() === undefined ? each.unread() : each.problems())),
+    unread: () => entries.flatMap(([, each]) => each.unread()),
+    show(message) {
+      general.textContent = message ?? "";
+      general.hidden = !message;
+    },
+    at: (parts) => fields.get(parts[0])?.at(parts.slice(1)) ?? field,
+    focus: () => entries[0]?.[1].focus(),
+  };
+  return field;
+}
+
+function nested(schema, spot, body) {
+  const mark = spot.required ? null : make("span", { class: "field-optional" }, spot.t("form.optional"));
+  const help = schema.description ? make("p", { class: "hint" }, schema.description) : null;
+  return make("fieldset", { class: "field field-nested" }, make("legend", {}, make("span", {}, spot.title), " ", mark), help, ...body);
+}

@@ -1,0 +1,119 @@
+// What every page has: theme, language, the count of pending questions, times, short messages and confirmations.
+
+import { make } from "./elements.js";
+import { followInbox } from "./live.js";
+import { refreshTimes } from "./time.js";
+import { t } from "./words.js";
+
+const THEMES = ["auto", "light", "dark"];
+const TOAST_MS = 4000;
+const plainTitle = document.title;
+const listeners = [];
+let latest = null;
+
+/** Tell of every page of pending questions, and of whether the connection lives. */
+export function onInbox(listener) {
+  listeners.push(listener);
+  if (latest !== null) listener(latest.page, latest.live);
+}
+
+/** A short message at the edge of the page. */
+export function toast(text) {
+  const note = make("p", { class: "toast" }, text);
+  document.getElementById("toasts").append(note);
+  setTimeout(() => note.remove(), TOAST_MS);
+}
+
+/** Copy a text, and say so. */
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast(t("frame.copied"));
+  } catch {
+    toast(t("frame.copy_failed"));
+  }
+}
+
+/** @returns {Promise<boolean>} whether the user said yes */
+export function confirmDialog({ title, text, action, danger = false }) {
+  const no = make("button", { class: "button", type: "button" }, t("frame.cancel"));
+  const yes = make("button", { class: `button ${danger ? "button-danger" : "button-primary"}`, type: "button" }, action);
+  const heading = make("h2", { id: "dialog-title" }, title);
+  const dialog = make(
+    "dialog",
+    { class: "dialog", "aria-labelledby": "dialog-title" },
+    heading,
+    make("p", { class: "muted" }, text),
+    make("div", { class: "row" }, no, yes),
+  );
+  document.body.append(dialog);
+  return new Promise((resolve) => {
+    no.addEventListener("click", () => dialog.close("no"));
+    yes.addEventListener("click", () => dialog.close("yes"));
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "yes");
+    });
+    dialog.showModal();
+    no.focus();
+  });
+}
+
+function chosenTheme() {
+  try {
+    const kept = localStorage.getItem("askback-theme");
+    return THEMES.includes(kept) ? kept : "auto";
+  } catch {
+    return "auto";
+  }
+}
+
+function showTheme(theme) {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  const button = document.getElementById("theme-switch");
+  button.setAttribute("aria-label", t(`frame.theme.${theme}`));
+  button.title = t(`frame.theme.${theme}`);
+}
+
+function nextTheme() {
+  const theme = THEMES[(THEMES.indexOf(chosenTheme()) + 1) % THEMES.length];
+  try {
+    localStorage.setItem("askback-theme", theme);
+  } catch {
+    // The choice then lasts for this page.
+  }
+  showTheme(theme);
+}
+
+function chooseLanguage(language) {
+  document.cookie = `askback_language=${language}; path=/; max-age=31536000; samesite=strict`;
+  location.reload();
+}
+
+function showCount(page) {
+  const badge = document.getElementById("inbox-count");
+  const count = page.next_cursor === null ? String(page.items.length) : `${page.items.length}+`;
+  document.title = page.items.length > 0 ? `(${count}) ${plainTitle}` : plainTitle;
+  if (badge === null) return;
+  badge.hidden = page.items.length === 0;
+  badge.textContent = count;
+  badge.title = t("frame.count", { n: count });
+}
+
+function heard(page, live) {
+  if (page !== null) showCount(page);
+  latest = { page: page ?? latest?.page ?? null, live };
+  for (const listener of listeners) listener(page, live);
+}
+
+document.getElementById("theme-switch").addEventListener("click", nextTheme);
+for (const button of document.querySelectorAll("[data-language]")) {
+  button.addEventListener("click", () => chooseLanguage(button.dataset.language));
+}
+showTheme(chosenTheme());
+refreshTimes();
+setInterval(refreshTimes, 20_000);
+if (document.body.dataset.followInbox === "yes") {
+  followInbox((page) => heard(page, true), (live) => heard(null, live));
+}

@@ -1,0 +1,91 @@
+// Streams that outlive a lost connection. The inbox is followed once for all tabs of a browser: it opens only six
+// connections to a server, and a stream would hold one in each tab.
+
+const RETRY_MS = [500, 1000, 2000, 5000];
+
+/**
+ * Follow a stream of server-sent events until `stop()`.
+ * `address()` is asked at every new start, so that it can name where to go on.
+ * @param {{address: () => string, types: string[], onEvent: (data: any) => void, onState?: (live: boolean) => void}} wanted
+ */
+export function follow({ address, types, onEvent, onState = () => {} }) {
+  let source = null;
+  let timer = null;
+  let tries = 0;
+  let stopped = false;
+
+  function open() {
+    timer = null;
+    source = new EventSource(address());
+    source.onopen = () => {
+      tries = 0;
+      onState(true);
+    };
+    source.onerror = () => {
+      if (stopped) return;
+      source.close();
+      onState(false);
+      timer = setTimeout(open, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)]);
+      tries += 1;
+    };
+    for (const type of types) source.addEventListener(type, (event) => onEvent(JSON.parse(event.data)));
+  }
+
+  open();
+  return {
+    stop() {
+      stopped = true;
+      clearTimeout(timer);
+      source.close();
+    },
+  };
+}
+
+/**
+ * The pending questions now, and again whenever they change, on whichever tab they are followed.
+ * @param {(page: {items: any[], next_cursor: string | null}) => void} onPage
+ * @param {(live: boolean) => void} onState
+ */
+export function followInbox(onPage, onState) {
+  const channel = new BroadcastChannel("askback-inbox");
+  let last = null;
+  let leads = false;
+
+  function take(page, live) {
+    if (page !== null) {
+      last = page;
+      onPage(page);
+    }
+    onState(live);
+  }
+
+  channel.onmessage = ({ data }) => {
+    if (data.kind === "page" && !leads) take(data.page, data.live);
+    if (data.kind === "hello" && leads) channel.postMessage({ kind: "page", page: last, live: true });
+  };
+
+  function lead() {
+    leads = true;
+    const tell = (page, live) => {
+      take(page, live);
+      channel.postMessage({ kind: "page", page, live });
+    };
+    follow({
+      address: () => "/v1/inbox",
+      types: ["inbox"],
+      onEvent: (page) => tell(page, true),
+      onState: (live) => tell(null, live),
+    });
+  }
+
+  if (navigator.locks === undefined) {
+    lead();
+    return;
+  }
+  channel.postMessage({ kind: "hello" });
+  // Held until this tab is closed; the next one in the line leads then.
+  navigator.locks.request("askback-inbox", () => {
+    lead();
+    return new Promise(() => {});
+  });
+}

@@ -1,0 +1,114 @@
+// The form of a new run: made from the skill's schemas, checked here, sent once.
+
+import { post } from "./api.js";
+import { entriesForm } from "./entries.js";
+import { make } from "./elements.js";
+import { schemaForm } from "./form.js";
+import { same } from "./checks.js";
+import { t } from "./words.js";
+
+const given = JSON.parse(document.getElementById("given").textContent);
+const form = document.getElementById("new-run");
+const start = document.getElementById("start");
+const status = document.getElementById("status");
+const trouble = document.getElementById("trouble");
+
+const parts = { input: partFor("input"), parameter: partFor("parameter"), options: optionsPart() };
+
+/** The fields that the schema names; without a schema, whatever one likes to give. */
+function partFor(name) {
+  const schema = given[name];
+  const none = schema === null || Object.keys(schema.properties ?? {}).length === 0;
+  if (name === "parameter") {
+    if (none) return null;
+    document.getElementById("parameter-part").hidden = false;
+  }
+  const made = none ? entriesForm({ t, root: name }) : schemaForm(schema, { words: t, root: name });
+  document.getElementById(name).append(made.element);
+  return made;
+}
+
+function optionsPart() {
+  const made = schemaForm(given.options, { words: t, root: "options" });
+  document.getElementById("options").append(made.element);
+  return made;
+}
+
+/** Only what differs from how it would be anyway. */
+function chosenOptions() {
+  const properties = given.options.properties;
+  return Object.fromEntries(
+    Object.entries(parts.options.value()).filter(([name, value]) => !same(properties[name].default, value)),
+  );
+}
+
+function body() {
+  const chosen = new FormData(form);
+  const made = { skill: given.skill, mode: chosen.get("mode"), input: parts.input.value() };
+  if (chosen.get("engine")) made.engine = chosen.get("engine");
+  if (parts.parameter !== null) made.parameter = parts.parameter.value();
+  const options = chosenOptions();
+  if (Object.keys(options).length > 0) made.options = options;
+  return made;
+}
+
+function say(title, lines = []) {
+  const list = lines.length > 0 ? make("ul", {}, ...lines.map((line) => make("li", {}, line))) : "";
+  trouble.replaceChildren(make("strong", {}, title), list);
+  trouble.hidden = title === "";
+}
+
+/** Every part says what is wrong with it; the first that does has the focus in the end. */
+function check() {
+  const all = [parts.input, parts.parameter, parts.options].filter((part) => part !== null);
+  const wrong = all.filter((part) => part.problems().length > 0);
+  if (wrong.includes(parts.options)) parts.options.element.closest("details").open = true;
+  for (const part of [...all].reverse()) part.check();
+  return wrong.length === 0;
+}
+
+/** The same request again has the same key, so that one click makes one run, also over a bad connection. */
+let last = { text: "", key: "" };
+function keyFor(text) {
+  if (text !== last.text) {
+    const random = crypto.getRandomValues(new Uint8Array(16));
+    last = { text, key: `page-${Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("")}` };
+  }
+  return last.key;
+}
+
+function busy(yes) {
+  start.disabled = yes;
+  status.textContent = yes ? t("new.starting") : "";
+}
+
+function refused(error) {
+  let left = error.problems ?? [];
+  if (left.some((line) => line.startsWith("options"))) parts.options.element.closest("details").open = true;
+  for (const part of [parts.options, parts.parameter, parts.input]) left = part === null ? left : part.place(left);
+  const placed = left.length < (error.problems ?? []).length;
+  say(placed ? t("new.mend") : error.message, left);
+  if (!placed) trouble.scrollIntoView({ block: "nearest" });
+}
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (start.disabled) return;
+  say("");
+  if (!check()) {
+    status.textContent = t("new.mend");
+    return;
+  }
+  const made = body();
+  busy(true);
+  try {
+    const run = await post("/v1/runs", made, { "Idempotency-Key": keyFor(JSON.stringify(made)) });
+    location.assign(`/runs/${encodeURIComponent(run.id)}`);
+  } catch (error) {
+    busy(false);
+    refused(error);
+  }
+});
+
+// Back from the run, the page may be shown as it was left.
+addEventListener("pageshow", (event) => event.persisted && busy(false));

@@ -1,0 +1,156 @@
+// The form that answers one question: its options as buttons, its schema as fields, and always one's own words.
+//
+// The prompt and the context are shown by whoever places the form.
+
+import { upload } from "./api.js";
+import { make, newId, speaker } from "./elements.js";
+import { fieldFor } from "./fields.js";
+import { schemaForm } from "./form.js";
+
+const GONE = 409;
+
+/**
+ * @param {{interaction_id: string, kind: string, prompt: string, options: unknown[], default: unknown, response_schema: ?object}} interaction
+ * @param {{words: object | Function, onSend: (response: unknown) => Promise<void>, files?: Function}} how
+ *   `onSend` throws an Error with a `message` for people, and where it has them a `status` and `problems`.
+ * @returns {HTMLElement}
+ */
+export function questionForm(interaction, { words, onSend, files = upload }) {
+  const t = speaker(words);
+  const inside = make("fieldset", { class: "answer-parts" });
+  const status = make("p", { class: "answer-status", role: "status" });
+  const trouble = make("p", { class: "answer-trouble", role: "alert", hidden: true });
+  const form = make("form", { class: "answer", "aria-label": interaction.prompt, novalidate: true }, inside, status, trouble);
+  form.addEventListener("submit", (event) => event.preventDefault());
+
+  let sending = false;
+  const say = (message) => {
+    trouble.textContent = message;
+    trouble.hidden = !message;
+  };
+  /** Send once; what fails can be sent again. */
+  const send = async (response, part) => {
+    if (sending) return;
+    sending = true;
+    const focused = document.activeElement;
+    inside.disabled = true;
+    form.setAttribute("aria-busy", "true");
+    say("");
+    status.textContent = t("form.sending");
+    try {
+      await onSend(response);
+      status.textContent = t("form.sent");
+    } catch (error) {
+      status.textContent = "";
+      const gone = error.status === GONE || error.code === "INTERACTION_NOT_PENDING";
+      sending = gone;
+      inside.disabled = gone;
+      const left = part?.place?.(error.problems ?? []) ?? error.problems ?? [];
+      const placed = (error.problems ?? []).length > left.length;
+      say(gone ? t("form.gone") : [placed ? t("form.mend") : error.message || t("form.failed"), ...left].join(" "));
+      if (!placed) focused?.focus?.();
+    } finally {
+      form.removeAttribute("aria-busy");
+    }
+  };
+  const parts = [optionButtons, fieldsPart, filePart].map((make) => make(interaction, { t, send, files, words }));
+  inside.append(...parts.filter(Boolean));
+  inside.append(ownWords(interaction, { t, send, aside: parts.some(Boolean) }));
+  return form;
+}
+
+function optionButtons(interaction, { t, send }) {
+  const offered = optionsOf(interaction, t);
+  if (offered.length === 0 || interaction.response_schema) return null;
+  const buttons = offered.map(({ label, value, help }) => {
+    const suggested = interaction.default !== null && JSON.stringify(interaction.default) === JSON.stringify(value);
+    const mark = suggested ? make("span", { class: "option-mark" }, t("form.suggested")) : null;
+    const note = help ? make("small", {}, help) : null;
+    const button = make("button", { type: "button", class: "option" }, make("span", {}, label, note), mark);
+    button.addEventListener("click", () => send(value));
+    return button;
+  });
+  return make("div", { class: "options", role: "group", "aria-label": t("form.options") }, ...buttons);
+}
+
+function optionsOf({ options, kind }, t) {
+  const given = (options ?? []).map((option) => {
+    if (typeof option !== "object" || option === null) return { label: String(option), value: option };
+    return { label: String(option.label ?? option.value), value: option.value ?? option.label, help: option.description };
+  });
+  if (given.length > 0 || kind !== "confirm") return given;
+  return [
+    { label: t("form.yes"), value: "yes" },
+    { label: t("form.no"), value: "no" },
+  ];
+}
+
+function fieldsPart({ response_schema: schema, default: given }, { t, send, files, words }) {
+  if (!schema) return null;
+  const known = typeof given === "object" && given !== null ? given : undefined;
+  const fields = schemaForm(schema, { words, files, root: "response", given: known });
+  const submit = () => fields.check() && send(fields.value(), fields);
+  const button = sendButton(t, submit);
+  fields.element.addEventListener("keydown", (event) => {
+    if (sends(event) && ["INPUT", "TEXTAREA"].includes(event.target.tagName)) {
+      event.preventDefault();
+      submit();
+    }
+  });
+  return make("div", { class: "answer-fields" }, fields.element, make("div", { class: "answer-end" }, button));
+}
+
+function filePart({ kind }, { t, send, files }) {
+  if (kind !== "file") return null;
+  const schema = { "x-input-source": "file" };
+  const field = fieldFor(schema, { title: t("form.file"), required: true, root: schema, depth: 1, t, upload: files });
+  const button = sendButton(t, () => {
+    const [wrong] = field.problems();
+    field.show(wrong?.message ?? null);
+    if (wrong) field.focus();
+    else send(field.value());
+  });
+  return make("div", { class: "answer-fields" }, field.element, make("div", { class: "answer-end" }, button));
+}
+
+/** Free text: the whole form where nothing else is offered, else folded away beneath it. */
+function ownWords({ kind, default: given, prompt }, { t, send, aside }) {
+  const secret = kind === "secret";
+  const id = newId("answer");
+  const input = secret
+    ? make("input", { id, class: "input", type: "password", autocomplete: "off" })
+    : make("textarea", { id, class: "input answer-text", rows: 1, placeholder: t("form.answer_placeholder") });
+  if (!aside && typeof given === "string") input.value = given;
+  const problem = make("p", { class: "problem", id: newId("problem"), hidden: true });
+  input.setAttribute("aria-describedby", problem.id);
+  input.setAttribute("aria-label", aside ? t("form.own_words") : prompt);
+  const submit = () => {
+    const empty = (secret ? input.value : input.value.trim()) === "";
+    problem.textContent = empty ? t("form.problem.answer") : "";
+    problem.hidden = !empty;
+    if (empty) input.setAttribute("aria-invalid", "true");
+    else input.removeAttribute("aria-invalid");
+    if (empty) input.focus();
+    else send(input.value);
+  };
+  input.addEventListener("keydown", (event) => {
+    if (!sends(event)) return;
+    event.preventDefault();
+    submit();
+  });
+  const row = make("div", { class: "answer-row" }, input, sendButton(t, submit));
+  const hint = make("p", { class: "answer-hint" }, t(secret ? "form.secret_hint" : "form.enter_hint"));
+  if (!aside) return make("div", { class: "answer-own" }, row, problem, hint);
+  return make("details", { class: "answer-own" }, make("summary", {}, t("form.own_words")), row, problem, hint);
+}
+
+function sendButton(t, act) {
+  const button = make("button", { type: "button", class: "button button-primary" }, t("form.send"));
+  button.addEventListener("click", act);
+  return button;
+}
+
+/** Enter sends, Shift+Enter begins a new line; an Enter that ends a word of an input method is neither. */
+function sends(event) {
+  return event.key === "Enter" && !event.shiftKey && !event.isComposing && !event.defaultPrevented;
+}

@@ -1,0 +1,242 @@
+// The run's page: history in batches, then the stream; around it the facts, the files, the question and the result.
+
+import { get, post } from "./api.js";
+import { deadline } from "./deadline.js";
+import { make } from "./elements.js";
+import { questionForm } from "./form.js";
+import { confirmDialog, copyText, toast } from "./frame.js";
+import { follow } from "./live.js";
+import { showFacts, showFiles, showOutcome } from "./run_parts.js";
+import { Strip } from "./strip.js";
+import { Transcript } from "./transcript.js";
+import { t } from "./words.js";
+
+const TYPES = ["run.created", "run.state", "run.warning", "turn.started", "turn.ended", "assistant.message", "tool.started", "tool.ended", "interaction.asked", "interaction.closed", "usage"];
+const TELLING = new Set(["run.state", "turn.started", "turn.ended", "usage", "interaction.asked", "interaction.closed", "run.warning"]);
+const FINAL = new Set(["succeeded", "failed", "canceled"]);
+const NEAR_END_PX = 120;
+const FAR_PAGES = 2;
+const STRIP_MS = 1000;
+
+const at = (id) => document.getElementById(id);
+const conversation = at("conversation");
+const mayAnswer = conversation.dataset.mayAnswer === "yes";
+const transcript = new Transcript();
+const strip = new Strip();
+const waiting = [];
+let run = JSON.parse(at("first").textContent);
+let stream = null;
+let drawing = false;
+let refreshing = false;
+let stale = false;
+let shownQuestion = null;
+let outcomeShown = false;
+
+const address = `/v1/runs/${encodeURIComponent(run.id)}`;
+
+// Events.
+
+async function load() {
+  let more = "0";
+  while (more !== null) {
+    const page = await get(`${address}/events?after=${more}&limit=1000`);
+    append(page.items, { following: false });
+    more = page.next_cursor;
+    at("progress").textContent = t(more === null ? "run.events" : "run.loading", { n: transcript.seq });
+    if (more !== null) await new Promise(requestAnimationFrame);
+  }
+  drawStrip();
+}
+
+function append(events, { following }) {
+  const atEnd = following && isAtEnd();
+  const fragment = document.createDocumentFragment();
+  let telling = false;
+  for (const event of events) {
+    if (event.seq <= transcript.seq) continue;
+    const element = transcript.take(event);
+    if (element !== null) fragment.append(element);
+    strip.take(event);
+    telling ||= TELLING.has(event.type);
+  }
+  conversation.append(fragment);
+  at("progress").textContent = t("run.events", { n: transcript.seq });
+  if (atEnd) scrollToEnd();
+  showToEnd();
+  if (telling && following) refresh();
+}
+
+/** What comes quickly is drawn together, once a frame. */
+function received(event) {
+  waiting.push(event);
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    append(waiting.splice(0), { following: true });
+  });
+}
+
+function start() {
+  if (stream !== null || isOver()) return;
+  stream = follow({
+    address: () => `${address}/events?after=${transcript.seq}`,
+    types: TYPES,
+    onEvent: received,
+    onState: showConnection,
+  });
+}
+
+function stop() {
+  stream?.stop();
+  stream = null;
+}
+
+// The run itself.
+
+async function refresh() {
+  stale = true;
+  if (refreshing) return;
+  refreshing = true;
+  while (stale) {
+    stale = false;
+    try {
+      run = await get(address);
+      showRun();
+    } catch {
+      // The stream says that the server is away, and brings a new reason to look when it is back.
+    }
+  }
+  refreshing = false;
+}
+
+function showRun() {
+  const badge = at("state").firstElementChild;
+  badge.className = `badge badge-${run.state}`;
+  if (badge.textContent !== t(`state.${run.state}`)) badge.textContent = t(`state.${run.state}`);
+  showFacts(at("facts"), run);
+  showQuestion();
+  at("waiting").hidden = run.state !== "waiting_user" || !mayAnswer;
+  if (at("cancel")) at("cancel").hidden = isOver();
+  drawStrip();
+  showArtifacts();
+  if (isOver()) finish();
+}
+
+function isOver() {
+  return FINAL.has(run.state);
+}
+
+async function finish() {
+  if (outcomeShown) return;
+  outcomeShown = true;
+  try {
+    const result = await get(`${address}/result`);
+    at("outcome").hidden = false;
+    showOutcome(at("result"), at("result-tools"), result);
+  } catch (problem) {
+    outcomeShown = false;
+    toast(problem.message);
+  }
+  endStream();
+}
+
+/** The server ends the stream of a run that is over; by then everything was sent. */
+async function endStream() {
+  stop();
+  await load().catch(() => {});
+  at("connection").hidden = false;
+  at("connection").dataset.state = "over";
+  at("connection").textContent = t("run.over");
+}
+
+async function showArtifacts() {
+  try {
+    const { items } = await get(`${address}/artifacts`);
+    showFiles(at("files"), run.id, items);
+    at("no-files").hidden = items.length > 0;
+    at("bundle").hidden = items.length === 0;
+  } catch {
+    // They are asked for again with the next change.
+  }
+}
+
+function showQuestion() {
+  const asked = run.pending_interaction ?? null;
+  if ((asked?.interaction_id ?? null) === shownQuestion) return;
+  shownQuestion = asked?.interaction_id ?? null;
+  if (asked === null || !mayAnswer) {
+    at("pending").replaceChildren();
+    return;
+  }
+  const form = questionForm(asked, { words: t, onSend: (response) => answer(asked, response) });
+  at("pending").replaceChildren(make("div", { class: "card pending" }, ...[deadline(run), form].filter(Boolean)));
+}
+
+async function answer(asked, response) {
+  try {
+    await post(`${address}/interaction/reply`, { interaction_id: asked.interaction_id, response });
+  } catch (problem) {
+    if (problem.status !== 409) throw problem;
+    at("pending").replaceChildren(make("p", { class: "alert alert-ok", role: "alert" }, t("inbox.taken")));
+    return;
+  }
+  toast(t("inbox.sent", { skill: run.skill }));
+  at("pending").focus({ preventScroll: true });
+  await refresh();
+}
+
+async function cancel() {
+  const sure = await confirmDialog({ title: t("run.cancel.title"), text: t("run.cancel.text"), action: t("run.cancel.yes"), danger: true });
+  if (!sure) return;
+  try {
+    await post(`${address}/cancel`);
+    toast(t("run.canceling"));
+    await refresh();
+  } catch (problem) {
+    toast(problem.message);
+  }
+}
+
+// The page.
+
+function showConnection(live) {
+  if (isOver()) return;
+  const shown = at("connection");
+  shown.hidden = false;
+  shown.dataset.state = live ? "live" : "lost";
+  shown.textContent = t(live ? "frame.live" : "frame.reconnecting");
+  if (live) refresh();
+}
+
+function drawStrip() {
+  strip.show(at("strip-picture"), at("strip-legend"));
+}
+
+function isAtEnd() {
+  return at("pending").getBoundingClientRect().bottom <= window.innerHeight + NEAR_END_PX;
+}
+
+function scrollToEnd() {
+  at("pending").scrollIntoView({ block: "end" });
+}
+
+function showToEnd() {
+  at("to-end").hidden = at("pending").getBoundingClientRect().bottom < FAR_PAGES * window.innerHeight;
+}
+
+at("copy-id").addEventListener("click", () => copyText(run.id));
+at("cancel")?.addEventListener("click", cancel);
+at("to-end").addEventListener("click", scrollToEnd);
+window.addEventListener("scroll", showToEnd, { passive: true });
+// A tab that nobody looks at holds no connection: a browser has only six for one server.
+document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
+setInterval(() => {
+  if (!isOver() && !document.hidden) drawStrip();
+}, STRIP_MS);
+
+showRun();
+load().then(start, (problem) => {
+  toast(problem.message);
+  start();
+});

@@ -1,0 +1,94 @@
+// What stands around the conversation: facts, files, and how the run ended.
+
+import { make } from "./elements.js";
+import { copyText } from "./frame.js";
+import { duration, timeElement } from "./time.js";
+import { tree } from "./tree.js";
+import { language, t } from "./words.js";
+
+const number = new Intl.NumberFormat(language);
+const UNITS = ["B", "kB", "MB", "GB"];
+
+/** @param {HTMLElement} place a `<dl>` */
+export function showFacts(place, run) {
+  const profile = run.interactive_profile;
+  const facts = [
+    ["run.engine", run.engine],
+    ["run.version", run.skill_version],
+    ["run.mode", t(`run.mode.${run.mode}`)],
+    ["run.turn", String(run.attempt_number)],
+    ["run.queue", run.queue_reason],
+    ["run.profile", run.mode === "interactive" ? profileFact(profile) : null],
+    ["run.usage", run.usage ? usageText(run.usage) : null],
+    ["run.created", timeElement(run.created_at)],
+    ["run.started", run.started_at && timeElement(run.started_at)],
+    ["run.finished", run.finished_at && timeElement(run.finished_at)],
+    ["run.took", run.finished_at && duration((new Date(run.finished_at) - new Date(run.created_at)) / 1000)],
+  ];
+  const rows = facts.filter(([, value]) => value !== null && value !== undefined);
+  place.replaceChildren(...rows.map(([key, value]) => make("div", {}, make("dt", {}, t(key)), make("dd", {}, value))));
+}
+
+function profileFact({ kind, reason }) {
+  return make("span", {}, t(`run.profile.${kind}`), make("small", { class: "muted" }, reason));
+}
+
+function usageText(usage) {
+  const [input, cached, output] = [usage.input_tokens, usage.cached_tokens, usage.output_tokens].map((each) => number.format(each));
+  return t("run.usage.text", { input, cached, output });
+}
+
+/** @param {HTMLElement} place a `<ul>` */
+export function showFiles(place, run_id, files) {
+  place.replaceChildren(...files.map((file) => fileRow(run_id, file)));
+}
+
+function fileRow(run_id, { path, size }) {
+  const run = encodeURIComponent(run_id);
+  const address = path.split("/").map(encodeURIComponent).join("/");
+  const look = make("a", { class: "file-name", href: `/runs/${run}/preview?path=${encodeURIComponent(path)}`, title: t("run.preview", { name: path }) }, path);
+  const save = make("a", { class: "small", href: `/v1/runs/${run}/artifacts/${address}`, download: "", "aria-label": t("run.download.name", { name: path }) }, t("run.download"));
+  return make("li", {}, make("div", { class: "file-text" }, look, make("span", { class: "muted small" }, sizeText(size))), save);
+}
+
+function sizeText(bytes) {
+  const step = Math.min(UNITS.length - 1, Math.floor(Math.log(Math.max(bytes, 1)) / Math.log(1000)));
+  const shown = new Intl.NumberFormat(language, { maximumFractionDigits: step > 0 ? 1 : 0 });
+  return `${shown.format(bytes / 1000 ** step)} ${UNITS[step]}`;
+}
+
+/** How the run ended: its data, or why there is none. */
+export function showOutcome(place, tools, result) {
+  tools.replaceChildren();
+  if (result.status === "failed") place.replaceChildren(failure(result.error));
+  else if (result.status === "canceled") place.replaceChildren(make("p", { class: "muted" }, `${t("run.canceled")}. ${t("run.canceled.text")}`));
+  else showData(place, tools, result.data);
+}
+
+function failure({ code, message, cause, detail }) {
+  const parts = [make("h3", {}, t("run.error")), make("p", {}, t(`meaning.${code}`)), make("p", { class: "plain small" }, `${code}: ${message}`)];
+  if (cause !== undefined) parts.push(make("p", { class: "small" }, `${cause}: ${t(`meaning.${cause}`)}`));
+  if (detail !== undefined) parts.push(make("details", { open: true }, make("summary", { class: "small" }, t("run.error.engine")), make("pre", { class: "error-detail", tabindex: "0" }, detail)));
+  return make("div", { class: "alert alert-danger stack-small", role: "alert" }, ...parts);
+}
+
+function showData(place, tools, data) {
+  if (data === null || data === undefined) {
+    place.replaceChildren(make("p", { class: "muted" }, t("run.result.none")));
+    return;
+  }
+  const text = JSON.stringify(data, null, 2);
+  const copy = make("button", { class: "button button-quiet button-small", type: "button" }, t("run.result.copy"));
+  const raw = make("button", { class: "button button-quiet button-small", type: "button", "aria-pressed": "false" }, t("run.result.raw"));
+  let isRaw = false;
+  const draw = () => place.replaceChildren(isRaw ? make("pre", { class: "raw", tabindex: "0" }, text) : tree(data));
+  copy.addEventListener("click", () => copyText(text));
+  raw.addEventListener("click", () => {
+    isRaw = !isRaw;
+    raw.setAttribute("aria-pressed", String(isRaw));
+    raw.textContent = t(isRaw ? "run.result.tree" : "run.result.raw");
+    draw();
+  });
+  tools.replaceChildren(raw, copy);
+  draw();
+}

@@ -1,0 +1,63 @@
+// Times and lengths of time as people read them, in the page's language.
+
+import { language, t } from "./words.js";
+
+const STEPS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["hour", 3600], ["minute", 60]];
+// The page knows a language; the browser knows how its country writes it.
+const locale = navigator.languages.find((each) => each.toLowerCase().startsWith(language)) ?? language;
+const relative = new Intl.RelativeTimeFormat(locale, { numeric: "always", style: "long" });
+const exact = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" });
+const clock = new Intl.DateTimeFormat(locale, { timeStyle: "medium" });
+
+/** `3 minutes ago` */
+export function ago(moment) {
+  const seconds = (moment.getTime() - Date.now()) / 1000;
+  for (const [unit, length] of STEPS) {
+    if (Math.abs(seconds) >= length) return relative.format(Math.trunc(seconds / length), unit);
+  }
+  return t("frame.just_now");
+}
+
+export function exactly(moment) {
+  return exact.format(moment);
+}
+
+export function clockTime(moment) {
+  return clock.format(moment);
+}
+
+/** `1:05:09`, `4:07`: for what counts down or up. */
+export function countdown(seconds) {
+  const left = Math.max(0, Math.floor(seconds));
+  const parts = [Math.floor(left / 3600), Math.floor(left / 60) % 60, left % 60];
+  const texts = parts.map((part) => String(part).padStart(2, "0"));
+  return parts[0] > 0 ? `${parts[0]}:${texts[1]}:${texts[2]}` : `${parts[1]}:${texts[2]}`;
+}
+
+/** `850 ms`, `12 s`, `4 min 7 s`, `2 h 5 min` */
+export function duration(seconds) {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+}
+
+/** Write every relative time below the element anew. */
+export function refreshTimes(root = document) {
+  for (const element of root.querySelectorAll("time[data-relative]")) {
+    const moment = new Date(element.dateTime);
+    element.textContent = ago(moment);
+    element.title = exactly(moment);
+  }
+}
+
+/** A `<time>` that stays right while the page is open. */
+export function timeElement(text) {
+  const element = document.createElement("time");
+  element.dateTime = text;
+  element.dataset.relative = "";
+  const moment = new Date(text);
+  element.textContent = ago(moment);
+  element.title = exactly(moment);
+  return element;
+}

@@ -1,0 +1,53 @@
+// A JSON value as something to read: objects and lists as folded parts, texts as they are.
+
+import { make } from "./elements.js";
+import { t } from "./words.js";
+
+const OPEN_DEPTH = 2;
+const MOST_PARTS = 200;
+
+/** @returns {HTMLElement} */
+export function tree(value, depth = 0) {
+  if (Array.isArray(value)) return list(value, depth);
+  if (typeof value === "object" && value !== null) return fields(value, depth);
+  return leaf(value);
+}
+
+function leaf(value) {
+  if (typeof value === "string") return make("span", { class: "tree-text plain" }, value);
+  return make("code", { class: "tree-plain" }, JSON.stringify(value));
+}
+
+function fields(value, depth) {
+  const entries = Object.entries(value);
+  if (entries.length === 0) return make("code", { class: "tree-plain" }, "{}");
+  const rows = entries.slice(0, MOST_PARTS).map(([name, part]) => row(make("dt", {}, name), part, depth));
+  return make("dl", { class: "tree" }, ...rows, rest(entries.length));
+}
+
+function row(name, part, depth) {
+  return make("div", { class: isFlat(part) ? "tree-row" : "tree-row tree-deep" }, name, make("dd", {}, folded(part, depth)));
+}
+
+function list(value, depth) {
+  if (value.length === 0) return make("code", { class: "tree-plain" }, "[]");
+  const items = value.slice(0, MOST_PARTS).map((part) => make("li", {}, folded(part, depth)));
+  return make("ol", { class: "tree-list" }, ...items, rest(value.length));
+}
+
+function rest(count) {
+  return count > MOST_PARTS ? make("p", { class: "muted small" }, t("run.tree.rest", { n: count - MOST_PARTS })) : null;
+}
+
+/** What lies deep is made only when somebody opens it. */
+function folded(part, depth) {
+  if (isFlat(part) || depth < OPEN_DEPTH) return tree(part, depth + 1);
+  const size = Array.isArray(part) ? part.length : Object.keys(part).length;
+  const details = make("details", {}, make("summary", { class: "muted" }, t("run.tree.parts", { n: size })));
+  details.addEventListener("toggle", () => details.append(tree(part, depth + 1)), { once: true });
+  return details;
+}
+
+function isFlat(value) {
+  return typeof value !== "object" || value === null || Object.keys(value).length === 0;
+}

@@ -1,0 +1,260 @@
+"""The one owner of resident processes: a sticky run's engine, from its first turn to the run's end.
+
+The process keeps its slot, its lock and its place in memory while the run waits; a reply goes into that same process.
+It is gone before the run is over. What is said to it, and what it says, is the engine's conversation, which is pure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+
+from askback.core.interactions import AnsweredBy
+from askback.core.lifecycle import Decision, decide
+from askback.core.runs import Run, RunState, TurnKind
+from askback.core.secrets import Redactor
+from askback.core.signals import ProcessLost, ProcessStarted, TreeGone, TurnEnded, TurnLost
+from askback.engines.base import Broke, Completed, Conversation, Exit, Reply
+from askback.process.child import Child, Pipe
+from askback.process.lines import Line
+from askback.process.locks import FileLock
+from askback.store.base import move
+from askback.work.bench import Bench, CannotStart, Prepared, answered, prepare, prompt_of, resident
+from askback.work.feed import EventFeed
+from askback.work.reading import Reading
+from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock, turn_name
+from askback.work.stopping import StopReason, StopRequest
+from askback.work.turn import TurnSignal
+from askback.work.verdict import verdict
+
+
+@asynccontextmanager
+async def residing(bench: Bench, run: Run, stop: StopRequest) -> AsyncIterator[Residence]:
+    """A place for the run's process; when it is left, nothing of the process lives."""
+    lock = await take_lock(run, bench.workspaces.of(run.id))
+    try:
+        async with asyncio.TaskGroup() as group:
+            residence = Residence(bench, stop, lock, group)
+            try:
+                yield residence
+            finally:
+                await residence.end(run)
+    finally:
+        lock.release()
+
+
+class _Resident:
+    """A process that lives, and the talk with it."""
+
+    def __init__(self, prepared: Prepared, child: Child, conversation: Conversation) -> None:
+        self.prepared = prepared
+        self.child = child
+        self.conversation = conversation
+        self.reading: Reading | None = None
+        self.raw = ExitStack()
+        """The files that the lines go to: those of the last turn that began."""
+        self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def take(self, stream: str, line: Line) -> None:
+        if self.reading is not None:
+            await self.reading.take(stream, line)
+
+    async def send(self, data: bytes) -> None:
+        """Leave it to `live`: whoever reads must not wait for a program that waits for a reader."""
+        self._unsent.put_nowait(data)
+
+    async def live(self) -> int:
+        """Read it and write to it until it is gone; its exit code."""
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(self._write())
+            code = await self.child.lines(self.take)
+            writing.cancel()
+        return code
+
+    async def _write(self) -> None:
+        while True:
+            await self.child.send(await self._unsent.get())
+
+
+class Residence:
+    def __init__(self, bench: Bench, stop: StopRequest, lock: FileLock, group: asyncio.TaskGroup) -> None:
+        self._bench = bench
+        self._stop = stop
+        self._lock = lock
+        self._group = group
+        self._resident: _Resident | None = None
+        self._life: asyncio.Task[int] | None = None
+
+    # A turn.
+
+    async def turn(self, run: Run) -> TurnSignal:
+        """Say the run's next turn to its process, which is started for the first one."""
+        epoch, clock = run.epoch, self._bench.clock
+        if run.cancel_requested:
+            await self.end(run)
+            return TreeGone(epoch=epoch, at=clock())
+        if self._resident is None:
+            if run.next_turn.kind is not TurnKind.START:
+                return TurnLost(epoch=epoch, at=clock())
+            try:
+                return await self._one_turn(run, await self._move_in(run))
+            except CannotStart as refusal:
+                return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
+        if self._resident.child.has_exited:
+            await self.end(run)
+            return TurnLost(epoch=epoch, at=clock())
+        return await self._one_turn(run, self._resident)
+
+    async def _move_in(self, run: Run) -> _Resident:
+        """Start the process; its lines are read until it is gone."""
+        prepared = await prepare(self._bench, run)
+        launch, workspace = prepared.launch, prepared.workspace
+        await asyncio.to_thread(workspace.write_home, launch.files)
+        await asyncio.to_thread(workspace.write_work, launch.work_files)
+        conversation = resident(prepared.engine).conversation(prepared.turn)
+        child = await start_engine(self._bench, run, prepared, self._lock, Pipe.KEPT)
+        self._resident = _Resident(prepared, child, conversation)
+        return self._resident
+
+    async def _one_turn(self, run: Run, here: _Resident) -> TurnSignal:
+        feed = EventFeed(self._bench.store, run.id, run.epoch)
+        reading = self._open_reading(run, here, feed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(feed.run())
+            result = await self._talk(run, here, reading)
+            reading.close()
+            feed.close()
+        return await self._signal(reading, here, result)
+
+    def _open_reading(self, run: Run, here: _Resident, feed: EventFeed) -> Reading:
+        here.raw.close()
+        here.reading = Reading(
+            run=run,
+            engine=here.prepared.engine,
+            read=here.conversation.feed,
+            store=self._bench.store,
+            feed=feed,
+            redactor=Redactor(here.prepared.setup.secrets),
+            clock=self._bench.clock,
+            send=here.send,
+        )
+        here.raw.enter_context(here.reading.keeping_raw(here.prepared.workspace, turn_name(run)))
+        here.child.begin_turn()
+        return here.reading
+
+    async def _talk(self, run: Run, here: _Resident, reading: Reading) -> Completed | Broke | None:
+        """Say what is to be said and listen until the turn is over. None: it was stopped for a reason not its own."""
+        if self._life is None:
+            signal = ProcessStarted(epoch=run.epoch, process=here.child.identity, at=self._bench.clock())
+            reading.run = await move(self._bench.store, run.id, signal, seen=run)
+            self._life = self._group.create_task(here.live())
+        prompt, reply = await self._words(run, here)
+        workspace = here.prepared.workspace
+        await asyncio.to_thread(workspace.write_prompt, turn_name(run), prompt.encode("utf-8", "replace"))
+        ended = await self._until_over(run, here, reading, prompt, reply, self._life)
+        if ended is not None:
+            return here.conversation.finish(ended)
+        if not reading.turn_over.is_set():
+            return None
+        result = here.conversation.outcome()
+        if isinstance(result, Completed):
+            await reading.take_end(result)
+        return result
+
+    async def _words(self, run: Run, here: _Resident) -> tuple[str, Reply | None]:
+        prompt = await prompt_of(self._bench.store, run, here.prepared.package)
+        if run.next_turn.kind is not TurnKind.REPLY:
+            return prompt, None
+        closed = await answered(self._bench.store, run)
+        return prompt, Reply(response=closed.response, decided=closed.answered_by is AnsweredBy.USER)
+
+    async def _until_over(
+        self,
+        run: Run,
+        here: _Resident,
+        reading: Reading,
+        prompt: str,
+        reply: Reply | None,
+        life: asyncio.Task[int],
+    ) -> Exit | None:
+        """Until the engine ends its turn, or its process is gone by itself or by us; the latter has an `Exit`."""
+
+        async def say() -> None:
+            await reading.tell(here.conversation.say(prompt, reply))
+            await reading.turn_over.wait()
+
+        waits = (say, self._stop.wait, reading.strayed.wait, here.child.over_limit.wait)
+        async with asyncio.TaskGroup() as group:
+            signs = [group.create_task(wait()) for wait in waits]
+            done, _ = await asyncio.wait(
+                {life, *signs}, timeout=run.options.turn_timeout_sec, return_when=asyncio.FIRST_COMPLETED
+            )
+            for sign in signs:
+                sign.cancel()
+        if reading.turn_over.is_set() and not reading.strayed.is_set():
+            return None
+        if life not in done:
+            await self._end_process(run, here)
+        if here.child.lost or (self._stop.reason is not None and life not in done):
+            return None
+        return Exit(code=await life, timed_out=not done, over_limit=here.child.over_limit.is_set())
+
+    async def _signal(self, reading: Reading, here: _Resident, result: Completed | Broke | None) -> TurnSignal:
+        run, at = reading.run, self._bench.clock()
+        if self._stop.reason is StopReason.CANCEL:
+            await self.end(run)
+            return TreeGone(epoch=run.epoch, at=at)
+        if result is None:
+            await self.end(run)
+            return TurnLost(epoch=run.epoch, at=at, counted=self._stop.reason is None)
+        outcome = verdict(run, here.prepared.package, reading, result)
+        signal = TurnEnded(epoch=run.epoch, outcome=outcome, at=at, usage=reading.usage, warnings=reading.warnings)
+        # No process outlives its run: one that is over with this is told so only when nothing of it lives.
+        decision = decide(run, signal)
+        if isinstance(decision, Decision) and decision.run.state.final:
+            await self.end(run)
+        return signal
+
+    # A wait.
+
+    async def hold(self, run: Run) -> ProcessLost | TreeGone | None:
+        """Keep the process until the run is moved (None), or until it is gone, by itself or by us."""
+        if self._resident is None:
+            return ProcessLost(epoch=run.epoch, at=self._bench.clock())
+        child = self._resident.child
+        # One that floods us while nobody asked it anything is no more to be talked to than one that is gone.
+        while not (child.has_exited or child.over_limit.is_set()):
+            run = await self._bench.store.get(run.id)
+            if run.state is not RunState.WAITING_USER:
+                return None
+            if self._stop.reason is not None or run.expired:
+                break
+            await self._news_or_exit(child)
+        await self.end(run)
+        gone = TreeGone if run.cancel_requested or run.expired else ProcessLost
+        return gone(epoch=run.epoch, at=self._bench.clock())
+
+    async def _news_or_exit(self, child: Child) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(wait()) for wait in (self._stop.news, child.exited, child.over_limit.wait)]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+
+    # The end.
+
+    async def end(self, run: Run) -> None:
+        """Leave nothing of the process; done again it does nothing."""
+        here, self._resident = self._resident, None
+        if here is None:
+            return
+        await self._end_process(run, here)
+        if self._life is not None:
+            await self._life
+        here.child.close()
+        here.raw.close()
+        await take_back_sign_in(run, here.prepared)
+
+    async def _end_process(self, run: Run, here: _Resident) -> None:
+        await end_surely(here.child, run, self._lock)

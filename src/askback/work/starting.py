@@ -1,0 +1,73 @@
+"""Starting the engine of a turn, and leaving nothing of it behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from askback.core.errors import ErrorCode
+from askback.core.outcomes import engine_failure
+from askback.core.runs import Run
+from askback.process import tree
+from askback.process.child import Child, NotStarted, Order, Pipe
+from askback.process.locks import FileLock
+from askback.process.workspace import Workspace
+from askback.work.bench import Bench, CannotStart, Prepared
+
+log = logging.getLogger(__name__)
+
+GRACE_SEC = 3.0
+"""How long an engine that is asked to end may take before it is killed."""
+
+
+async def take_lock(run: Run, workspace: Workspace) -> FileLock:
+    """Nothing of an earlier try may live when a turn starts; what does is ended."""
+    while (lock := FileLock.take(workspace.lock_path)) is None:
+        log.warning("ending what is left of an earlier turn", extra={"run": run.id})
+        await tree.Tree(mark=run.id, root=run.process, lock=workspace.lock_path).end(grace_sec=0)
+        await asyncio.sleep(0.05)
+    return lock
+
+
+def turn_name(run: Run) -> str:
+    """What the files of this try of this turn are called."""
+    return f"{run.attempt_number:03d}-{run.epoch:03d}"
+
+
+async def start_engine(bench: Bench, run: Run, prepared: Prepared, lock: FileLock, stdin: Path | Pipe) -> Child:
+    workspace, launch = prepared.workspace, prepared.launch
+    private = {
+        "HOME": str(workspace.home),
+        "TMPDIR": str(workspace.tmp),
+        "PWD": str(workspace.cwd),
+        tree.MARK: run.id,
+    }
+    try:
+        return await bench.spawner.start(
+            Order(
+                argv=launch.argv,
+                env={**prepared.setup.env, **private, **launch.env},
+                cwd=workspace.cwd,
+                stdin=stdin,
+                limits=bench.limits,
+                keep_fds=(lock.fd,),
+                writable=(workspace.cwd, workspace.home, workspace.tmp),
+            )
+        )
+    except NotStarted as error:
+        raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, str(error))) from error
+
+
+async def end_surely(child: Child, run: Run, lock: FileLock) -> None:
+    """Leave nothing of the tree alive. A child that ended by itself is only looked after if something is left."""
+    if child.gone and not lock.outlived():
+        return
+    while not await child.end(run.id, grace_sec=GRACE_SEC, lock=lock.path):
+        log.error("an engine's processes cannot be ended, trying again", extra={"run": run.id})
+
+
+async def take_back_sign_in(run: Run, prepared: Prepared) -> None:
+    loan = prepared.loan
+    if loan is not None and (renewed := await asyncio.to_thread(loan.end)):
+        log.info("a renewed sign-in was taken back: %s", ", ".join(renewed), extra={"run": run.id})

@@ -1,0 +1,95 @@
+"""Engines that do all they can to outlive a turn, against every way in which a turn is cut off. Seen in `/proc`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from askback.process.child import Child, Order, OutputLimits
+from askback.process.guardian import Guardian, available
+from hostile import HOSTILE, Hostile, children, is_alive, within
+
+pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")
+
+LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
+ENV = {"PATH": "/usr/bin:/bin"}
+# What a program of ours is to the guardian, with nothing else in it.
+PROGRAM = """
+import asyncio, json, sys
+from pathlib import Path
+from askback.process.child import Order, OutputLimits
+from askback.process.guardian import Guardian
+async def main():
+    guardian = Guardian()
+    limits = OutputLimits(line_bytes=1000, turn_bytes=1000)
+    child = await guardian.start(Order(argv=json.loads(sys.argv[1]), env={}, cwd=Path("/"), limits=limits))
+    print(guardian.pid, flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.contract("B-2")
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_nothing_of_a_hostile_engine_survives_its_end(tmp_path: Path, kind: str) -> None:
+    async def main(guardian: Guardian, hostile: Hostile, child: Child) -> None:
+        assert await child.end("", grace_sec=0.1)
+        assert hostile.survivors() == []
+
+    _with_hostile(kind, tmp_path, main)
+
+
+@pytest.mark.contract("B-2", "B-3")
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_nothing_of_a_hostile_engine_survives_a_kill_of_our_program(tmp_path: Path, kind: str) -> None:
+    hostile = Hostile(kind, tmp_path)
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, json.dumps(hostile.argv)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert program.stdout is not None
+    with program.stdout:
+        guardian = int(program.stdout.readline())
+    assert within(20, hostile.ready.exists)
+    keepers = children(guardian)
+    program.kill()
+    program.wait()
+    assert hostile.is_gone(), [Path(f"/proc/{pid}/cmdline").read_bytes()[-40:] for pid in hostile.survivors()]
+    assert within(5, lambda: not any(map(is_alive, (guardian, *keepers))))
+
+
+@pytest.mark.contract("B-2")
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_nothing_of_a_hostile_engine_survives_a_kill_of_the_guardian(tmp_path: Path, kind: str) -> None:
+    async def main(guardian: Guardian, hostile: Hostile, child: Child) -> None:
+        if guardian.pid is not None:
+            os.kill(guardian.pid, signal.SIGKILL)
+        await child.exited()
+        assert await child.end("", grace_sec=0)
+        assert hostile.is_gone()
+
+    _with_hostile(kind, tmp_path, main)
+
+
+def _with_hostile(kind: str, folder: Path, main: Callable[[Guardian, Hostile, Child], object]) -> None:
+    hostile = Hostile(kind, folder)
+
+    async def bounded() -> None:
+        guardian = Guardian()
+        async with asyncio.timeout(30):
+            child = await guardian.start(Order(argv=hostile.argv, env=ENV, cwd=folder, limits=LIMITS))
+            assert await asyncio.to_thread(within, 20, hostile.ready.exists)
+            doing = main(guardian, hostile, child)
+            assert asyncio.iscoroutine(doing)
+            await doing
+            child.close()
+            await guardian.close()
+
+    asyncio.run(bounded())
