@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from askback.core.lifecycle import Decision, Refusal, Stay
 from askback.core.runs import Run, RunState, TurnKind
 from pages.markdown import code, fenced, table
-from pages.specimens import Circumstance, cancel_circumstances, circumstances, run_in
+from pages.specimens import Circumstance, cancel_circumstances, circumstances, expiry_circumstances, run_in
 
+STICKY_WAIT = "waiting_user, sticky"
 COLUMNS = {
     "queued": (RunState.QUEUED, False),
     "running, resumable": (RunState.RUNNING, False),
     "running, sticky": (RunState.RUNNING, True),
     "waiting_user, resumable": (RunState.WAITING_USER, False),
-    "waiting_user, sticky": (RunState.WAITING_USER, True),
+    STICKY_WAIT: (RunState.WAITING_USER, True),
 }
 FINAL = [state for state in RunState if state.final]
 
@@ -43,6 +44,12 @@ A run that holds a process is canceled only once nothing of it lives. Until then
 longer be answered. A run without a process is canceled at once.
 
 """
+EXPIRY = """## After the deadline of a sticky run
+
+Its question is closed as `expired` and takes no answer any more. The run is failed once nothing of its process lives,
+and shows the error it is to end with meanwhile.
+
+"""
 
 
 def page() -> str:
@@ -56,9 +63,10 @@ def page() -> str:
             "\n",
             EPOCHS,
             CANCEL,
-            _table(
-                cancel_circumstances(), ["running, resumable", "running, sticky", "waiting_user, sticky"], finals=False
-            ),
+            _table(cancel_circumstances(), ["running, resumable", "running, sticky", STICKY_WAIT], finals=False),
+            "\n",
+            EXPIRY,
+            _table(expiry_circumstances(), [STICKY_WAIT], finals=False),
         )
     )
 
@@ -71,6 +79,11 @@ def transitions() -> Iterator[tuple[RunState, RunState, str, Decision]]:
             possible = circumstance in circumstances() or _holds_process(state, sticky)
             if possible and isinstance(answer, Decision) and answer.run.state is not state:
                 yield state, answer.run.state, circumstance.name, answer
+    state, sticky = COLUMNS[STICKY_WAIT]
+    for circumstance in expiry_circumstances():
+        answer = circumstance.ask(run_in(state, sticky=sticky))
+        if isinstance(answer, Decision) and answer.run.state is not state:
+            yield state, answer.run.state, circumstance.name, answer
 
 
 def _holds_process(state: RunState, sticky: bool) -> bool:

@@ -103,6 +103,12 @@ def cancel_asked(run: Run) -> Run:
     return run.evolve(cancel_requested_at=EARLY)
 
 
+def expired(run: Run) -> Run:
+    """As its deadline leaves a sticky run that must have a reply; any other run as it is."""
+    answer = decide(run, DeadlinePassed(interaction_id="q", at=LATE))
+    return answer.run if isinstance(answer, Decision) else run
+
+
 def _decided(run: Run) -> Run:
     """The user's reply is not required."""
     deadline = EARLY if run.pending_interaction else None
@@ -194,4 +200,18 @@ def cancel_circumstances() -> list[Circumstance]:
             when="the deadline passes", signal=DeadlinePassed(interaction_id="q", at=LATE), prepare=cancel_asked
         ),
         Circumstance(when="the user cancels again", signal=CancelRequested(at=LATE), prepare=cancel_asked),
+    ]
+
+
+def expiry_circumstances() -> list[Circumstance]:
+    """After the deadline of a sticky run passed, while something of its process still lived."""
+    return [
+        Circumstance(when="nothing of the run lives", signal=TreeGone(epoch=EPOCH, at=LATE), prepare=expired),
+        Circumstance(when="the process ended", signal=ProcessLost(epoch=EPOCH, at=LATE), prepare=expired),
+        Circumstance(
+            when="the question is answered",
+            signal=Replied(interaction_id="q", response="", keeper="", at=LATE),
+            prepare=expired,
+        ),
+        Circumstance(when="the user cancels", signal=CancelRequested(at=LATE), prepare=expired),
     ]
