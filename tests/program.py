@@ -50,6 +50,7 @@ def environment(world: World, **added: str) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TERM": "xterm",
         "ASKBACK_DATA_DIR": str(world.data_dir),
+        "ASKBACK_SANDBOX": "off",
         **added,
     }
 

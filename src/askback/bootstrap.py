@@ -25,9 +25,11 @@ from askback.engines.registry import Engines
 from askback.probes import EngineSetup, Probes
 from askback.process import guardian
 from askback.process.child import OutputLimits, Spawner
+from askback.process.confinement import InForce
 from askback.process.direct import Direct
 from askback.process.guardian import Guardian
 from askback.process.locks import Programs
+from askback.process.sandbox import Sandboxed
 from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
 from askback.service import Service
@@ -63,6 +65,7 @@ class App:
     service: Service
     workspaces: Workspaces
     slots: Slots
+    spawner: Spawner
     worker: Worker
     deadlines: Deadlines
     recovery: Recovery
@@ -100,8 +103,9 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     programs = Programs(data_dir / "programs")
     store = await SqliteStore.open(data_dir / "askback.db")
     name, lock = programs.register()
-    spawner = _spawner()
+    spawner = _spawner(settings)
     try:
+        await _check_sandbox(settings, spawner)
         yield _wire(settings, data_dir, engines, setups, programs, store, spawner, name, serving)
     finally:
         await spawner.close()
@@ -143,6 +147,7 @@ def _wire(
         store=store,
         workspaces=workspaces,
         slots=slots,
+        spawner=spawner,
         service=Service(
             store=store,
             library=library,
@@ -240,8 +245,22 @@ def _own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
     return (*found, *([settings.server.token] if settings.server.token else []))
 
 
-def _spawner() -> Spawner:
-    return Guardian() if guardian.available() else Direct()
+def _spawner(settings: Settings) -> Spawner:
+    if not guardian.available():
+        return Direct()
+    if settings.sandbox == "off":
+        return Guardian()
+    return Sandboxed(Guardian(), home=user_home(), data_dir=settings.data_dir)
+
+
+async def _check_sandbox(settings: Settings, spawner: Spawner) -> None:
+    """Whoever insists on a sandbox is told at once that there is none, and not by the first run."""
+    if settings.sandbox != "on":
+        return
+    confinement = await spawner.confinement()
+    if confinement.in_force is not InForce.BUBBLEWRAP:
+        problems = [f"sandbox: {confinement.why_not_more}; {confinement.advice}, or set it to 'auto'"]
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings ask for a sandbox, and there is none here", problems)
 
 
 def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines, dict[str, EngineSetup]]:
@@ -249,9 +268,6 @@ def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines,
     if unknown := sorted(settings.engines.keys() - engines.keys()):
         problems = [f"engines.{name}: there is no such engine; known: {', '.join(engines)}" for name in unknown]
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings name engines that do not exist", problems)
-    if settings.sandbox == "on":
-        problems = ["sandbox: 'on' cannot be had in this version; leave it at 'auto' or 'off'"]
-        raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings ask for a sandbox", problems)
     return engines, {name: _setup(engine, settings.engines.get(name), own_secrets) for name, engine in engines.items()}
 
 
@@ -341,5 +357,5 @@ async def _health(app: App) -> dict[str, Any]:
         "disk_free_bytes": shutil.disk_usage(app.settings.data_dir).free,
         "slots": {"total": app.slots.total, "taken": app.slots.taken},
         "oldest_queued_sec": oldest,
-        "sandbox": "off",
+        "sandbox": (await app.spawner.confinement()).in_force,
     }

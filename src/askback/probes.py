@@ -34,6 +34,12 @@ class EngineSetup:
     slots: int | None = None
     secrets: tuple[str, ...] = ()
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What the command itself names: `python3 /opt/tool/main.py` needs more than Python."""
+        words = (Path(word) for word in (*self.command[1:], *self.extra_args) if word.startswith("/"))
+        return tuple(path for path in words if path.exists())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
@@ -122,7 +128,15 @@ async def _call(
     env = {**setup.env, "HOME": str(folder)}
     try:
         command = (*setup.command, *args)
-        printed = await call(spawner, command, env=env, cwd=folder, timeout_sec=max(seconds, 0), mark=mark)
+        printed = await call(
+            spawner,
+            command,
+            env=env,
+            cwd=folder,
+            timeout_sec=max(seconds, 0),
+            mark=mark,
+            readable=setup.files,
+        )
     except NotStarted as error:
         return CallResult(args=args, exit_code=127, stdout="", stderr=str(error))
     return CallResult(args=args, exit_code=printed.exit_code, stdout=printed.stdout, stderr=printed.stderr)

@@ -165,7 +165,13 @@ class Settings(BaseSettings):
     default_engine: str | None = Field(
         None, description="When neither run nor skill names one; else the first that is installed."
     )
-    sandbox: Literal["auto", "on", "off"] = Field("auto", description="Whether engines run in a sandbox.")
+    sandbox: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description=(
+            "Whether engines run in a bubblewrap sandbox: `auto` where it works (`askback doctor` tells), `on` refuses"
+            " to start where it does not, `off` never. What a sandbox hides: [processes](processes.md)."
+        ),
+    )
     server: ServerSettings = Field(default_factory=ServerSettings, description="What `askback serve` listens on.")
     limits: Limits = Field(default_factory=Limits, description="Caps on what is taken in.")
     engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section an engine, by its name.")

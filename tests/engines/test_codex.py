@@ -184,7 +184,7 @@ Usage: codex exec resume [OPTIONS] [SESSION_ID] [PROMPT]
 
 
 def probe(resume: str, usage: str = EXEC_HELP, version: str = "codex-cli 0.166.0\n", code: int | None = 0) -> Probe:
-    printed = (resume, usage, version)
+    printed = (resume, usage, "", version)
     calls = zip(engine().probe_calls(), printed, strict=True)
     return engine().read_probe([CallResult(args=args, exit_code=code, stdout=text, stderr="") for args, text in calls])
 

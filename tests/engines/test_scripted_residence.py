@@ -180,13 +180,14 @@ def test_it_can_end_while_it_waits(stage: Stage, tmp_path: Path, last: Any) -> N
 
 
 def test_what_it_prints_while_it_waits_belongs_to_no_turn(stage: Stage, tmp_path: Path) -> None:
-    noise = {"misbehave": "noise_while_waiting", "mb": 1, "touch": str(tmp_path / "done")}
+    noise = {"misbehave": "noise_while_waiting", "mb": 1, "then_touch": str(tmp_path / "done")}
     stage.script([noise, {"say": "One."}], [{"say": "Two."}])
 
     async def body(talk: Talk) -> None:
         assert await talk.say("Start.") == Completed(messages=("One.",))
-        while not (tmp_path / "done").exists() or not talk.printed[-1][1].startswith(b"x"):
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(DEADLINE_SEC):
+            while not (tmp_path / "done").exists() or not talk.printed[-1][1].startswith(b"x"):
+                await asyncio.sleep(0.005)
         assert talk.overhear() == []
         assert await talk.say("Go on.") == Completed(messages=("Two.",))
 

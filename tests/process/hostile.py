@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _LIFE = """
@@ -64,8 +65,8 @@ def watch():
 daemon(watch); daemon(watch); say_ready(); watch()
 """,
     "stops itself": "daemon(lambda: os.kill(os.getpid(), 19)); say_ready(); os.kill(os.getpid(), 19); live()",
-    "kills its keeper": "daemon(bare); os.kill(os.getppid(), 9); say_ready(); live()",
-    "kills the guardian": "daemon(bare); os.kill(parent_of(os.getppid()), 9); say_ready(); live()",
+    "kills its keeper": "daemon(bare); say_ready(); os.kill(os.getppid(), 9); live()",
+    "kills the guardian": "daemon(bare); say_ready(); os.kill(parent_of(os.getppid()), 9); live()",
     "closes its output and lives": "os.close(1); os.close(2); daemon(); say_ready(); live()",
     "lives on in a thread when its first has ended": """
 threading.Thread(target=live).start()
@@ -85,14 +86,13 @@ class Hostile:
         self.argv = [sys.executable, "-I", "-S", "-c", _LIFE + HOSTILE[kind], self.token, str(self.ready)]
 
     def survivors(self) -> list[int]:
-        return [pid for pid in _pids() if self.token in _words(pid)[1:] and is_alive(pid)]
+        return [pid for pid in _pids() if _words(pid)[-3:].count(self.token) and is_alive(pid)]
 
     def is_gone(self, seconds: float = 5.0) -> bool:
         return within(seconds, lambda: not self.survivors())
 
 
-def within(seconds: float, condition: object) -> bool:
-    assert callable(condition)
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

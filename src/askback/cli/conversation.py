@@ -111,7 +111,9 @@ class Conversation:
         """A process that waits with its run is held for whoever answers; any other run can be left."""
         if run.sticky and run.wait_deadline_at is not None:
             until = run.wait_deadline_at.astimezone().strftime("%H:%M:%S")
-            self._display.write(f"  the engine's process is held until {until}; answer with: askback reply {run.id} TEXT")
+            self._display.write(
+                f"  the engine's process is held until {until}; answer with: askback reply {run.id} TEXT"
+            )
         return run.sticky
 
     async def _answer(self, pending: Interaction) -> Json:

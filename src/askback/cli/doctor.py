@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ from askback.cli.text import count, printable, size
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
+    from askback.process.confinement import Confinement
     from askback.settings import Settings
 
 _LOW_DISK = 1_000_000_000
@@ -61,13 +61,7 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
     except Unavailable as error:
         yield Finding(what="database", ok=False, message=error.message)
     yield Finding(what="slots", ok=True, message=f"{count(app.settings.slots, 'engine')} at a time")
-    yield _processes()
-    yield Finding(
-        what="sandbox",
-        ok=None,
-        message=f"none (setting: {app.settings.sandbox}): an engine may do what you may do",
-        advice="run skills of others under a user of their own",
-    )
+    yield _sandbox(await app.spawner.confinement())
     reports = await app.service.engine_reports()
     for report in reports:
         yield _engine(report.engine.name, report.installed is not None, report.engine.install)
@@ -97,11 +91,14 @@ def _disk(data_dir: Path) -> Finding:
     return Finding(what="disk", ok=free >= _LOW_DISK, message=f"{size(free)} free for {data_dir}", advice=advice)
 
 
-def _processes() -> Finding:
-    if Path("/proc/self/stat").exists() and hasattr(os, "pidfd_open"):
-        return Finding(what="processes", ok=True, message="an engine's whole tree can be found and ended")
-    message = "no process table: only an engine's process group can be ended"
-    return Finding(what="processes", ok=None, message=message, advice="run it on Linux for the whole tree")
+def _sandbox(confinement: Confinement) -> Finding:
+    words = {
+        "bubblewrap": "bubblewrap: engines see their own run and the system's programs, and nothing outlives its run",
+        "guardian": "guardian: nothing of an engine outlives its run, but it may do what you may do",
+        "none": "none: an engine may do what you may do, and only its process group is ended",
+    }
+    message = words[confinement.in_force] + (f"; {confinement.why_not_more}" if confinement.why_not_more else "")
+    return Finding(what="sandbox", ok=None if confinement.advice else True, message=message, advice=confinement.advice)
 
 
 def _print(findings: list[Finding], *, as_json: bool) -> None:

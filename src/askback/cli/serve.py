@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import click
 
@@ -117,11 +118,14 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _announce(settings: Settings, web: WebServer, port: int, *, as_json: bool) -> None:
     url = _url(settings.server.host, port)
+    page = f"{_url(_near(settings.server.host), port)}/enter?token={quote(web.token, safe='')}"
     if as_json:
-        print(json.dumps({"url": url, "token": web.token, "data_dir": str(settings.data_dir)}), flush=True)
+        told = {"url": url, "token": web.token, "page": page, "data_dir": str(settings.data_dir)}
+        print(json.dumps(told), flush=True)
         return
     print(f"askback serves {url} (data folder {settings.data_dir})", file=sys.stderr)
-    print(f"  token: {web.token}", file=sys.stderr, flush=True)
+    print(f"  token: {web.token}", file=sys.stderr)
+    print(f"  page:  {page}", file=sys.stderr, flush=True)
     if not _is_loopback(settings.server.host):
         print("  it is open to other machines: whoever has the token can run engines here", file=sys.stderr, flush=True)
 

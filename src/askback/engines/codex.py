@@ -1,4 +1,4 @@
-"""The engine `codex`: OpenAI's Codex CLI, one `codex exec --json` a turn.
+"""The engine `codex`: OpenAI's Codex CLI, one `codex exec --json` a turn, or one `codex app-server` for all of them.
 
 What it prints and where it errs: one JSON event a line; a resume with an id that it does not know starts a new
 session unless the id is a UUID; its exit code says less than its events.
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from askback.core.errors import ErrorCode
-from askback.core.runs import Mode, ProfileKind, Usage
+from askback.core.runs import Mode, ProfileKind
 from askback.engines.base import (
     Broke,
     CallResult,
@@ -20,23 +20,23 @@ from askback.engines.base import (
     Exit,
     Launch,
     Probe,
-    Said,
     Seen,
     SessionNamed,
     Stream,
-    ToolEnded,
-    ToolStarted,
     Turn,
     TurnOver,
     UsageSeen,
     session_of,
 )
+from askback.engines.codex_app_server import AppServerConversation
+from askback.engines.codex_items import Items, usage_in
 from askback.engines.failures import crashed, failure_of, stopped
-from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.json_lines import Tail, as_detail, decode_line, object_at, text_at
 from askback.engines.probing import printed_by, version_in, why_not
 from askback.engines.strict_schema import strict_form
 
 _EXEC_HELP, _RESUME_HELP, _VERSION = ("exec", "--help"), ("exec", "resume", "--help"), ("--version",)
+_SERVER_HELP = ("app-server", "--help")
 
 FULL_AUTO = "full-auto"
 OPTIONS_BEFORE_RESUME = "options-before-resume"
@@ -52,16 +52,17 @@ _SETTINGS = (
     "skills.bundled.enabled=false",
     # It would go on by itself after a question, until a goal is reached.
     "features.goals=false",
-    "tools.experimental_request_user_input.enabled=false",
     # It would wait for a network for as long as it takes.
     "features.unbounded_connection_retries=false",
 )
+_WITHOUT_ASKING = "tools.experimental_request_user_input.enabled=false"
+_ASKING = ("features.default_mode_request_user_input=true", "suppress_unstable_features_warning=true")
+_KEY_IN_MEMORY = 'cli_auth_credentials_store="ephemeral"'
 _SCHEMA_FILE = ".codex/askback-output-schema.json"
 # It refuses a home that does not exist, and a file is what makes ours.
 _HOME_FILE = ".codex/.askback"
 
 _UNKNOWN_SESSION = re.compile(r"no rollout found|thread/resume failed|session not found", re.IGNORECASE)
-_NO_TOOLS = {"agent_message", "reasoning", "error", "todo_list", ""}
 
 
 class Codex:
@@ -71,7 +72,7 @@ class Codex:
     install = "install it with: npm install -g @openai/codex"
     handle_type = "session_id"
     handle_pattern = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
-    profiles = frozenset({ProfileKind.RESUMABLE})
+    profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = (
         "CODEX_API_KEY",
@@ -88,7 +89,7 @@ class Codex:
         return bool(files) or "CODEX_API_KEY" in env or "OPENAI_API_KEY" in env
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        return (_RESUME_HELP, _EXEC_HELP, _VERSION)
+        return (_RESUME_HELP, _EXEC_HELP, _SERVER_HELP, _VERSION)
 
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
         resume, usage = printed_by(results, _RESUME_HELP), printed_by(results, _EXEC_HELP)
@@ -104,6 +105,7 @@ class Codex:
             reason="it offers exec resume SESSION_ID" if resumes else why_not(results, _RESUME_HELP, "a SESSION_ID"),
             version=version_in(printed_by(results, _VERSION)),
             features=tuple(features),
+            resident=re.search(r"^Usage: \S+ app-server ", printed_by(results, _SERVER_HELP), re.MULTILINE) is not None,
         )
 
     def launch(self, turn: Turn) -> Launch:
@@ -125,6 +127,20 @@ class Codex:
     def parser(self, turn: Turn) -> CodexParser:
         return CodexParser(resuming=turn.handle is not None)
 
+    def reside(self, turn: Turn) -> Launch:
+        argv = [*turn.command, "app-server", *turn.extra_args]
+        settings = [*_SETTINGS, *(_ASKING if turn.mode is Mode.INTERACTIVE else (_WITHOUT_ASKING,))]
+        if _key(turn) is not None:
+            settings.append(_KEY_IN_MEMORY)
+        for setting in settings:
+            argv += ["-c", setting]
+        return Launch(argv=tuple(argv), env=_environment(turn), files={_HOME_FILE: b""})
+
+    def conversation(self, turn: Turn) -> AppServerConversation:
+        model = {"model": turn.model} if turn.model else {}
+        thread = {"cwd": turn.cwd, "approvalPolicy": "never", "sandbox": "danger-full-access", **model}
+        return AppServerConversation(thread=thread, output_schema=_schema_of(turn), api_key=_key(turn))
+
 
 def engine() -> Codex:
     return Codex()
@@ -133,7 +149,7 @@ def engine() -> Codex:
 def _options(turn: Turn, *, with_schema: bool) -> list[str]:
     automatic = "--full-auto" if FULL_AUTO in turn.probe.features else "--yolo"
     options = ["--json", "--skip-git-repo-check", automatic]
-    for setting in _SETTINGS:
+    for setting in (*_SETTINGS, _WITHOUT_ASKING):
         options += ["-c", setting]
     if with_schema:
         options.append(f"--output-schema={turn.home}/{_SCHEMA_FILE}")
@@ -149,6 +165,11 @@ def _schema_of(turn: Turn) -> Mapping[str, Any] | None:
     return strict_form(turn.output_schema)
 
 
+def _key(turn: Turn) -> str | None:
+    """The key that the app server is told: it takes none from a variable. A sign-in goes before it."""
+    return None if turn.credentials else turn.env.get("CODEX_API_KEY") or turn.env.get("OPENAI_API_KEY")
+
+
 def _environment(turn: Turn) -> dict[str, str]:
     env = {"CODEX_HOME": f"{turn.home}/.codex"}
     # By itself it takes a key only from the one variable; a sign-in goes before the other.
@@ -162,11 +183,10 @@ class CodexParser:
 
     def __init__(self, *, resuming: bool) -> None:
         self._resuming = resuming
-        self._messages: list[str] = []
+        self._items = Items()
         self._completed = False
         self._failure: str | None = None
         self._trouble = ""
-        self._running: set[str] = set()
         self._stderr = Tail()
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
@@ -187,58 +207,23 @@ class CodexParser:
             case "turn.started":
                 self._completed = False
             case "item.started" | "item.completed":
-                yield from self._item(object_at(event, "item"), ended=kind == "item.completed")
+                yield from self._items.read(object_at(event, "item"), ended=kind == "item.completed")
             case "turn.completed":
                 self._completed = True
-                yield UsageSeen(usage=_usage(object_at(event, "usage")), whole_session=True)
+                yield UsageSeen(usage=usage_in(object_at(event, "usage")), whole_session=True)
                 yield TurnOver()
             case "turn.failed":
                 self._failure = text_at(event, "error", "message") or "it did not say why"
                 yield TurnOver()
-
-    def _item(self, item: Mapping[str, Any], *, ended: bool) -> Iterator[Seen]:
-        kind = text_at(item, "type")
-        if kind == "agent_message" and ended:
-            self._messages.append(text_at(item, "text"))
-            yield Said(text=self._messages[-1])
-        if kind in _NO_TOOLS:
-            return
-        call_id, name = text_at(item, "id"), text_at(item, "tool") or kind
-        if call_id not in self._running:
-            self._running.add(call_id)
-            yield ToolStarted(call_id=call_id, name=name, detail=_detail(item))
-        if ended:
-            self._running.discard(call_id)
-            yield ToolEnded(call_id=call_id, name=name, ok=_is_ok(item), output=text_at(item, "aggregated_output"))
 
     def finish(self, ended: Exit) -> Completed | Broke:
         if self._failure is not None:
             message = "the engine ended its turn with an error"
             return Broke(code=failure_of(self._failure), message=message, detail=as_detail(self._failure))
         if self._completed:
-            return Completed(messages=tuple(self._messages))
+            return Completed(messages=tuple(self._items.messages))
         said = self._stderr.text
         if self._resuming and _UNKNOWN_SESSION.search(said):
             message = "the engine does not know the session (any more)"
             return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(said))
         return stopped(ended, self._trouble) or crashed(ended, as_detail(f"{self._trouble}\n{said}"))
-
-
-def _detail(item: Mapping[str, Any]) -> str:
-    changes = item.get("changes")
-    paths = [text_at(each, "path") for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
-    return text_at(item, "command") or text_at(item, "query") or "\n".join(paths)
-
-
-def _is_ok(item: Mapping[str, Any]) -> bool:
-    return text_at(item, "status") not in ("failed", "declined") and item.get("exit_code") in (None, 0)
-
-
-def _usage(tokens: Mapping[str, Any]) -> Usage:
-    given, made = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
-    return Usage(
-        input_tokens=given,
-        output_tokens=made,
-        cached_tokens=count_at(tokens, "cached_input_tokens"),
-        total_tokens=given + made,
-    )

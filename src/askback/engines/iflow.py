@@ -115,7 +115,7 @@ class Iflow:
 
     def conversation(self, turn: Turn) -> AcpConversation:
         sign_in = "oauth-iflow" if _OAUTH in turn.credentials else "iflow"
-        return AcpConversation(cwd=turn.cwd, dialect=Dialect(sign_in=sign_in, retry_in=_retry_in, noise=_STACK.match))
+        return AcpConversation(cwd=turn.cwd, dialect=Dialect(sign_in=sign_in, retry_in=_retry_in, noise=_is_trace))
 
 
 def engine() -> Iflow:
@@ -131,9 +131,13 @@ def _environment(turn: Turn) -> dict[str, str]:
     return {name: value for name, value in _MANNERS.items() if name not in turn.env}
 
 
-def _retry_in(words: str) -> str:
+def _retry_in(words: str, session: str = "") -> str:
     tried = _TRIED.match(words)
     return tried[1] if tried else ""
+
+
+def _is_trace(words: str) -> bool:
+    return _STACK.match(words) is not None
 
 
 class IflowParser:
@@ -159,7 +163,7 @@ class IflowParser:
 
     def _read_words(self, text: str) -> Iterator[Seen]:
         # After the turn it only tells how its own shutdown went.
-        if self._info is not None or _STACK.match(text):
+        if self._info is not None or _is_trace(text):
             return
         self._stderr.add(text.encode())
         self._gave_up = self._gave_up or _GAVE_UP in text

@@ -246,9 +246,11 @@ def _failure_in(error: Mapping[str, Any], fault: str) -> tuple[ErrorCode, str]:
     return failure_of_status(count_at(error, "data", "statusCode"), words), words
 
 
-def _retry_in(words: str) -> str:
+def _retry_in(words: str, session: str) -> str:
     line = words.encode()
-    return _words(line) if _REQUEST_FAILED.match(line) else ""
+    failed = _REQUEST_FAILED.match(line)
+    # A helper that tries again is the model's business, which waits for it.
+    return _words(line) if failed and failed[1].decode() == session else ""
 
 
 def _is_info(words: str) -> bool:

@@ -139,7 +139,7 @@ class Qwen:
         return Launch(argv=argv, env=_environment(turn), files=_settings(turn))
 
     def conversation(self, turn: Turn) -> AcpConversation:
-        return AcpConversation(cwd=turn.cwd, dialect=Dialect(error_in=_error_in))
+        return AcpConversation(cwd=turn.cwd, dialect=Dialect())
 
 
 def engine() -> Qwen:
@@ -238,12 +238,8 @@ def _error_told_in(event: Mapping[str, Any]) -> str:
     """The error that the program put into the assistant's mouth; a helper's is the helper's."""
     blocks = object_at(event, "message").get("content")
     texts = [text_at(block, "text") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
-    return "" if text_at(event, "parent_tool_use_id") else _error_in("".join(texts))
-
-
-def _error_in(text: str) -> str:
-    told = _API_ERROR.search(text)
-    return told[0] if told else ""
+    told = _API_ERROR.search("".join(texts))
+    return told[0] if told and not text_at(event, "parent_tool_use_id") else ""
 
 
 def _is_error(result: Mapping[str, Any]) -> bool:

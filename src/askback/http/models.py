@@ -444,4 +444,10 @@ class HealthOut(_Out):
     disk_free_bytes: int = Field(ge=0, description="Where the data folder is.", examples=[83119443968])
     slots: SlotsOut = Field(description="How many engine processes there are, and may be.")
     oldest_queued_sec: float | None = Field(description="How long the run that is next has been queued.")
-    sandbox: str = Field(description="How engines are kept in.", examples=["off"])
+    sandbox: Literal["bubblewrap", "guardian", "none"] = Field(
+        description=(
+            "How engines are kept in. `bubblewrap`: each sees its own processes and little of the files, and nothing of"
+            " it outlives its run. `guardian`: nothing of it outlives its run. `none`: its process group is ended."
+        ),
+        examples=["bubblewrap"],
+    )

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
+from askback.process.confinement import Confinement
 from askback.process.lines import Line, LineFramer
 from askback.process.streams import Streams, chunks, writable
 
@@ -57,11 +58,16 @@ class Order:
     """Open files that it gets besides its three streams."""
     writable: Sequence[Path] = ()
     """The folders that it needs to write to; in a sandbox there are no others."""
+    readable: Sequence[Path] = ()
+    """What it needs to read, also where a sandbox would hide it."""
 
 
 class Spawner(Protocol):
     async def start(self, order: Order) -> Child:
         """The running program; `NotStarted` says why there is none."""
+
+    async def confinement(self) -> Confinement:
+        """How the programs it starts are kept in."""
 
     async def close(self) -> None:
         """End whatever still lives of what it started."""
@@ -205,7 +211,14 @@ class Printed:
 
 
 async def call(
-    spawner: Spawner, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, timeout_sec: float, mark: str
+    spawner: Spawner,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    timeout_sec: float,
+    mark: str,
+    readable: Sequence[Path] = (),
 ) -> Printed:
     """Run a short program to its end and keep what it prints; one that hangs is ended with its tree."""
     limits = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 22)
@@ -214,8 +227,11 @@ async def call(
     async def keep(name: str, line: Line) -> None:
         texts[name].append(line.data.decode(errors="replace"))
 
-    order = Order(argv=argv, env={**env, tree.MARK: mark}, cwd=cwd, limits=limits, writable=(cwd,))
-    child = await spawner.start(order)
+    child = await spawner.start(
+        Order(
+            argv=argv, env={**env, tree.MARK: mark}, cwd=cwd, limits=limits, writable=(cwd,), readable=tuple(readable)
+        )
+    )
     code: int | None = None
     try:
         async with asyncio.timeout(timeout_sec):

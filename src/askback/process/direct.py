@@ -13,6 +13,7 @@ from pathlib import Path
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.child import Child, Order, starting
+from askback.process.confinement import Confinement, InForce
 from askback.process.streams import Streams
 
 
@@ -23,6 +24,12 @@ class Direct:
         with starting(order) as streams:
             hold = _Own(_popen(order, streams))
         return Child(hold, streams, order.limits)
+
+    async def confinement(self) -> Confinement:
+        why = (
+            "this system cannot adopt orphaned processes: what an engine leaves behind in a session of its own lives on"
+        )
+        return Confinement(in_force=InForce.NONE, why_not_more=why, advice="run it on Linux for more")
 
     async def close(self) -> None:
         """There is nothing to let go of."""

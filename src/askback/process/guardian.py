@@ -22,6 +22,7 @@ from typing import BinaryIO
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.child import Child, NotStarted, Order, starting
+from askback.process.confinement import Confinement, InForce
 from askback.process.streams import writable
 
 log = logging.getLogger(__name__)
@@ -110,12 +111,21 @@ class Guardian:
         """Whether the guardian that was spoken to over this line is still there."""
         return line is not None and line is self._line
 
+    async def confinement(self) -> Confinement:
+        why = "the setting 'sandbox' is 'off'"
+        return Confinement(in_force=InForce.GUARDIAN, why_not_more=why, advice="set it to 'auto'")
+
     async def close(self) -> None:
         """Let go; everything that still lives is ended. Returns when it is."""
+        held = tuple(self._held.values())
+        for each in held:
+            each.close()
         self._let_go()
         process, self._process = self._process, None
         if process is not None:
             await asyncio.to_thread(_outwait, process)
+        for each in held:
+            each.settled()
 
     async def _send(self, text: str, fds: Sequence[int]) -> socket.socket:
         async with self._sending:
@@ -183,13 +193,21 @@ def _outwait(process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def _written(order: Order, *, wrapped: bool) -> Iterator[BinaryIO]:
     """The order as a file without a name: an environment of any size fits."""
-    text = json.dumps(
-        {"argv": list(order.argv), "env": dict(order.env), "cwd": str(order.cwd), "wrapped": wrapped}
-    ).encode()
+    wanted = {
+        "argv": [_bytewise(word) for word in order.argv],
+        "env": {_bytewise(name): _bytewise(value) for name, value in order.env.items()},
+        "cwd": _bytewise(str(order.cwd)),
+        "wrapped": wrapped,
+    }
     with os.fdopen(os.memfd_create("askback-order"), "r+b") as file:
-        file.write(text)
+        file.write(json.dumps(wanted).encode())
         file.seek(0)
         yield file
+
+
+def _bytewise(text: str) -> str:
+    """The bytes that the system gets for it, a character each: the guardian knows nothing of our locale."""
+    return os.fsencode(text).decode("latin-1")
 
 
 def _receive(line: socket.socket) -> bytes | None:

@@ -168,8 +168,9 @@ class Keeper:
         with open(order, "rb") as text:
             wanted = json.load(text)
         self._wrapped = wanted["wrapped"]
-        os.chdir(wanted["cwd"])
-        self._engine = spawn(wanted["argv"], wanted["env"], streams)
+        os.chdir(_bytes(wanted["cwd"]))
+        env = {_bytes(name): _bytes(value) for name, value in wanted["env"].items()}
+        self._engine = spawn([_bytes(word) for word in wanted["argv"]], env, streams)
         os.chdir("/")
         for file in streams[:3]:
             os.close(file)
@@ -247,7 +248,7 @@ class Bell:
         os.close(self._ring)
 
 
-def spawn(argv: list[str], env: dict[str, str], streams: list[int]) -> int:
+def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int]) -> int:
     """Start a program in a session of its own, with these files and no others, and our signals forgotten."""
     for file in streams[3:]:
         os.set_inheritable(file, True)
@@ -270,10 +271,16 @@ def spawn(argv: list[str], env: dict[str, str], streams: list[int]) -> int:
     raise OSError(tried.errno, tried.strerror)
 
 
-def _places(program: str, env: dict[str, str]) -> list[str]:
-    if "/" in program:
+def _places(program: bytes, env: dict[bytes, bytes]) -> list[bytes]:
+    if b"/" in program:
         return [program]
-    return [os.path.join(folder, program) for folder in os.get_exec_path(env)]
+    folders = env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
+    return [os.path.join(folder, program) for folder in folders]
+
+
+def _bytes(text: str) -> bytes:
+    """As the order has them: a character for each byte."""
+    return text.encode("latin-1")
 
 
 def receive(line: socket.socket) -> tuple[bytes, list[int]]:

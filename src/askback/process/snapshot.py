@@ -92,8 +92,6 @@ class _Snapshot:
         if rewritten:
             self._note(rewritten)
 
-    # Saving
-
     def _save_files(self, listing: Listing, horizon_ns: int) -> dict[str, SavedFile]:
         files: dict[str, SavedFile] = {}
         number = max(self._saved.numbers(), default=0)
@@ -102,14 +100,17 @@ class _Snapshot:
             if known is not None and known.is_still(status):
                 files[path] = known
                 continue
+            try:
+                source = _open_locked(self._home / path)
+            except FileNotFoundError:
+                # One that is gone meanwhile is left out.
+                continue
             number += 1
-            # One that is gone meanwhile is left out.
-            with suppress(FileNotFoundError):
-                files[path] = self._save_file(path, number, horizon_ns)
+            files[path] = self._save_file(source, number, horizon_ns)
         return files
 
-    def _save_file(self, path: str, number: int, horizon_ns: int) -> SavedFile:
-        with _opened(_open_locked(self._home / path)) as source, _opened(self._new_copy(str(number))) as target:
+    def _save_file(self, opened: int, number: int, horizon_ns: int) -> SavedFile:
+        with _opened(opened) as source, _opened(self._new_copy(str(number))) as target:
             before = os.fstat(source)
             self._cloner.copy(source, target)
             status, size = os.fstat(source), os.fstat(target).st_size
@@ -143,8 +144,6 @@ class _Snapshot:
         for copy in self._copies.iterdir():
             if copy.name not in names:
                 copy.unlink()
-
-    # Restoring
 
     def _remove_others(self, listing: Listing) -> None:
         """Remove what is not in the snapshot, or is another kind of thing there."""

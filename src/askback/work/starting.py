@@ -53,6 +53,7 @@ async def start_engine(bench: Bench, run: Run, prepared: Prepared, lock: FileLoc
                 limits=bench.limits,
                 keep_fds=(lock.fd,),
                 writable=(workspace.cwd, workspace.home, workspace.tmp),
+                readable=prepared.setup.files,
             )
         )
     except NotStarted as error:

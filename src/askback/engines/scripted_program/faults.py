@@ -110,8 +110,8 @@ def _noise_while_waiting(player: Player, step: dict[str, Any]) -> None:
         player.emit("turn.completed", usage={})
         _print_junk({"mb": step.get("mb", 0)}, b"\n")
         _while_waiting(player, None)
-        if "touch" in step:
-            player.touch(player.text(step["touch"]))
+        if "then_touch" in step:
+            player.touch(player.text(step["then_touch"]))
 
     _while_waiting(player, meanwhile)
 

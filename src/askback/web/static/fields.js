@@ -113,15 +113,20 @@ function framed(spot, control, help, problem) {
     const label = make("label", { class: "check" }, control.input, make("span", {}, spot.title));
     return make("div", { class: "field" }, label, help, problem);
   }
-  const mark = spot.required
-    ? make("span", { class: "field-mark", title: spot.t("form.required"), "aria-hidden": "true" }, "*")
-    : make("span", { class: "field-optional" }, spot.t("form.optional"));
-  const name = [make("span", {}, spot.title), " ", mark];
+  const name = titled(spot);
   if (control.group) {
     return make("fieldset", { class: "field" }, make("legend", {}, ...name), help, control.element, problem);
   }
   const label = make("label", { for: control.input.id }, ...name);
   return make("div", { class: spot.bare ? "field field-bare" : "field" }, label, help, control.element, problem);
+}
+
+/** The title, and whether it is needed; a line of a list is neither. */
+function titled({ title, required, bare, t }) {
+  const name = make("span", {}, title);
+  if (bare) return [name];
+  if (required) return [name, " ", make("span", { class: "field-mark", title: t("form.required"), "aria-hidden": "true" }, "*")];
+  return [name, " ", make("span", { class: "field-optional" }, t("form.optional"))];
 }
 
 function textControl(schema, spot) {
@@ -348,7 +353,6 @@ export function objectField(schema, spot) {
 }
 
 function nested(schema, spot, body) {
-  const mark = spot.required ? null : make("span", { class: "field-optional" }, spot.t("form.optional"));
   const help = schema.description ? make("p", { class: "hint" }, schema.description) : null;
-  return make("fieldset", { class: "field field-nested" }, make("legend", {}, make("span", {}, spot.title), " ", mark), help, ...body);
+  return make("fieldset", { class: "field field-nested" }, make("legend", {}, ...titled(spot)), help, ...body);
 }

@@ -79,7 +79,8 @@ class Card {
 
   /** The focus goes on to the next question, so that the keyboard is never lost. */
   leave() {
-    const hadFocus = this.element.contains(document.activeElement);
+    // A form that is being sent is disabled, which takes the focus from it.
+    const hadFocus = this.element.contains(document.activeElement) || (this.mine && document.activeElement === document.body);
     const next = this.element.nextElementSibling ?? this.element.previousElementSibling;
     this.element.remove();
     cards.delete(keyOf(this.asked));

@@ -1,7 +1,7 @@
 // Streams that outlive a lost connection. The inbox is followed once for all tabs of a browser: it opens only six
 // connections to a server, and a stream would hold one in each tab.
 
-const RETRY_MS = [500, 1000, 2000, 5000];
+const RETRY_MS = [300, 700, 1500, 3000];
 
 /**
  * Follow a stream of server-sent events until `stop()`.

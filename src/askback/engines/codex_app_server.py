@@ -1,0 +1,217 @@
+"""The talk with `codex app-server`: one thread, a turn for each prompt, and JSON-RPC with a message a line.
+
+Its items and counts are those of `codex exec`, with their names written otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from askback.core.errors import ErrorCode
+from askback.core.interactions import Json
+from askback.engines.base import (
+    Asked,
+    Broke,
+    Completed,
+    Exit,
+    Reply,
+    Seen,
+    SessionNamed,
+    Stream,
+    TurnOver,
+    UsageSeen,
+)
+from askback.engines.codex_items import Items, usage_in
+from askback.engines.codex_requests import UserInput, read_request
+from askback.engines.elicitation import Form
+from askback.engines.failures import crashed, failure_of_status, stopped
+from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.json_rpc import Line
+from askback.engines.json_text import clean
+
+# Without it the program does not ask, but says that it cannot.
+_CLIENT = {
+    "clientInfo": {"name": "askback", "title": "Askback", "version": "1"},
+    "capabilities": {"experimentalApi": True},
+}
+_CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
+
+
+class AppServerConversation:
+    """A turn is over with `turn/completed`, whose status says how, or with the refusal of a request of ours."""
+
+    def __init__(
+        self, *, thread: Mapping[str, Json], output_schema: Mapping[str, Any] | None, api_key: str | None
+    ) -> None:
+        self._thread = thread
+        self._api_key = api_key
+        self._output_schema = output_schema
+        self._line = Line(header={})
+        self._is_ready = False
+        self._thread_id = ""
+        self._prompt = ""
+        self._asked: deque[tuple[Json, UserInput | Form]] = deque()
+        self._stderr = Tail()
+        self._begin()
+        self._is_open = False
+
+    def _begin(self) -> None:
+        self._is_open = True
+        self._items = Items()
+        self._broke: Broke | None = None
+        self._trouble = ""
+
+    def say(self, prompt: str, reply: Reply | None = None) -> Iterator[Seen]:
+        self._begin()
+        if self._asked:
+            request_id, asked = self._asked.popleft()
+            yield self._line.answer(request_id, asked.answer(reply))
+            yield from self._ask()
+            return
+        self._prompt = clean(prompt)
+        if self._thread_id:
+            yield self._start_turn()
+        elif self._is_ready:
+            yield self._sign_in()
+        else:
+            yield self._line.request("initialize", _CLIENT)
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+            return
+        told = decode_line(line)
+        if told is None:
+            return
+        method, params = text_at(told, "method"), object_at(told, "params")
+        if not method:
+            yield from self._read_response(self._line.answered(told), told)
+        elif "id" in told:
+            yield from self._read_request(method, told["id"], params)
+        elif text_at(params, "threadId") == self._thread_id and (self._is_open or self._asked):
+            yield from self._read_event(method, params)
+
+    # What our requests led to.
+
+    def _read_response(self, method: str | None, response: Mapping[str, Any]) -> Iterator[Seen]:
+        if method is None or not self._is_open:
+            return
+        if "error" in response:
+            yield from self._fail(f"the engine refused {method}", object_at(response, "error"))
+        elif method == "initialize":
+            self._is_ready = True
+            yield self._line.notify("initialized")
+            yield self._sign_in()
+        elif method == "account/login/start":
+            yield self._line.request("thread/start", self._thread)
+        elif method == "thread/start":
+            self._thread_id = text_at(response, "result", "thread", "id")
+            yield SessionNamed(value=self._thread_id)
+            yield self._start_turn()
+
+    def _sign_in(self) -> Seen:
+        if not self._api_key:
+            return self._line.request("thread/start", self._thread)
+        return self._line.request("account/login/start", {"type": "apiKey", "apiKey": self._api_key})
+
+    def _start_turn(self) -> Seen:
+        schema = {"outputSchema": self._output_schema} if self._output_schema is not None else {}
+        content = [{"type": "text", "text": self._prompt}]
+        return self._line.request("turn/start", {"threadId": self._thread_id, "input": content, **schema})
+
+    # What it tells of the turn.
+
+    def _read_event(self, method: str, params: Mapping[str, Any]) -> Iterator[Seen]:
+        if method == "error":
+            # Notices of trying again are errors as well; the last of them ends the turn.
+            self._trouble = _words(object_at(params, "error"))
+        elif method in ("item/started", "item/completed"):
+            self._trouble = ""
+            yield from self._items.read(_renamed(object_at(params, "item")), ended=method == "item/completed")
+        elif method == "thread/tokenUsage/updated":
+            total = _renamed(object_at(params, "tokenUsage", "total"))
+            yield UsageSeen(usage=usage_in(total), whole_session=True)
+        elif method == "serverRequest/resolved":
+            self._forget(params.get("requestId"))
+        elif method == "turn/completed":
+            yield from self._end(object_at(params, "turn"))
+
+    def _end(self, turn: Mapping[str, Any]) -> Iterator[Seen]:
+        self._asked.clear()
+        if not self._is_open:
+            # It went on without the answer. What is said next begins a new turn.
+            return
+        match text_at(turn, "status"):
+            case "completed":
+                self._is_open = False
+                yield TurnOver()
+            case "interrupted":
+                error = {"message": "the turn was interrupted, though nobody asked for it"}
+                yield from self._fail("the engine broke its turn off", error, ErrorCode.ENGINE_CRASHED)
+            case _:
+                yield from self._fail("the engine ended its turn with an error", object_at(turn, "error"))
+
+    def _fail(self, message: str, error: Mapping[str, Any], code: ErrorCode | None = None) -> Iterator[Seen]:
+        words = _words(error) or self._trouble or "it did not say why"
+        code = code or failure_of_status(_status(error), f"{words}\n{_spaced(text_at(error, 'codexErrorInfo'))}")
+        self._broke = Broke(code=code, message=message, detail=as_detail(words))
+        self._is_open = False
+        yield TurnOver()
+
+    # What it asks.
+
+    def _read_request(self, method: str, request_id: Json, params: Mapping[str, Any]) -> Iterator[Seen]:
+        response = read_request(method, params)
+        if response is None:
+            yield self._line.refuse(request_id, method)
+        elif isinstance(response, Mapping):
+            yield self._line.answer(request_id, response)
+        elif not self._is_open and not self._asked:
+            # Nobody listens for a question outside of a turn.
+            yield self._line.answer(request_id, response.answer(None))
+        else:
+            self._asked.append((request_id, response))
+            if self._is_open:
+                yield from self._ask()
+
+    def _ask(self) -> Iterator[Seen]:
+        for _, asked in list(self._asked)[:1]:
+            self._is_open = False
+            yield Asked(question=asked.question)
+
+    def _forget(self, request_id: Json) -> None:
+        """A question that the program no longer waits for; after an answer it says so too."""
+        self._asked = deque(pending for pending in self._asked if pending[0] != request_id)
+
+    # How it went.
+
+    def outcome(self) -> Completed | Broke:
+        return self._broke or Completed(messages=tuple(self._items.messages))
+
+    def finish(self, ended: Exit) -> Broke:
+        words = self._stderr.text
+        return stopped(ended, self._trouble) or crashed(ended, as_detail(f"{self._trouble}\n{words}"))
+
+
+def _renamed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """With names as `codex exec` has them: `aggregatedOutput` is `aggregated_output` there."""
+    named = {_CAPITAL.sub(r"_\1", name).lower(): content for name, content in value.items()}
+    return named | {"type": _CAPITAL.sub(r"_\1", text_at(value, "type")).lower()}
+
+
+def _words(error: Mapping[str, Any]) -> str:
+    words = (text_at(error, "message"), text_at(error, "additionalDetails"))
+    return "\n".join(each for each in words if each)
+
+
+def _status(error: Mapping[str, Any]) -> int:
+    """The HTTP status that came with the error, under the name of what failed."""
+    kinds = object_at(error, "codexErrorInfo").values()
+    return next((count_at(kind, "httpStatusCode") for kind in kinds if isinstance(kind, dict)), 0)
+
+
+def _spaced(name: str) -> str:
+    return _CAPITAL.sub(r" \1", name)

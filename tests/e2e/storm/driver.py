@@ -1,0 +1,239 @@
+"""Drives a storm: keeps so many stories going, kills the server dense and sparse, and hands all to the auditor."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from storm import cast
+from storm.auditor import Auditor, Kind, Verdict
+from storm.cast import Part
+from storm.clients import Door, Story
+from storm.processes import Process, bearing, living, strike, told
+from storm.servers import Servers, free_port
+from world import World
+
+AT_ONCE = 10
+SLOTS = 6
+SURVIVAL_SEC = 5.0
+STOPPED_SEC = 13.0
+"""The same where a keeper was stopped: first it is waited for, by the guardian and by the next server."""
+READY_SEC = 60.0
+END_SEC = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """What kind of storm it is."""
+
+    seed: int
+    kills: int
+    parts: Sequence[Part] = cast.PARTS
+    config: str = ""
+    without: str | None = None
+    """What the servers lack, to see that it is found out."""
+    stops: float = 0.02
+    """How often a keeper is stopped before its server is killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    weather: Weather
+    verdict: Verdict
+    kills: int
+    guards: int
+    codex: int
+    seconds: float
+
+    def line(self) -> str:
+        verdict = self.verdict
+        ends = ", ".join(f"{code} {count}" for code, count in sorted(verdict.ends.items())) or "none"
+        bad = ", ".join(f"{kind} {verdict.count(kind)}" for kind in Kind)
+        return (
+            f"seed {self.weather.seed}, kills {self.kills}, guardians and keepers killed {self.guards}, "
+            f"runs {verdict.runs} (codex {self.codex}), replies {verdict.replies}, {bad}, "
+            f"seconds {self.seconds:.0f}; ended otherwise by contract: {ends}"
+        )
+
+
+class Storm:
+    def __init__(self, folder: Path, weather: Weather) -> None:
+        self._weather = weather
+        self._world = World(folder)
+        self._chance = random.Random(weather.seed)
+        self._mark = f"storm-{secrets.token_hex(8)}"
+        self._auditor = Auditor(self._world.data_dir)
+        self._servers = Servers(self._world, free_port(), weather.without)
+        self._stories: list[Story] = []
+        self._kills = 0
+        self._guards = 0
+        self._stopped = False
+
+    async def blow(self) -> Figures:
+        began = time.monotonic()
+        self._prepare()
+        await self._servers.open()
+        door = Door(self._servers.port, self._mark)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tellers = [group.create_task(self._tell_stories(door, group)) for _ in range(AT_ONCE)]
+                await self._rage(group)
+                await self._calm_down(tellers, door)
+            await self._last_kill()
+        finally:
+            await door.close()
+            await self._servers.close()
+        for fault in door.faults:
+            self._auditor.verdict.add(Kind.LOST, f"a client was told: {fault}")
+        codex = sum(story.part.engine == "codex" for story in self._stories)
+        return Figures(
+            weather=self._weather,
+            verdict=self._auditor.verdict,
+            kills=self._kills,
+            guards=self._guards,
+            codex=codex,
+            seconds=time.monotonic() - began,
+        )
+
+    def _prepare(self) -> None:
+        # Every engine has the mark in its command line, which forks keep and no emptied environment takes away.
+        engine = f'[engines.scripted]\nextra_args = ["--model={self._mark}"]\n'
+        server = f'slots = {SLOTS}\n[server]\ntoken = "{self._mark}"\n'
+        self._world.settings(server + engine + self._weather.config.replace("STORM_MARK", self._mark))
+        cast.build(self._world, self._weather.parts)
+
+    # The stories.
+
+    @property
+    def _raging(self) -> bool:
+        return self._kills < self._weather.kills
+
+    async def _tell_stories(self, door: Door, group: asyncio.TaskGroup) -> None:
+        while self._raging:
+            number = len(self._stories)
+            chance = random.Random(f"{self._weather.seed}-{number}")
+            story = Story(
+                number=number,
+                part=cast.choose(chance, self._weather.parts),
+                token=f"{self._mark}-{number}-",
+                chance=chance,
+                cancels=chance.random() < 0.08,
+            )
+            self._stories.append(story)
+            await story.live(door)
+            await asyncio.to_thread(self._auditor.look_for_survivors, story)
+            self._auditor.judge(story)
+
+    def _going_on(self) -> list[Story]:
+        return [story for story in self._stories if not story.over]
+
+    # The kills.
+
+    async def _rage(self, group: asyncio.TaskGroup) -> None:
+        while self._raging:
+            for _ in range(self._chance.randint(0, 3)):
+                await self._dense_life(group)
+            await self._sparse_life(group)
+        await self._servers.start()
+
+    async def _dense_life(self, group: asyncio.TaskGroup) -> None:
+        """Killed anywhere in its start, or shortly after."""
+        await self._servers.start()
+        await asyncio.sleep(self._chance.uniform(0, 0.5))
+        await self._kill(group)
+
+    async def _sparse_life(self, group: asyncio.TaskGroup) -> None:
+        """Lives long enough for runs to get on."""
+        await self._servers.start(cold=self._chance.random() < 0.1)
+        await self._ready()
+        await asyncio.sleep(self._chance.uniform(0.2, 1.0))
+        if self._chance.random() < 0.3:
+            await self._kill_guard()
+        await asyncio.sleep(self._chance.uniform(0.2, 1.0))
+        await self._have_mercy()
+        if self._chance.random() < self._weather.stops:
+            await self._stop_keeper()
+        await self._kill(group)
+
+    async def _ready(self) -> None:
+        deadline = time.monotonic() + READY_SEC
+        while not await self._servers.is_ready():
+            assert self._servers.alive, f"the server has ended by itself; see {self._servers.log}"
+            assert time.monotonic() < deadline, f"the server did not get ready; see {self._servers.log}"
+            await asyncio.sleep(0.01)
+
+    async def _kill_guard(self) -> None:
+        """The guardian, or one keeper."""
+        guards = await asyncio.to_thread(self._servers.guards)
+        if guards:
+            self._count_strike()
+            self._guards += 1
+            strike(self._chance.choice([guards[0], self._chance.choice(guards)]), signal.SIGKILL)
+
+    async def _stop_keeper(self) -> None:
+        keepers = (await asyncio.to_thread(self._servers.guards))[1:]
+        if keepers:
+            self._stopped = True
+            for keeper in keepers:
+                strike(keeper, signal.SIGSTOP)
+
+    async def _have_mercy(self) -> None:
+        """A turn that is cut off too often fails by contract, which proves little: mostly, let it end before."""
+        deadline = time.monotonic() + self._chance.choice((0.0, 8.0, 8.0, 8.0))
+        while time.monotonic() < deadline and any(story.strikes >= 3 for story in self._going_on()):
+            await asyncio.sleep(0.05)
+
+    def _count_strike(self) -> None:
+        for story in self._going_on():
+            story.kills += 1
+            story.strikes += 1
+
+    async def _kill(self, group: asyncio.TaskGroup) -> None:
+        guards = await asyncio.to_thread(self._servers.guards)
+        self._count_strike()
+        code = await self._servers.kill()
+        assert code == -signal.SIGKILL, f"the server had ended by itself with {code}; see {self._servers.log}"
+        self._kills += 1
+        left = await asyncio.to_thread(bearing, f"--model={self._mark}", f"STORM_MARK={self._mark}", f"{self._mark}-")
+        seconds, self._stopped = (STOPPED_SEC if self._stopped else SURVIVAL_SEC), False
+        group.create_task(self._outlived({*guards, *left}, seconds))
+        if self._kills % 25 == 0:
+            self._tell()
+
+    async def _outlived(self, processes: set[Process], seconds: float) -> None:
+        """No process of a server that was killed lives for long."""
+        deadline = time.monotonic() + seconds
+        while (left := living(processes)) and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+        for process in left:
+            self._auditor.verdict.add(Kind.ALIVE, f"{seconds:.0f} s after its server: {told(process)}")
+
+    def _tell(self) -> None:
+        verdict = self._auditor.verdict
+        bad = ", ".join(f"{kind} {verdict.count(kind)}" for kind in Kind)
+        print(f"{self._kills} kills, {verdict.runs} runs, {bad}", file=sys.stderr, flush=True)
+
+    # The end.
+
+    async def _calm_down(self, tellers: Sequence[asyncio.Task[None]], door: Door) -> None:
+        await self._ready()
+        _, late = await asyncio.wait(tellers, timeout=END_SEC)
+        for teller in late:
+            teller.cancel()
+        self._auditor.judge_unfinished(self._going_on())
+        self._auditor.judge_list(self._stories, await door.items("/runs", "cursor"))
+
+    async def _last_kill(self) -> None:
+        """All runs are over: nothing of any may live, and nothing of the server once it is killed."""
+        guards = await asyncio.to_thread(self._servers.guards)
+        await self._servers.kill()
+        await self._outlived(set(guards), SURVIVAL_SEC)
+        for process in await asyncio.to_thread(bearing, f"={self._mark}", f"{self._mark}-"):
+            self._auditor.verdict.add(Kind.ALIVE, f"after everything: {told(process)}")

@@ -1,0 +1,102 @@
+"""A program that has done its imports and forks a server for every request, so that a thousand starts are quick.
+
+A request is a line on stdin: `{"start": {"args", "env", "cwd", "log"}}` is answered with the server's pid, and
+`{"wait": pid}` with its exit code. With `--without NAME` the servers lack something that the storm must find missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import uvicorn.lifespan.off
+import uvicorn.loops.asyncio  # noqa: F401
+
+import askback.bootstrap
+import askback.cli.announcement
+import askback.cli.serve
+import askback.http.app
+import askback.http.protocol
+import askback.settings
+import askback.web.app  # noqa: F401
+from askback.cli.main import main
+from askback.process import snapshot, tree
+from askback.process.direct import Direct
+from askback.process.locks import FileLock
+from askback.work import residents, turn
+
+
+def _without_snapshots() -> None:
+    """A turn that is taken up finds what its first try left in the session."""
+    snapshot.begin_turn = lambda *_: None  # type: ignore[assignment]
+
+
+def _without_lock() -> None:
+    """A turn that was cut off is taken up whether or not something of it lives."""
+
+    async def end(*_: Any, **__: Any) -> bool:
+        return True
+
+    async def take_lock(run: Any, workspace: Any) -> FileLock:
+        path = workspace.lock_path.with_name(f"turn-{run.epoch}.lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), path)
+
+    tree.Tree.end = end  # type: ignore[method-assign]
+    turn.take_lock = residents.take_lock = take_lock  # type: ignore[attr-defined]
+
+
+def _without_guardian() -> None:
+    """Engines are the server's own children, and what they leave is looked for by their marks."""
+    askback.bootstrap._spawner = lambda *_: Direct()  # type: ignore[assignment]
+
+
+MUTATIONS = {"snapshots": _without_snapshots, "lock": _without_lock, "guardian": _without_guardian}
+
+
+def start(args: list[str], env: dict[str, str], cwd: str, log: str) -> int:
+    child = os.fork()
+    if child == 0:
+        _serve(args, env, cwd, log)
+    return child
+
+
+def _serve(args: list[str], env: dict[str, str], cwd: str, log: str) -> NoReturn:
+    for number, path in enumerate((os.devnull, log, log)):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8") for number in (1, 2))
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = ["askback", *args]
+    try:
+        main()
+    except SystemExit as ended:
+        os._exit(int(ended.code or 0))
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def attend() -> None:
+    if sys.argv[1:2] == ["--without"]:
+        MUTATIONS[sys.argv[2]]()
+    asyncio.set_event_loop_policy(None)
+    for line in sys.stdin:
+        match json.loads(line):
+            case {"start": wanted}:
+                print(start(**wanted), flush=True)
+            case {"wait": pid}:
+                print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    assert Path(askback.bootstrap.__file__).is_file()
+    attend()

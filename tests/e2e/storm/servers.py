@@ -1,0 +1,114 @@
+"""One server after the other on a world's data folder, at one address; and how they are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from program import ASKBACK, environment, here
+from storm.processes import Process, children, seen
+from world import World
+
+NURSERY = Path(__file__).with_name("nursery.py")
+TESTS = Path(__file__).resolve().parents[2]
+
+
+class Servers:
+    def __init__(self, world: World, port: int, without: str | None) -> None:
+        self._world = world
+        self._args = ["serve", "--json", "--port", str(port), "--config", str(world.folder / "askback.toml")]
+        self._without = without
+        self._nursery: asyncio.subprocess.Process | None = None
+        self._cold: asyncio.subprocess.Process | None = None
+        self.port = port
+        self.pid = 0
+        self.log = world.folder / "servers.log"
+
+    async def open(self) -> None:
+        words = [] if self._without is None else ["--without", self._without]
+        self._nursery = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(NURSERY),
+            *words,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+
+    async def close(self) -> None:
+        if self._nursery is not None:
+            await self._nursery.communicate()
+
+    async def start(self, *, cold: bool = False) -> None:
+        """Cold: in a Python of its own, as its user starts it, which takes longer."""
+        env = environment(self._world, ASKBACK_SKILLS_DIR=str(self._world.folder / "skills"))
+        cwd = here(self._world)
+        if cold and self._without is None:
+            with self.log.open("ab") as log:
+                self._cold = await asyncio.create_subprocess_exec(
+                    *ASKBACK, *self._args, env=env, cwd=cwd, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+                )
+            self.pid = self._cold.pid
+            return
+        wanted = {"args": self._args, "env": env, "cwd": str(cwd), "log": str(self.log)}
+        self.pid = await self._ask({"start": wanted})
+
+    async def is_ready(self) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return False
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % self.port)
+        try:
+            return b" 200 " in await asyncio.wait_for(_.read(64), 10)
+        except (OSError, TimeoutError):
+            return False
+        finally:
+            writer.close()
+
+    async def kill(self) -> int:
+        """Its exit code: another than KILL's means that it had ended by itself."""
+        os.kill(self.pid, signal.SIGKILL)
+        if self._cold is not None:
+            cold, self._cold = self._cold, None
+            return await cold.wait()
+        return await self._ask({"wait": self.pid})
+
+    def guards(self) -> list[Process]:
+        """The guardian, and then its keepers."""
+        guardians = [each for each in children(self.pid) if _comm(each.pid) == "askback-guard"]
+        return [*guardians, *(keeper for guardian in guardians for keeper in children(guardian.pid))]
+
+    @property
+    def alive(self) -> bool:
+        return seen(self.pid) is not None
+
+    async def _ask(self, request: object) -> int:
+        assert self._nursery is not None
+        assert self._nursery.stdin is not None
+        assert self._nursery.stdout is not None
+        self._nursery.stdin.write(json.dumps(request).encode() + b"\n")
+        return int(await self._nursery.stdout.readline())
+
+
+def free_port() -> int:
+    """Below those that the system gives away by itself, so that nobody else gets it between two servers."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_000):
+        with socket.socket() as tried:
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no free port was found")
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,317 @@
+"""The guardian: what a program gets from it, and what happens when it, a keeper or our own hold is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hostile import Hostile, children, is_alive, within
+
+from askback.process import guardian as guardian_module
+from askback.process.child import Child, NotStarted, Order, OutputLimits
+from askback.process.guardian import KILLED, Guardian, available
+from askback.process.lines import Line
+from askback.process.locks import FileLock, is_held
+from askback.process.tree import Tree
+
+pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")
+
+LIMITS = OutputLimits(line_bytes=1 << 22, turn_bytes=1 << 24)
+SLEEP = ("/bin/sleep", "600")
+
+
+@asynccontextmanager
+async def guarding() -> AsyncIterator[Guardian]:
+    guardian = Guardian()
+    try:
+        async with asyncio.timeout(30):
+            yield guardian
+    finally:
+        await guardian.close()
+
+
+def order(argv: Sequence[str], cwd: Path, *keep_fds: int, env: dict[str, str] | None = None) -> Order:
+    return Order(argv=argv, env=env or {"PATH": "/usr/bin:/bin"}, cwd=cwd, limits=LIMITS, keep_fds=keep_fds)
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+async def printed(guardian: Guardian, wanted: Order) -> list[bytes]:
+    lines: list[bytes] = []
+
+    async def take(_: str, line: Line) -> None:
+        lines.append(line.data)
+
+    child = await guardian.start(wanted)
+    assert await child.lines(take) == 0
+    assert await child.end("", grace_sec=0)
+    child.close()
+    return lines
+
+
+def keeper_of(guardian: Guardian) -> int:
+    assert guardian.pid is not None
+    (keeper,) = children(guardian.pid)
+    return keeper
+
+
+def test_a_program_gets_its_streams_the_files_to_keep_and_nothing_else(tmp_path: Path) -> None:
+    code = "import os; print(sorted(os.readlink(f'/proc/self/fd/{fd}').split(':')[0] for fd in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{fd}')))"
+
+    async def main() -> None:
+        lock = FileLock.take(tmp_path / "lock")
+        assert lock is not None
+        async with guarding() as guardian:
+            for _ in range(2):
+                (seen,) = await printed(guardian, order(python(code), tmp_path, lock.fd))
+                assert seen.decode() == str(sorted(["/dev/null", str(lock.path), "pipe", "pipe"]))
+        lock.release()
+
+    asyncio.run(main())
+
+
+def test_a_program_starts_as_if_nobody_stood_between(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+print(os.getcwd(), os.getsid(0) == os.getpid(), os.environb[b"A"], len(sys.argv[1]), signal.pthread_sigmask(0, []))
+print([number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN])
+"""
+
+    async def main() -> None:
+        async with guarding() as guardian:
+            argv = [*python(code), os.fsdecode(b"\xff")]
+            seen = await printed(guardian, order(argv, tmp_path, env={"A": os.fsdecode(b"\xff\n")}))
+            # Python itself ignores the last two.
+            ignored = str([signal.SIGPIPE, signal.SIGXFSZ])
+            assert [line.decode() for line in seen] == [f"{tmp_path} True b'\\xff\\n' 1 set()", ignored]
+
+    asyncio.run(main())
+
+
+def test_an_environment_of_a_megabyte_fits(tmp_path: Path) -> None:
+    env = {f"V{number}": "x" * 100_000 for number in range(10)}
+
+    async def main() -> None:
+        async with guarding() as guardian:
+            code = "import os; print(sum(len(each) for name, each in os.environ.items() if name[0] == 'V'))"
+            assert await printed(guardian, order(python(code), tmp_path, env=env)) == [b"1000000"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "why"),
+    [
+        (["no-such-program"], None, "No such file"),
+        (["/"], None, "Permission denied"),
+        (["sleep"], {"PATH": "/nowhere"}, "No such file"),
+        (["sleep", "1"], {"A=B": "", "PATH": "/bin"}, "illegal environment"),
+    ],
+)
+def test_what_cannot_be_started_is_told_and_harms_nobody(
+    tmp_path: Path, argv: list[str], env: dict[str, str] | None, why: str
+) -> None:
+    async def main() -> None:
+        async with guarding() as guardian:
+            with pytest.raises(NotStarted, match=f"{argv[0]} cannot be started: .*{why}"):
+                await guardian.start(order(argv, tmp_path, env=env))
+            assert await printed(guardian, order(["echo", "fine"], tmp_path)) == [b"fine"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.contract("B-3")
+def test_the_lock_is_held_while_anything_lives_even_what_let_go_of_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        lock = FileLock.take(tmp_path / "lock")
+        assert lock is not None
+        hostile = Hostile("leaves a daemon and ends", tmp_path)
+        async with guarding() as guardian:
+            child = await guardian.start(order(hostile.argv, tmp_path, lock.fd))
+            assert await child.exited() == 0
+            assert not child.gone
+            assert len(hostile.survivors()) == 1
+            assert lock.outlived()
+            assert await child.end("", grace_sec=0)
+            assert child.gone
+            assert hostile.survivors() == []
+            assert not lock.outlived()
+            child.close()
+        lock.release()
+
+    asyncio.run(main())
+
+
+@pytest.mark.contract("B-3")
+def test_a_tree_that_is_let_go_of_is_killed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with guarding() as guardian:
+            hostile = Hostile("ignores TERM", tmp_path)
+            child = await guardian.start(order(hostile.argv, tmp_path))
+            assert await asyncio.to_thread(within, 20, hostile.ready.exists)
+            child.close()
+            assert await asyncio.to_thread(hostile.is_gone)
+
+    asyncio.run(main())
+
+
+def test_a_guardian_that_is_closed_has_ended_everything(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with guarding() as guardian:
+            children = [await guardian.start(order(SLEEP, tmp_path)) for _ in range(3)]
+        assert not any(is_alive(child.identity.pid) for child in children)
+        for child in children:
+            child.close()
+
+    asyncio.run(main())
+
+
+def test_a_killed_keeper_loses_its_own_tree_and_no_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with guarding() as guardian:
+            hostile = Hostile("leaves a daemon without environment and files", tmp_path)
+            child = await guardian.start(order(hostile.argv, tmp_path))
+            assert await asyncio.to_thread(within, 20, hostile.ready.exists)
+            keeper = keeper_of(guardian)
+            other = await guardian.start(order(SLEEP, tmp_path))
+            os.kill(keeper, signal.SIGKILL)
+            assert (await child.exited(), child.lost, child.gone) == (KILLED, True, True)
+            assert hostile.survivors() == []
+            assert not other.has_exited
+            assert is_alive(other.identity.pid)
+            assert await other.end("", grace_sec=1)
+            assert not other.lost
+            for each in (child, other):
+                each.close()
+
+    asyncio.run(main())
+
+
+def test_a_killed_guardian_loses_what_it_had_and_the_next_program_gets_a_new_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with guarding() as guardian:
+            child = await guardian.start(order(SLEEP, tmp_path))
+            first = guardian.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            assert (await child.exited(), child.lost) == (KILLED, True)
+            assert await child.end("", grace_sec=0)
+            child.close()
+            assert await printed(guardian, order(["echo", "fine"], tmp_path)) == [b"fine"]
+            assert guardian.pid not in (None, first)
+
+    asyncio.run(main())
+
+
+def test_what_neither_keeper_nor_guardian_can_end_is_found_by_its_lock(tmp_path: Path) -> None:
+    async def main() -> None:
+        lock = FileLock.take(tmp_path / "lock")
+        assert lock is not None
+        async with guarding() as guardian:
+            child = await guardian.start(order(SLEEP, tmp_path, lock.fd))
+            assert guardian.pid is not None
+            keeper = keeper_of(guardian)
+            os.kill(guardian.pid, signal.SIGSTOP)
+            os.kill(keeper, signal.SIGKILL)
+            os.kill(guardian.pid, signal.SIGKILL)
+            assert (await child.exited(), child.lost, child.gone) == (KILLED, True, False)
+            assert is_alive(child.identity.pid)
+            assert await child.end("nobody", grace_sec=0, lock=lock.path)
+            assert not is_alive(child.identity.pid)
+            child.close()
+        lock.release()
+
+    asyncio.run(main())
+
+
+def test_a_stopped_keeper_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guardian_module, "_KILL_SEC", 0.3)
+
+    async def main() -> None:
+        async with guarding() as guardian:
+            child = await guardian.start(order(SLEEP, tmp_path))
+            os.kill(keeper_of(guardian), signal.SIGSTOP)
+            assert await child.end("", grace_sec=0)
+            assert not is_alive(child.identity.pid)
+            child.close()
+
+    asyncio.run(main())
+
+
+def test_a_stopped_guardian_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guardian_module, "_START_SEC", 2.0)
+
+    async def main() -> None:
+        async with guarding() as guardian:
+            assert await printed(guardian, order(["echo", "fine"], tmp_path)) == [b"fine"]
+            assert guardian.pid is not None
+            os.kill(guardian.pid, signal.SIGSTOP)
+            assert await printed(guardian, order(["echo", "fine"], tmp_path)) == [b"fine"]
+
+    asyncio.run(main())
+
+
+def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with guarding() as guardian:
+            assert await printed(guardian, order(["echo", "fine"], tmp_path)) == [b"fine"]
+            hostile = Hostile("ignores TERM", tmp_path)
+            starting = asyncio.ensure_future(guardian.start(order(hostile.argv, tmp_path)))
+            await asyncio.sleep(0)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+            assert guardian.pid is not None
+            assert await asyncio.to_thread(within, 5, lambda: not children(guardian.pid or 0))
+            assert hostile.survivors() == []
+
+    asyncio.run(main())
+
+
+def test_two_hundred_at_once_are_all_told_apart(tmp_path: Path) -> None:
+    async def one(guardian: Guardian, number: int) -> None:
+        assert await printed(guardian, order(["echo", str(number)], tmp_path)) == [str(number).encode()]
+
+    async def main() -> None:
+        async with guarding() as guardian:
+            async with asyncio.TaskGroup() as group:
+                for number in range(200):
+                    group.create_task(one(guardian, number))
+            assert guardian.pid is not None
+            assert await asyncio.to_thread(within, 5, lambda: not children(guardian.pid or 0))
+
+    asyncio.run(main())
+
+
+@pytest.mark.contract("B-3")
+def test_who_takes_a_run_up_lets_the_keeper_of_a_dead_program_finish_first(tmp_path: Path) -> None:
+    """A keeper knows also the daemon that nobody else could find; killed in the middle, it could not end it."""
+
+    async def main() -> None:
+        lock = FileLock.take(tmp_path / "lock")
+        assert lock is not None
+        hostile = Hostile("leaves a daemon without environment and files", tmp_path)
+        async with guarding() as guardian:
+            child: Child = await guardian.start(order(hostile.argv, tmp_path, lock.fd))
+            assert await asyncio.to_thread(within, 20, hostile.ready.exists)
+            keeper = keeper_of(guardian)
+            os.kill(keeper, signal.SIGSTOP)
+            lock.release()
+            child.close()
+            taking_up = asyncio.ensure_future(Tree(mark="nobody", lock=lock.path).end(grace_sec=0))
+            await asyncio.sleep(0.1)
+            assert is_alive(keeper)
+            os.kill(keeper, signal.SIGCONT)
+            assert await taking_up
+            assert hostile.survivors() == []
+            assert not is_held(lock.path)
+
+    asyncio.run(main())

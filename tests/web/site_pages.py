@@ -1,0 +1,91 @@
+"""A server with skills of every kind, and a browser that is signed in there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from askback.skills.library import DEMO
+from served import Server
+from world import ASK, FINISH, World
+
+READS = {
+    "type": "object",
+    "required": ["document", "count"],
+    "properties": {
+        "document": {"type": "string", "x-input-source": "file", "description": "What to read."},
+        "count": {"type": "integer", "minimum": 1, "maximum": 10},
+        "kind": {"enum": ["short", "long"]},
+    },
+    "if": {"properties": {"count": {"minimum": 5}}},
+    "then": {"required": ["kind"]},
+}
+"""The last part is beyond what the page checks itself."""
+LANGUAGE = {"type": "object", "properties": {"language": {"type": "string", "default": "English"}}}
+BOTH = {"id": "reads", "version": "0.3.0", "execution_modes": ["auto", "interactive"]}
+
+
+def furnish(world: World) -> None:
+    """Skills for every page: the demo's, one with files, a plain one, one that asks, and a broken one."""
+    world.skill([ASK], [FINISH], name="asking")
+    world.skill([{"say": "ok"}, {"finish": {"colour": "red"}}], name="plain")
+    world.skill(
+        [{"say": "ok"}, {"finish": {"colour": "{{input.document}}"}}],
+        name="reads",
+        runner=BOTH,
+        schemas={"input": READS, "parameter": LANGUAGE},
+    )
+    shutil.copytree(DEMO, world.folder / "skills" / DEMO.name)
+    broken = world.folder / "skills" / "broken"
+    broken.mkdir()
+    (broken / "SKILL.md").write_text("no front matter")
+
+
+class FurnishedServer(Server):
+    """Knows its world, for a look at what came to be there."""
+
+    def __init__(self, world: World) -> None:
+        furnish(world)
+        super().__init__(world)
+        self.world = world
+
+
+class Site:
+    """What a test drives: pages of one server in one browser context, and the API beside them."""
+
+    def __init__(self, server: Server, context: BrowserContext) -> None:
+        self.server = server
+        self.context = context
+        self.api = httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"})
+        self.mistakes: list[str] = []
+
+    def open(self, path: str) -> Page:
+        page = self.context.new_page()
+        page.on("pageerror", lambda error: self.mistakes.append(str(error)))
+        page.on("console", lambda message: self._heard(message))
+        page.goto(self.server.url + path)
+        return page
+
+    def _heard(self, message: Any) -> None:
+        if message.type == "error" and "status of 4" not in message.text:
+            self.mistakes.append(message.text)
+
+
+@contextmanager
+def signed_in(server: Server, browser: Browser, **how: Any) -> Iterator[Site]:
+    """Ends with a look at whether the pages' scripts did well."""
+    context = browser.new_context(**({"locale": "en-GB", "timezone_id": "UTC"} | how))
+    context.set_default_timeout(10_000)
+    context.request.get(f"{server.url}/enter", params={"token": server.token})
+    site = Site(server, context)
+    try:
+        yield site
+        assert site.mistakes == []
+    finally:
+        site.api.close()
+        context.close()

@@ -1,0 +1,203 @@
+"""The inbox in a browser: questions come and go by themselves, and are answered right there."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from site_pages import Site, signed_in
+
+import wire
+from served import Server
+from world import ASK, FINISH, World
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+LONG_WORD = "supercalifragilistic" * 30
+LONG = {"ask": {"interaction_id": "long", "prompt": f"Read this: {LONG_WORD}\n" * 20, "context": {"a": LONG_WORD}}}
+_NOTED = """
+window.noted = [];
+window.Notification = class { constructor(title, how) { window.noted.push([title, how.body]); } };
+Notification.permission = "granted";
+Document.prototype.hasFocus = () => false;
+"""
+
+
+def furnish(folder: Path) -> World:
+    world = World(folder)
+    world.skill([ASK], [FINISH], name="asking")
+    world.skill([LONG], [{"finish": {"colour": "red"}}], name="wordy")
+    return world
+
+
+@pytest.fixture
+def quiet(tmp_path: Path, browser: Browser) -> Iterator[Site]:
+    """A server whose inbox is this test's own."""
+    with Server(furnish(tmp_path)) as server, signed_in(server, browser) as site:
+        yield site
+
+
+def card(page: Page, skill: str) -> Any:
+    return page.get_by_role("article", name=skill)
+
+
+def test_a_question_comes_up_by_itself_and_is_answered_by_a_click(quiet: Site) -> None:
+    page = quiet.open("/")
+    expect(page.get_by_role("heading", name="All answered")).to_be_visible()
+    run_id = wire.start(quiet.api)
+    expect(card(page, "asking").get_by_text("Which colour?")).to_be_visible()
+    expect(page).to_have_title("(1) Inbox · Askback")
+    expect(page.locator("#inbox-count")).to_have_text("1")
+    card(page, "asking").get_by_role("button", name="blue").click()
+    expect(card(page, "asking")).to_have_count(0)
+    expect(page.get_by_role("heading", name="All answered")).to_be_visible()
+    expect(page).to_have_title("Inbox · Askback")
+    wire.over(quiet.api, run_id)
+    assert quiet.api.get(f"/v1/runs/{run_id}/result").json()["data"] == {"colour": "blue"}
+
+
+def test_the_keyboard_alone_answers(quiet: Site) -> None:
+    first, second = wire.waiting(quiet.api), wire.waiting(quiet.api)
+    page = quiet.open("/")
+    expect(card(page, "asking")).to_have_count(2)
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.tagName") == "SUMMARY":
+            break
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.type("green, please")
+    page.keyboard.press("Enter")
+    expect(card(page, "asking")).to_have_count(1)
+    wire.over(quiet.api, first)
+    assert quiet.api.get(f"/v1/runs/{first}/result").json()["data"] == {"colour": "green, please"}
+    assert wire.get(quiet.api, second)["state"] == "waiting_user"
+    # The focus went on to the next question, not back to the top of the page.
+    expect(card(page, "asking").get_by_role("heading", name="asking")).to_be_focused()
+
+
+def test_who_is_writing_is_told_kindly_that_another_was_faster(quiet: Site) -> None:
+    run_id = wire.waiting(quiet.api)
+    mine, theirs = quiet.open("/"), quiet.open("/")
+    card(mine, "asking").get_by_text("Answer in your own words").click()
+    card(mine, "asking").get_by_role("textbox").fill("I am still think")
+    card(theirs, "asking").get_by_role("button", name="red").click()
+    expect(card(theirs, "asking")).to_have_count(0)
+    told = mine.get_by_role("alert").filter(has_text="Somebody else has answered this one already")
+    expect(told).to_be_visible()
+    mine.get_by_role("button", name="All right").click()
+    expect(card(mine, "asking")).to_have_count(0)
+    wire.over(quiet.api, run_id)
+    assert quiet.api.get(f"/v1/runs/{run_id}/result").json()["data"] == {"colour": "red"}
+
+
+def test_an_answer_that_comes_too_late_is_told_kindly(quiet: Site) -> None:
+    run_id = wire.waiting(quiet.api)
+    quiet.context.route("**/v1/inbox", lambda route: route.abort())
+    page = quiet.open("/")
+    expect(page.get_by_text("Connection lost")).to_be_visible()
+    quiet.mistakes.clear()
+    assert wire.reply(quiet.api, run_id, "red").status_code == 202
+    card(page, "asking").get_by_role("button", name="blue").click()
+    expect(page.get_by_role("alert").filter(has_text="Nothing was changed by you")).to_be_visible()
+    wire.over(quiet.api, run_id)
+    quiet.mistakes.clear()
+    assert quiet.api.get(f"/v1/runs/{run_id}/result").json()["data"] == {"colour": "red"}
+
+
+def test_many_tabs_hold_one_stream(quiet: Site) -> None:
+    asked: list[str] = []
+    quiet.context.on("request", lambda request: asked.append(request.url))
+    pages = [quiet.open("/") for _ in range(8)]
+    wire.start(quiet.api)
+    for page in pages:
+        expect(card(page, "asking")).to_be_visible()
+    assert len([url for url in asked if url.endswith("/v1/inbox")]) == 1
+    pages[0].close()
+    wire.start(quiet.api)
+    expect(card(pages[7], "asking")).to_have_count(2)
+
+
+def test_a_deadline_counts_down_and_says_what_happens_then(quiet: Site) -> None:
+    how = {"interactive_require_user_reply": False, "session_timeout_sec": 600}
+    wire.waiting(quiet.api, options=how)
+    wire.waiting(quiet.api, "wordy", options={"interactive_profile": "sticky_process", "session_timeout_sec": 90})
+    page = quiet.open("/")
+    expect(card(page, "asking").get_by_role("timer")).to_contain_text("left")
+    expect(card(page, "asking")).to_contain_text("the run decides by itself")
+    before = card(page, "asking").get_by_role("timer").inner_text()
+    expect(card(page, "asking").get_by_role("timer")).not_to_have_text(before)
+    expect(card(page, "wordy")).to_contain_text("process is held for this answer")
+    expect(card(page, "wordy").get_by_role("timer")).to_have_class("deadline-left soon")
+
+
+def test_a_new_question_notifies_the_desk_if_allowed(quiet: Site) -> None:
+    quiet.context.add_init_script(_NOTED)
+    page = quiet.open("/")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    wire.start(quiet.api)
+    expect(card(page, "asking")).to_be_visible()
+    assert page.evaluate("window.noted") == [["asking asks", "Which colour?"]]
+
+
+def test_a_long_question_is_folded_and_a_phone_needs_no_sideways_scroll(quiet: Site) -> None:
+    run_id = wire.waiting(quiet.api, "wordy")
+    page = quiet.open("/")
+    page.set_viewport_size({"width": 360, "height": 740})
+    prompt = card(page, "wordy").locator(".prompt")
+    folded = prompt.bounding_box()
+    card(page, "wordy").get_by_role("button", name="Show all of it").click()
+    unfolded = prompt.bounding_box()
+    assert folded is not None
+    assert unfolded is not None
+    assert folded["height"] < 300 < unfolded["height"]
+    card(page, "wordy").get_by_text("Background").click()
+    for _ in range(2):
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        page.goto(f"{quiet.server.url}/runs/{run_id}")
+        expect(page.get_by_role("heading", name="Question")).to_be_visible()
+
+
+def test_the_inbox_comes_back_after_a_restart_of_the_server(tmp_path: Path, browser: Browser) -> None:
+    world = furnish(tmp_path)
+    with Server(world) as server, signed_in(server, browser) as site:
+        wire.waiting(site.api)
+        page = site.open("/")
+        expect(card(page, "asking")).to_have_count(1)
+        server.kill(signal.SIGKILL)
+        expect(page.get_by_text("Connection lost")).to_be_visible()
+        with Server(world, port=server.port):
+            wire.waiting(site.api, "wordy")
+            expect(card(page, "wordy")).to_be_visible()
+            expect(card(page, "asking")).to_have_count(1)
+            expect(page.get_by_text("Live", exact=True)).to_be_visible()
+            page.close()
+        site.mistakes.clear()
+
+
+def test_the_page_speaks_the_language_that_is_chosen(quiet: Site) -> None:
+    page = quiet.open("/")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    page.get_by_role("button", name="中文").click()
+    expect(page.get_by_role("heading", name="收件箱")).to_be_visible()
+    assert page.evaluate("document.documentElement.lang") == "zh"
+    expect(page.get_by_text("实时", exact=True)).to_be_visible()
+    page.get_by_role("button", name="English").click()
+    expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+
+
+def test_the_theme_that_is_chosen_stays(quiet: Site) -> None:
+    page = quiet.open("/")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Theme: as the system").click()
+    page.get_by_role("button", name="Theme: light").click()
+    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+    assert page.evaluate(ground) != light
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"

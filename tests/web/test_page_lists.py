@@ -1,0 +1,217 @@
+"""The lists: runs, skills, engines and the dashboard, full and empty, searched and filtered, on a desk and a phone."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+from site_pages import FurnishedServer, Site, signed_in
+
+from served import Server
+from wire import over, reply, start, waiting
+from world import World
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+EVERY_PAGE = ("/runs", "/new", "/new?skill=reads", "/skills", "/skills/trip-planner", "/engines", "/dashboard")
+EVIL = "<img src=x onerror=document.title='owned'>"
+HOSTILE = f"""---
+name: hostile
+description: "{EVIL}"
+---
+# Head {EVIL}
+
+<script>document.title = "owned"</script>
+[click](javascript:document.title='owned') and `{EVIL}`
+
+| a | b |
+|---|---|
+| {EVIL} | 2 |
+"""
+SCHEMA = (
+    '{"type": "object", "properties": {"x": {"type": "string", "description": "</script><script>alert(1)</script>"}}}'
+)
+
+
+def zipped(files: dict[str, str]) -> dict[str, Any]:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return {"name": "skill.zip", "mimeType": "application/zip", "buffer": packed.getvalue()}
+
+
+def rows(page: Page) -> Locator:
+    return page.locator(".run-row")
+
+
+def expect_runs(page: Page, ids: list[str]) -> None:
+    """Those and no others, in that order, once the page is there."""
+    if ids:
+        expect(rows(page).first).to_have_attribute("href", f"/runs/{ids[0]}")
+    expect(rows(page)).to_have_count(len(ids))
+    found = rows(page).evaluate_all("(rows) => rows.map((row) => row.getAttribute('href'))")
+    assert found == [f"/runs/{each}" for each in ids]
+
+
+@pytest.fixture(scope="module")
+def furnished_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FurnishedServer]:
+    """One of our own: the lists are compared whole."""
+    with FurnishedServer(World(tmp_path_factory.mktemp("lists"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def runs(furnished_server: FurnishedServer, browser: Browser) -> Iterator[dict[str, str]]:
+    """One that waits, one that succeeded after an answer, one that was canceled, the newest last."""
+    with signed_in(furnished_server, browser) as site:
+        asked = waiting(site.api)
+        answered = waiting(site.api)
+        assert reply(site.api, answered, "red").status_code == 202
+        over(site.api, answered)
+        gone = waiting(site.api, "trip-planner", input={"destination": "Oslo", "days": 1})
+        site.api.post(f"/v1/runs/{gone}/cancel")
+        over(site.api, gone)
+        yield {"waits": asked, "done": answered, "gone": gone}
+
+
+def test_runs_are_filtered_by_state_skill_and_words(site: Site, runs: dict[str, str]) -> None:
+    page = site.open("/runs")
+    expect_runs(page, [runs["gone"], runs["done"], runs["waits"]])
+    expect(rows(page).nth(2)).to_contain_text("Which colour?")
+    page.get_by_role("link", name="Succeeded", exact=True).click()
+    expect_runs(page, [runs["done"]])
+    page.get_by_role("link", name="All", exact=True).click()
+    page.get_by_label("Skill", exact=True).select_option("trip-planner")
+    page.wait_for_url("**/runs?skill=trip-planner")
+    expect_runs(page, [runs["gone"]])
+    page.goto(f"{site.server.url}/runs")
+    page.get_by_role("searchbox").fill(f"COLOUR {runs['waits'][-5:]}")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs?q=*")
+    expect_runs(page, [runs["waits"]])
+    page.get_by_role("searchbox").fill("zebra")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("heading", name="No run fits")).to_be_visible()
+    page.get_by_role("link", name="Show all runs").click()
+    expect(rows(page)).to_have_count(3)
+
+
+def test_a_list_of_runs_changes_with_the_inbox(site: Site, runs: dict[str, str]) -> None:
+    page = site.open("/runs?state=waiting_user")
+    expect_runs(page, [runs["waits"]])
+    expect(page.locator("#inbox-count")).to_have_text("1")
+    more = waiting(site.api)
+    expect(page.locator(f"a[href='/runs/{more}']")).to_be_visible()
+    site.api.post(f"/v1/runs/{more}/cancel")
+    expect(rows(page)).to_have_count(1)
+
+
+def test_pages_of_runs_follow_each_other(site: Site, runs: dict[str, str]) -> None:
+    made = [start(site.api, "plain", mode="auto") for _ in range(52)]
+    page = site.open("/runs?skill=plain")
+    expect_runs(page, made[:1:-1])
+    page.get_by_role("link", name="Older runs").click()
+    page.wait_for_url("**cursor=*")
+    expect_runs(page, made[1::-1])
+    page.get_by_role("link", name="Back to the newest").click()
+    expect(rows(page)).to_have_count(50)
+    for each in made:
+        over(site.api, each)
+
+
+def test_the_dashboard_counts_what_there_is(site: Site, runs: dict[str, str]) -> None:
+    page = site.open("/dashboard")
+    states = page.locator(".legend li")
+    expect(states.filter(has_text="Waiting for you")).to_contain_text("1")
+    expect(states.filter(has_text="Canceled")).to_contain_text("2")
+    expect(page.get_by_role("img", name=re.compile(r"\d of \d+ slots are in use"))).to_be_visible()
+    expect(page.locator(".figure", has_text="Time to answer")).to_contain_text("Half of the last 1 answers")
+    expect(page.get_by_text("Well", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Canceled").click()
+    expect(page.locator(f"a[href='/runs/{runs['gone']}']")).to_be_visible()
+
+
+def test_engines_say_what_was_found_and_what_to_do(site: Site) -> None:
+    page = site.open("/engines")
+    scripted = page.locator(".engine").first
+    expect(scripted).to_contain_text("Ready")
+    codex = page.locator(".engine", has_text="Codex")
+    expect(codex).to_contain_text("Not installed")
+    expect(codex).to_contain_text("npm install")
+
+
+def test_a_skill_shows_its_text_and_its_schemas(site: Site) -> None:
+    page = site.open("/skills")
+    page.get_by_role("searchbox").fill("trip")
+    expect(page.get_by_role("link", name="plain", exact=True)).to_be_hidden()
+    page.get_by_role("link", name="trip-planner", exact=True).click()
+    expect(page.get_by_role("heading", name="Steps")).to_be_visible()
+    days = page.get_by_role("row", name="days required integer")
+    expect(days.first).to_contain_text("maximum: 30")
+    page.get_by_text("The JSON Schema itself").first.click()
+    expect(page.get_by_text('"minLength": 1').first).to_be_visible()
+    page.get_by_role("link", name="Run it").click()
+    page.wait_for_url("**/new?skill=trip-planner")
+
+
+def test_a_skill_is_installed_from_a_zip_and_removed(site: Site) -> None:
+    page = site.open("/skills")
+    drop = page.get_by_role("button", name="Install a skill")
+    drop.set_input_files(zipped({"bad/SKILL.md": "no front matter"}))
+    expect(page.get_by_role("alert")).to_contain_text("front matter")
+    drop.set_input_files(zipped({"hostile/SKILL.md": HOSTILE, "hostile/assets/input.schema.json": SCHEMA}))
+    page.wait_for_url("**/skills/hostile")
+    assert page.locator("main script[src], main img, main a[href^=javascript]").count() == 0
+    expect(page.get_by_text(EVIL).first).to_be_visible()
+    page.goto(f"{site.server.url}/new?skill=hostile")
+    expect(page.get_by_text("</script><script>alert(1)</script>")).to_be_visible()
+    assert "owned" not in page.title()
+    page.goto(f"{site.server.url}/skills/hostile")
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Not now").click()
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    page.wait_for_url("**/skills")
+    assert page.get_by_role("link", name="hostile", exact=True).count() == 0
+
+
+def test_no_page_is_wider_than_a_phone_and_each_has_its_landmarks(
+    furnished_server: FurnishedServer, browser: Browser, runs: dict[str, str]
+) -> None:
+    with signed_in(furnished_server, browser, locale="zh-CN", viewport={"width": 360, "height": 740}) as site:
+        page = site.open("/runs")
+        for path in EVERY_PAGE:
+            page.goto(site.server.url + path)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            assert page.evaluate("document.documentElement.lang") == "zh", path
+            marks = [page.locator(mark).count() for mark in ("main", "h1", "header nav", "a.skip-link")]
+            assert marks == [1, 1, 1, 1], path
+            unnamed = "input:not([aria-label]):not([id]):not(label input), button:not([aria-label]):empty"
+            assert page.locator(unnamed).count() == 0, path
+
+
+@pytest.fixture(scope="module")
+def empty_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder: Path = tmp_path_factory.mktemp("empty")
+    with Server(World(folder)) as server:
+        yield server
+
+
+def test_empty_places_say_what_they_are_for(empty_server: Server, browser: Browser) -> None:
+    with signed_in(empty_server, browser) as site:
+        page = site.open("/runs")
+        expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+        page.get_by_role("link", name="Start the first run").click()
+        expect(page.get_by_role("heading", name="No skills yet")).to_be_visible()
+        page.get_by_role("link", name="Install a skill").click()
+        expect(page.get_by_role("button", name="Install a skill")).to_be_visible()
+        page.goto(f"{site.server.url}/dashboard")
+        expect(page.get_by_text("There are no runs yet.")).to_be_visible()
+        expect(page.get_by_text("No question has been answered yet.")).to_be_visible()
