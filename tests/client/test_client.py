@@ -179,6 +179,27 @@ def test_a_link_in_a_skill_is_not_followed(client: Client, tmp_path: Path) -> No
         client.install_skill(folder)
 
 
+def test_a_link_lets_its_holder_answer_without_a_token(client: Client, server: Server) -> None:
+    run_id = client.wait(start(client)).id
+    link = client.link(run_id, expires_in_sec=60)
+    asked = httpx.get(link.url).json()
+    httpx.post(link.url, json={"response": "blue"}).raise_for_status()
+    assert asked["interaction_id"] == "colour"
+    assert client.wait(run_id).state is RunState.SUCCEEDED
+    assert link.expires_at > client.get_run(run_id).created_at
+
+
+def test_a_skill_is_deleted_and_runs_tell_no_webhook_that_there_is_none(
+    client: Client, world: World, tmp_path: Path
+) -> None:
+    client.install_skill(Path(World(tmp_path).skill([{"finish": {"colour": "red"}}], name="short-lived")))
+    run_id = client.wait(start(client, "short-lived")).id
+    client.delete_skill("short-lived")
+    with pytest.raises(NotFound):
+        client.delete_skill("short-lived")
+    assert (list(client.deliveries()), list(client.deliveries(run_id))) == ([], [])
+
+
 def test_an_upload_is_a_run_s_input(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "plan.txt"
     path.write_text("the plan")

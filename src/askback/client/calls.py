@@ -14,9 +14,11 @@ import msgspec
 from askback.client.errors import AnswerUnreadable, Refused, refusal
 from askback.client.values import (
     Artifact,
+    Delivery,
     Engine,
     Event,
     Health,
+    Link,
     Page,
     PendingQuestion,
     Result,
@@ -66,7 +68,7 @@ def decode(call: Call[T], status: int, body: bytes) -> T:
     """The value in a good answer; a refusal is raised."""
     check(call, status, body)
     try:
-        return msgspec.json.decode(body, type=call.answer)
+        return msgspec.json.decode(body or b"null", type=call.answer)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise AnswerUnreadable(f"{call.method} {call.path}: the answer cannot be read: {error}") from None
 
@@ -153,6 +155,11 @@ def interactions(run_id: str) -> Listing[Interaction]:
     return Listing(call=Call(method="GET", path=_run(run_id, "interactions"), answer=Page[Interaction]))
 
 
+def link(run_id: str, expires_in_sec: int) -> Call[Link]:
+    body = _json({"expires_in_sec": expires_in_sec})
+    return Call(method="POST", path=_run(run_id, "interaction/link"), answer=Link, body=body, headers=_JSON)
+
+
 def inbox() -> Listing[PendingQuestion]:
     return Listing(call=Call(method="GET", path="/v1/inbox", answer=Page[PendingQuestion]))
 
@@ -192,6 +199,11 @@ def upload(file: Path) -> Call[Upload]:
 # Skills, engines, the server.
 
 
+def deliveries(run_id: str | None) -> Listing[Delivery]:
+    path = "/v1/deliveries" if run_id is None else _run(run_id, "deliveries")
+    return Listing(call=Call(method="GET", path=path, answer=Page[Delivery]))
+
+
 def skills() -> Listing[Skill]:
     return Listing(call=Call(method="GET", path="/v1/skills", answer=Page[Skill]))
 
@@ -202,6 +214,10 @@ def skill(skill_id: str) -> Call[Skill]:
 
 def install_skill(zip_file: Path) -> Call[Skill]:
     return Call(method="POST", path="/v1/skills", answer=Skill, file=zip_file)
+
+
+def delete_skill(skill_id: str) -> Call[None]:
+    return Call(method="DELETE", path=f"/v1/skills/{quote(skill_id, safe='')}", answer=type(None))
 
 
 def engines() -> Listing[Engine]:

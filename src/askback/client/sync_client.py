@@ -16,7 +16,19 @@ from askback.client.calls import Call, Listing
 from askback.client.errors import ServerFault, ServerUnreachable
 from askback.client.following import PATIENCE_SEC, Following, may_settle
 from askback.client.requests import TIMEOUT_SEC, connection, packed, sent, stream_timeout, telling, written
-from askback.client.values import Artifact, Engine, Event, Health, PendingQuestion, Result, Run, Skill, Upload
+from askback.client.values import (
+    Artifact,
+    Delivery,
+    Engine,
+    Event,
+    Health,
+    Link,
+    PendingQuestion,
+    Result,
+    Run,
+    Skill,
+    Upload,
+)
 from askback.core.interactions import Interaction
 
 T = TypeVar("T")
@@ -87,6 +99,10 @@ class Client:
     def interactions(self, run_id: str) -> list[Interaction]:
         return list(self._items(calls.interactions(run_id)))
 
+    def link(self, run_id: str, *, expires_in_sec: int = 86_400) -> Link:
+        """A link to the pending question, for someone who has no token."""
+        return self._do(calls.link(run_id, expires_in_sec))
+
     def inbox(self) -> Iterator[PendingQuestion]:
         """Every pending question, the oldest first."""
         return self._items(calls.inbox())
@@ -155,6 +171,14 @@ class Client:
         """Install a zip or a folder."""
         with packed(source) as file:
             return self._do(calls.install_skill(file))
+
+    def delete_skill(self, skill_id: str) -> None:
+        """Take a skill from the list; runs that use it go on."""
+        self._do(calls.delete_skill(skill_id))
+
+    def deliveries(self, run_id: str | None = None) -> Iterator[Delivery]:
+        """What webhooks were told, or are still to be told; of one run, or of all."""
+        return self._items(calls.deliveries(run_id))
 
     def engines(self) -> list[Engine]:
         return list(self._items(calls.engines()))

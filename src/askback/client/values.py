@@ -121,6 +121,32 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Lets its holder read and answer one question, and nothing else."""
+
+    url: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One webhook told of one change of state, or still to be told."""
+
+    id: str
+    run_id: str
+    url: str
+    kind: str
+    event: str
+    seq: int
+    to: RunState
+    attempts: int
+    last_status: int | None = None
+    last_error: str | None = None
+    next_attempt_at: datetime | None = None
+    delivered_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
     id: str
     version: str | None = None
