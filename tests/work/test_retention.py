@@ -188,3 +188,22 @@ def test_uploads_are_kept_for_a_day(tmp_path: Path) -> None:
                 uploads.path(old.upload_id)
 
     run_async(main)
+
+
+def test_files_of_a_run_that_never_came_to_be_go_after_a_day(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+    text = tmp_path / "plan.txt"
+    text.write_text("plan")
+
+    async def main() -> None:
+        async with world.client() as app:
+            queued = (await submit(app, skill)).id
+            for run_id in (queued, "half-made"):
+                app.workspaces.of(run_id).stage_input("plan", text)
+            await retention(app).sweep()
+            assert folders(world) == {queued, "half-made"}
+            await retention(app, days_later=1.1).sweep()
+            assert folders(world) == {queued}
+
+    run_async(main)

@@ -128,6 +128,13 @@ class Workspaces:
             return {folder.name: _disk_usage(folder) for folder in self._root.iterdir()}
         return {}
 
+    def unbegun(self, before: float) -> list[str]:
+        """Runs that have files but never began a turn, by their ids; those that were last touched before then."""
+        with suppress(FileNotFoundError):
+            folders = [folder for folder in self._root.iterdir() if not (folder / "turns").exists()]
+            return [folder.name for folder in folders if folder.lstat().st_mtime < before]
+        return []
+
     def remove(self, run_id: str) -> None:
         """Remove all files of a run, also where its engine has locked a folder."""
         remove_tree(self._root / run_id)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from askback.core.errors import Unavailable
+from askback.core.errors import NotFound, Unavailable
 from askback.core.runs import Run
 from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
@@ -57,6 +57,7 @@ class Retention:
 
     async def sweep(self) -> None:
         await asyncio.to_thread(self._uploads.sweep, _UPLOAD_SEC)
+        await self._sweep_strays()
         removed = 0
         if self._keeping.days is not None:
             removed += await self._sweep_old(self._clock() - timedelta(days=self._keeping.days))
@@ -64,6 +65,15 @@ class Retention:
             removed += await self._sweep_large(self._keeping.max_bytes)
         if removed:
             log.info("old runs removed: %d", removed)
+
+    async def _sweep_strays(self) -> None:
+        """A crash in the middle of submitting leaves files of a run that does not exist."""
+        before = self._clock().timestamp() - _UPLOAD_SEC
+        for run_id in await asyncio.to_thread(self._workspaces.unbegun, before):
+            try:
+                await self._store.get(run_id)
+            except NotFound:
+                await asyncio.to_thread(self._remove, run_id)
 
     async def _sweep_old(self, before: datetime) -> int:
         removed = 0
