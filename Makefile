@@ -4,15 +4,18 @@
 PYTHON ?= python3
 ARGS ?=
 REQUESTS ?= 100000
+KILLS ?= 1000
+SEED ?=
 VENV := .venv
 BIN := $(VENV)/bin
 REAL := tests/real
 CLIS := $(REAL)/node_modules/.installed
+SYSTEM := $(VENV)/.system
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test nightly check fmt docs bench lock clean
+.PHONY: help demo test storm nightly check fmt docs bench lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -20,8 +23,11 @@ help: ## list these targets
 demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
 	@$(BIN)/askback demo $(ARGS)
 
-test: check $(CLIS) ## check the source, then run every test
+test: check $(CLIS) $(SYSTEM) ## check the source, then run every test
 	@$(BIN)/pytest -n 2 --dist loadgroup --durations=10 $(ARGS)
+
+storm: $(VENV)/.dev $(CLIS) ## kill a server 1,000 times while clients use it; the last line is the figures
+	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 nightly: $(VENV)/.dev ## 100,000 hostile requests, and the lifecycle machine for as long as it likes
 	@ASKBACK_TEST_REQUESTS=$(REQUESTS) $(BIN)/pytest -n 2 tests/http/test_http_fuzz.py $(ARGS)
@@ -91,4 +97,22 @@ $(CLIS): $(REAL)/package-lock.json
 		npm ci --silent --prefix $(REAL) && touch $@; \
 	else \
 		echo "no npm here: the tests with the real engines will be skipped"; \
+	fi
+
+# A browser and a sandbox, for the tests alone. Where they cannot be had, the tests that need them are skipped and say so.
+
+$(SYSTEM): | $(BIN)/python
+	@missing=; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+		|| missing=chromium; \
+	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
+	if [ -z "$$missing" ]; then \
+		touch $@; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "set-up: installing what the tests of the page and of the sandbox need:" $$missing; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing; } >$(VENV)/system.log 2>&1 && touch $@ \
+			|| echo "that failed ($(VENV)/system.log says why): the tests that need it will be skipped"; \
+	else \
+		echo "not here:" $$missing "- the tests that need it will be skipped"; \
 	fi

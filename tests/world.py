@@ -54,7 +54,7 @@ class World:
     def settings(self, config: str = "") -> Settings:
         path = self.folder / "askback.toml"
         # Tests look at the engines' processes and let them meet at files: a sandbox is for those that ask for one.
-        path.write_text(config if "sandbox" in config else f'sandbox = "off"\n{config}')
+        path.write_text(config if config.startswith("sandbox") else f'sandbox = "off"\n{config}')
         return load(path, data_dir=self.data_dir)
 
     @asynccontextmanager

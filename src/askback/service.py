@@ -378,6 +378,11 @@ class Service:
         ]
 
     @property
+    def engine_names(self) -> tuple[str, ...]:
+        """Every engine that is known, installed or not."""
+        return tuple(self._engines)
+
+    @property
     def broken_engines(self) -> Mapping[str, str]:
         """Third parties' engines that cannot be used, with the reason."""
         return self._engines.broken

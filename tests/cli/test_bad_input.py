@@ -165,7 +165,9 @@ CASES = {
     "settings with an unknown engine": config("engines.codx: there is no such engine", "unknown-engine"),
     "settings with a NUL": config("skills_dir: 'a\\x00b' cannot be a folder", "nul"),
     "settings with an unknown home": config("cannot be a folder", "no-home"),
-    "settings that ask for a sandbox": config("sandbox: 'on' cannot be had", "sandbox"),
+    "sandbox that is not there": bad(
+        "sandbox: bubblewrap is not installed", "engines", ASKBACK_SANDBOX="on", PATH="/nowhere"
+    ),
     "settings with a broken default engine": bad(
         "engine 'codx' is unknown", "run", "$W/skills/plain", "--config", "$W/default-engine.toml"
     ),
@@ -284,7 +286,6 @@ def _write_files(folder: Path) -> None:
         ("unknown-engine", b'[engines.codx]\nmodel = "x"'),
         ("nul", b'skills_dir = ["a\\u0000b"]'),
         ("no-home", b'skills_dir = ["~no-such-user/skills"]'),
-        ("sandbox", b'sandbox = "on"'),
         ("default-engine", b'default_engine = "codx"'),
     ):
         (folder / f"{name}.toml").write_bytes(content)

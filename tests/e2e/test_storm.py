@@ -1,148 +1,47 @@
-"""Programs killed at random moments, several runs at a time on one data folder. The audit must be able to fail, too."""
+"""The storm for some seconds, and what it must find: a server that lacks what holds against it."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import signal
-import sys
-import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from audit import audit
+from storm import cast
+from storm.auditor import Kind
+from storm.driver import Storm, Weather
 
-from askback.core.runs import RunState
-from askback.store.base import RunFilter
-from program import ASKBACK, Started
-from world import World
+from askback.process import guardian
 
-SEED = 20_250_307
-AT_ONCE = 3
-WITHOUT_RESTORE = (
-    sys.executable,
-    "-c",
-    "from askback.process import snapshot; snapshot.begin_turn = lambda *_: None; "
-    "from askback.cli.main import main; main()",
+pytestmark = pytest.mark.skipif(not guardian.available(), reason="no guardian on this system")
+
+PARTS = {part.name: part for part in cast.PARTS}
+
+
+@pytest.mark.contract("B-1", "B-2", "B-3", "B-4")
+@pytest.mark.parametrize("seed", [20_250_307, None], ids=["known", "any"])
+def test_a_server_that_is_killed_over_and_over_loses_doubles_and_leaves_nothing(
+    tmp_path: Path, seed: int | None
+) -> None:
+    seed = random.SystemRandom().randrange(10**9) if seed is None else seed
+    print(f"make storm SEED={seed}")
+    figures = asyncio.run(Storm(tmp_path, Weather(seed=seed, kills=8)).blow())
+    print(figures.line())
+    assert figures.verdict.problems == []
+    assert figures.verdict.runs > 0
+
+
+@pytest.mark.parametrize(
+    ("without", "part", "kind", "stops"),
+    [
+        ("snapshots", "slow", Kind.TWICE, 0.0),
+        ("lock", "wild", Kind.ALIVE, 1.0),
+        ("guardian", "wild", Kind.ALIVE, 0.0),
+    ],
 )
-"""The command line with the fence taken out: a turn that is taken up finds what its first try left in the session."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lived:
-    """A run that came to its end in spite of everything."""
-
-    run_id: str
-    replies: tuple[str, ...]
-    data: Any
-    wanted: Any
-    kills: int
-
-
-class Life:
-    """One run from its start to its end; whoever carries it is killed so many times on the way."""
-
-    def __init__(self, world: World, number: int, program: Sequence[str], kills: int, *, at_work_only: bool) -> None:
-        self._world = world
-        self._program = program
-        self._chance = random.Random(SEED + number)
-        self._kills_left = kills
-        self._at_work_only = at_work_only
-        self._name = f"storm-{number}"
-        self._reply = f"reply-{number}-{self._chance.getrandbits(40):010x}"
-        self.kills = 0
-        work: list[dict[str, Any]] = [{"touch": self._name}, {"sleep_sec": 0.6 if at_work_only else 0.15}]
-        asks = {"ask": {"interaction_id": "q", "prompt": "What?"}}
-        self._skill = world.skill([*work, asks], [*work, {"finish": {"colour": "{{reply}}"}}], name=self._name)
-
-    def live(self) -> Lived:
-        command: tuple[str, ...] = ("run", self._skill, "--engine", "scripted", "--mode", "interactive")
-        while True:
-            document = self._carry(*command)
-            run_id = self._run_id()
-            if run_id is None:
-                continue
-            if document is None:
-                command = ("run", "--continue", run_id)
-            elif document["state"] == RunState.WAITING_USER:
-                command = ("reply", run_id, self._reply)
-            else:
-                wanted = {"colour": self._reply}
-                data = document.get("data", document.get("error"))
-                return Lived(run_id=run_id, replies=(self._reply,), data=data, wanted=wanted, kills=self.kills)
-
-    def _carry(self, *command: str) -> dict[str, Any] | None:
-        """What the program said in the end, or None when it was killed before."""
-        for sign in self._signs():
-            sign.unlink()
-        with Started(self._world, *command, "--json", program=self._program) as started:
-            if self._kills_left and self._wait_for_moment(started):
-                started.process.kill()
-            ran = started.ended()
-        if ran.code == -signal.SIGKILL:
-            self._kills_left -= 1
-            self.kills += 1
-            return None
-        assert "id" in ran.json, ran
-        return dict(ran.json)
-
-    def _wait_for_moment(self, started: Started) -> bool:
-        """A moment somewhere in the program's life, or in its turn; False when it has ended before."""
-        if not self._at_work_only and self._chance.random() < 0.4:
-            time.sleep(self._chance.uniform(0.1, 0.6))
-            return True
-        while started.process.poll() is None:
-            if self._signs():
-                time.sleep(self._chance.uniform(0, 0.1 if self._at_work_only else 0.25))
-                return True
-            time.sleep(0.01)
-        return False
-
-    def _signs(self) -> list[Path]:
-        """What the engine leaves when a turn has begun."""
-        return list(self._world.data_dir.glob(f"runs/*/work/{self._name}"))
-
-    def _run_id(self) -> str | None:
-        """By its skill, which no other run has: a program that was killed early has not told its run's id."""
-
-        async def look() -> str | None:
-            async with self._world.client() as app:
-                found = (await app.service.list_runs(RunFilter(skill=self._name))).items
-                assert len(found) <= 1
-                return found[0].id if found else None
-
-        return asyncio.run(look())
-
-
-def storm(
-    world: World, *, runs: int, kills: int, program: Sequence[str] = ASKBACK, at_work_only: bool = False
-) -> list[Lived]:
-    lives = [Life(world, number, program, kills, at_work_only=at_work_only) for number in range(runs)]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(Life.live, lives))
-
-
-def judge(world: World, lives: Sequence[Lived]) -> None:
-    for lived in lives:
-        audit(world, lived.run_id, lived.replies, lived.data, lived.wanted)
-
-
-@pytest.mark.contract("B-1", "B-4")
-def test_a_storm_of_kills_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.settings()
-    lives = storm(world, runs=7, kills=3)
-    judge(world, lives)
-    assert sum(lived.kills for lived in lives) >= 15
-
-
-def test_without_the_snapshots_the_same_storm_is_found_out(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.settings()
-    lives = storm(world, runs=2, kills=2, program=WITHOUT_RESTORE, at_work_only=True)
-    with pytest.raises(AssertionError, match=r"in the session 2 times|has \d sessions"):
-        judge(world, lives)
+def test_a_server_without_what_holds_against_it_is_found_out(
+    tmp_path: Path, without: str, part: str, kind: Kind, stops: float
+) -> None:
+    weather = Weather(seed=1, kills=25, parts=(PARTS[part],), without=without, stops=stops)
+    figures = asyncio.run(Storm(tmp_path, weather).blow())
+    assert figures.verdict.count(kind) > 0

@@ -75,7 +75,7 @@ class Stage(World):
             shutil.copyfile(probes, self.data_dir / "probes.json")
 
     def settings(self, config: str = "") -> Settings:
-        return super().settings(config + "\n" + self._engine_settings)
+        return super().settings('sandbox = "auto"\n' + config + "\n" + self._engine_settings)
 
     def keep_probes(self) -> None:
         if (self.data_dir / "probes.json").is_file():

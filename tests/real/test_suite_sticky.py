@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 import pytest
-from double import ModelDouble, fail, hang, run_shell, say
+from double import ModelDouble, always, fail, hang, run_shell, say
 from suite import Stage, finish, heard, question, reply_in
 
 from askback.core.errors import ErrorCode
@@ -100,7 +100,7 @@ def test_a_cancel_in_a_later_turn_leaves_nothing_of_the_engine(stage: Stage, dou
 @pytest.mark.contract("X-9")
 def test_a_refused_key_in_a_later_turn_has_its_own_code(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
-    double.play(say(question()), fail(401, body=stage.engine.error_body))
+    double.play(say(question()), always(fail(401, body=stage.engine.error_body)))
 
     async def main() -> None:
         async with stage.working() as app:

@@ -282,3 +282,12 @@ def test_a_zip_is_to_be_installed_first(library: Library, tmp_path: Path) -> Non
     path = zip_of(make_skill(tmp_path), tmp_path / "s.zip")
     with pytest.raises(Invalid, match="askback skills install"):
         library.find(str(path))
+
+
+def test_the_names_are_those_of_installed_skills_and_of_folders(root: Path, tmp_path: Path) -> None:
+    library = Library(root, (tmp_path / "mine", tmp_path / "nowhere"))
+    assert library.names() == []
+    library.install(make_skill(tmp_path, "installed-one"))
+    make_skill(tmp_path / "mine", "in-folder")
+    (tmp_path / "mine" / "no-skill").mkdir()
+    assert library.names() == ["in-folder", "installed-one"]

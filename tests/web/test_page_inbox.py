@@ -100,11 +100,11 @@ def test_an_answer_that_comes_too_late_is_told_kindly(quiet: Site) -> None:
     quiet.context.route("**/v1/inbox", lambda route: route.abort())
     page = quiet.open("/")
     expect(page.get_by_text("Connection lost")).to_be_visible()
-    quiet.mistakes.clear()
     assert wire.reply(quiet.api, run_id, "red").status_code == 202
     card(page, "asking").get_by_role("button", name="blue").click()
     expect(page.get_by_role("alert").filter(has_text="Nothing was changed by you")).to_be_visible()
     wire.over(quiet.api, run_id)
+    page.close()
     quiet.mistakes.clear()
     assert quiet.api.get(f"/v1/runs/{run_id}/result").json()["data"] == {"colour": "red"}
 

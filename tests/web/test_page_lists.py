@@ -6,7 +6,6 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,8 +198,9 @@ def test_no_page_is_wider_than_a_phone_and_each_has_its_landmarks(
 
 @pytest.fixture(scope="module")
 def empty_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder: Path = tmp_path_factory.mktemp("empty")
-    with Server(World(folder)) as server:
+    """Nothing there but an engine that is taken without being named."""
+    world = World(tmp_path_factory.mktemp("empty"))
+    with Server(world, env={"ASKBACK_DEFAULT_ENGINE": "scripted"}) as server:
         yield server
 
 
@@ -215,3 +215,30 @@ def test_empty_places_say_what_they_are_for(empty_server: Server, browser: Brows
         page.goto(f"{site.server.url}/dashboard")
         expect(page.get_by_text("There are no runs yet.")).to_be_visible()
         expect(page.get_by_text("No question has been answered yet.")).to_be_visible()
+
+
+def test_the_demo_skill_is_one_click_away_where_there_is_none(empty_server: Server, browser: Browser) -> None:
+    with signed_in(empty_server, browser) as site:
+        page = site.open("/new")
+        page.get_by_role("button", name="Try the demo skill").click()
+        page.wait_for_url("**/new?skill=trip-planner")
+        expect(page.get_by_role("heading", name="trip-planner")).to_be_visible()
+        assert site.api.delete("/v1/skills/trip-planner").status_code == 204
+
+
+def test_a_skill_that_was_just_installed_runs_on_the_engine_it_chooses(empty_server: Server, browser: Browser) -> None:
+    with signed_in(empty_server, browser, viewport={"width": 360, "height": 740}) as site:
+        page = site.open("/skills")
+        tiny = "---\nname: tiny\ndescription: Small.\n---\nDo it.\n"
+        turns = '{"turns": [[{"say": "ok"}]]}'
+        page.get_by_role("button", name="Install a skill").set_input_files(
+            zipped({"SKILL.md": tiny, "assets/scripted.json": turns})
+        )
+        page.get_by_role("link", name="Run it").click()
+        engine = page.get_by_role("radio", name=re.compile("Let the skill choose.*: scripted"))
+        expect(engine).to_be_checked()
+        page.get_by_label("Value").fill("Please")
+        with page.expect_request("**/v1/runs") as sent:
+            page.get_by_role("button", name="Start the run").click()
+        assert sent.value.post_data_json == {"skill": "tiny", "mode": "auto", "input": {"request": "Please"}}
+        page.wait_for_url(re.compile(r"/runs/\w{16}$"))

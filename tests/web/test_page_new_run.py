@@ -143,7 +143,7 @@ def test_what_only_the_server_can_tell_is_put_beside_the_field(site: Site) -> No
     expect(page.get_by_text("notes.txt, 4 B")).to_be_visible()
     page.get_by_role("spinbutton", name="Count").fill("7")
     start(page)
-    expect(page.get_by_role("group", name="Kind")).to_have_accessible_description("is required")
+    expect(page.get_by_role("radiogroup", name="Kind")).to_have_accessible_description("is required")
     expect(page.get_by_role("alert")).to_contain_text("Not started yet")
     page.get_by_label("long").check()
     start(page)

@@ -28,6 +28,12 @@ HOSTILE: dict[str, list[dict[str, Any]]] = {
         STARTED,
         {"wait_for": "never"},
     ],
+    "has a daemon without environment and files": [
+        {"misbehave": "spawn_daemon", "pid_file": "pid", "clear_env": True, "close_fds": True, "ignore_term": True},
+        STARTED,
+        {"wait_for": "never"},
+    ],
+    "forks on and on": [{"misbehave": "fork_chain"}, STARTED, {"wait_for": "never"}],
     "stopped itself": [STARTED, {"misbehave": "stop_itself"}],
     "closed its pipes": [STARTED, {"misbehave": "close_stdout_and_live"}],
 }

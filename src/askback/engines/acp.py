@@ -150,11 +150,8 @@ class AcpConversation:
         if code == _AUTH_REQUIRED and step == "session/new" and way is not None and not self._tried_to_sign_in:
             yield self._sign_in(way)
             return
-        # Some give an HTTP status for a code.
-        status = code if type(code) is int and 400 <= code < 600 else 0
-        cause = failure_of_status(status, f"{words}\n{self._telling.trouble}")
         what = "the engine ended its turn with an error" if step == "session/prompt" else f"the engine refused {step}"
-        yield from self._fail(ErrorCode.ENGINE_AUTH_REQUIRED if code == _AUTH_REQUIRED else cause, what, words)
+        yield from self._fail(_cause(code, f"{words}\n{self._telling.trouble}"), what, words)
 
     def _fail(self, code: ErrorCode, what: str, words: str) -> Iterator[Seen]:
         """The turn is over, badly. Whatever else was asked of the program is no longer waited for."""
@@ -204,3 +201,12 @@ class AcpConversation:
             what = "the engine ended before its turn began"
             return Broke(code=ErrorCode.ENGINE_AUTH_REQUIRED, message=what, detail=as_detail(words))
         return crashed(ended, as_detail(words))
+
+
+def _cause(code: Json, words: str) -> ErrorCode:
+    """Some give an HTTP status for a code, and that of a server's error for all that has none."""
+    if code == _AUTH_REQUIRED:
+        return ErrorCode.ENGINE_AUTH_REQUIRED
+    told = failure_of(words)
+    known = type(code) is int and 400 <= code < 600
+    return failure_of_status(code, words) if known and told is not ErrorCode.ENGINE_UNREACHABLE else told

@@ -57,6 +57,8 @@ _SETTINGS = (
 )
 _WITHOUT_ASKING = "tools.experimental_request_user_input.enabled=false"
 _ASKING = ("features.default_mode_request_user_input=true", "suppress_unstable_features_warning=true")
+# It would keep its variables, the key among them, in a file for as long as it stays.
+_WITHOUT_SNAPSHOTS = "features.shell_snapshot=false"
 _KEY_IN_MEMORY = 'cli_auth_credentials_store="ephemeral"'
 _SCHEMA_FILE = ".codex/askback-output-schema.json"
 # It refuses a home that does not exist, and a file is what makes ours.
@@ -129,7 +131,7 @@ class Codex:
 
     def reside(self, turn: Turn) -> Launch:
         argv = [*turn.command, "app-server", *turn.extra_args]
-        settings = [*_SETTINGS, *(_ASKING if turn.mode is Mode.INTERACTIVE else (_WITHOUT_ASKING,))]
+        settings = [*_SETTINGS, _WITHOUT_SNAPSHOTS, *(_ASKING if turn.mode is Mode.INTERACTIVE else (_WITHOUT_ASKING,))]
         if _key(turn) is not None:
             settings.append(_KEY_IN_MEMORY)
         for setting in settings:

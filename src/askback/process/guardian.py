@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
+import marshal
 import os
 import signal
 import socket
@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
@@ -76,7 +75,7 @@ class Guardian:
         self._held[held.name] = held
         try:
             with starting(order) as streams, theirs, _written(order, wrapped=wrapped) as request:
-                fds = (request.fileno(), theirs.fileno(), *streams.theirs, *order.keep_fds)
+                fds = (request, theirs.fileno(), *streams.theirs, *order.keep_fds)
                 held.line = await self._send(f"spawn {held.name}", fds)
                 theirs.close()
                 pid, ticks = await self._answer(held.started)
@@ -191,23 +190,16 @@ def _outwait(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _written(order: Order, *, wrapped: bool) -> Iterator[BinaryIO]:
+def _written(order: Order, *, wrapped: bool) -> Iterator[int]:
     """The order as a file without a name: an environment of any size fits."""
-    wanted = {
-        "argv": [_bytewise(word) for word in order.argv],
-        "env": {_bytewise(name): _bytewise(value) for name, value in order.env.items()},
-        "cwd": _bytewise(str(order.cwd)),
-        "wrapped": wrapped,
-    }
-    with os.fdopen(os.memfd_create("askback-order"), "r+b") as file:
-        file.write(json.dumps(wanted).encode())
-        file.seek(0)
+    argv = [os.fsencode(word) for word in order.argv]
+    env = {os.fsencode(name): os.fsencode(value) for name, value in order.env.items()}
+    file = os.memfd_create("askback-order")
+    try:
+        os.pwrite(file, marshal.dumps((argv, env, os.fsencode(order.cwd), wrapped)), 0)
         yield file
-
-
-def _bytewise(text: str) -> str:
-    """The bytes that the system gets for it, a character each: the guardian knows nothing of our locale."""
-    return os.fsencode(text).decode("latin-1")
+    finally:
+        os.close(file)
 
 
 def _receive(line: socket.socket) -> bytes | None:

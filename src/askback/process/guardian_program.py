@@ -22,7 +22,7 @@ from __future__ import annotations
 import array
 import ctypes
 import gc
-import json
+import marshal
 import os
 import select
 import signal
@@ -165,12 +165,11 @@ class Keeper:
         self._tell("gone")
 
     def _start(self, order: int, streams: list[int]) -> int:
-        with open(order, "rb") as text:
-            wanted = json.load(text)
-        self._wrapped = wanted["wrapped"]
-        os.chdir(_bytes(wanted["cwd"]))
-        env = {_bytes(name): _bytes(value) for name, value in wanted["env"].items()}
-        self._engine = spawn([_bytes(word) for word in wanted["argv"]], env, streams)
+        # Both sides are the same Python, and bytes stay bytes.
+        argv, env, cwd, self._wrapped = marshal.loads(os.pread(order, os.fstat(order).st_size, 0))
+        os.close(order)
+        os.chdir(cwd)
+        self._engine = spawn(argv, env, streams)
         os.chdir("/")
         for file in streams[:3]:
             os.close(file)
@@ -278,11 +277,6 @@ def _places(program: bytes, env: dict[bytes, bytes]) -> list[bytes]:
     return [os.path.join(folder, program) for folder in folders]
 
 
-def _bytes(text: str) -> bytes:
-    """As the order has them: a character for each byte."""
-    return text.encode("latin-1")
-
-
 def receive(line: socket.socket) -> tuple[bytes, list[int]]:
     """A packet and the files that came with it. `socket.recv_fds` would let every program that is started have them."""
     packet, ancillary, _, _ = line.recvmsg(256, socket.CMSG_LEN(64 * 4), socket.MSG_CMSG_CLOEXEC)
@@ -309,8 +303,8 @@ def hear(file: int) -> bytes:
 
 
 def prctl(option: int, value: int | bytes) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
+    if ctypes.pythonapi.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(f"prctl {option} is refused")
 
 
 Family = dict[int, tuple[int, int]]

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from askback.process.child import Child, NotStarted, Order, call
@@ -70,7 +71,7 @@ class Sandboxed:
 
 async def _problem(guardian: Guardian, bubblewrap: Bubblewrap) -> str | None:
     """What goes wrong with a program that does nothing, in the same sandbox as the others."""
-    argv = (*bubblewrap.options(()), "--", "/bin/sh", "-c", "exit 0")
+    argv = (*bubblewrap.view(()), "--", "/bin/sh", "-c", "exit 0")
     try:
         printed = await call(guardian, argv, env={}, cwd=Path("/"), timeout_sec=PROBE_SEC, mark="probe-sandbox")
     except NotStarted as error:
@@ -95,13 +96,11 @@ class Bubblewrap:
         path = shutil.which(order.argv[0], path=order.env.get("PATH", os.defpath))
         if path is None:
             raise NotStarted(f"{order.argv[0]} cannot be started: no such program")
-        shown = {*installation(path, order.env.get("PATH", ""))}
-        for each in order.readable:
-            shown |= {part for named in _both(each) for part in _siblings(named)}
-        options = self.options(shown, order.writable)
-        return replace(order, argv=(*options, "--chdir", str(order.cwd), "--", *order.argv))
+        view = _view(self, path, order.env.get("PATH", ""), tuple(order.readable))
+        own = _binds("--bind", (part for each in order.writable for part in _both(each)))
+        return replace(order, argv=(*view, *own, "--chdir", str(order.cwd), "--", *order.argv))
 
-    def options(self, shown: Iterable[Path], writable: Iterable[Path] = ()) -> tuple[str, ...]:
+    def view(self, shown: Iterable[Path]) -> tuple[str, ...]:
         """Later ones lie over earlier ones: what is shown of a home must not uncover our data."""
         base = (self.program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL")
         system = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
@@ -110,11 +109,19 @@ class Bubblewrap:
             *base,
             *system,
             *_each("--tmpfs", covered),
-            *_binds("--ro-bind", (Path(each) for each in _RUN_READABLE)),
-            *_binds("--ro-bind", sorted(each for each in shown if _below_any(each, covered))),
+            *_binds("--ro-bind-try", (Path(each) for each in _RUN_READABLE)),
+            *_binds("--ro-bind-try", sorted(each for each in shown if _below_any(each, covered))),
             *_each("--tmpfs", (self.data_dir.resolve(),)),
-            *_binds("--bind", (part for each in writable for part in _both(each))),
         )
+
+
+@cache
+def _view(bubblewrap: Bubblewrap, program: str, search: str, readable: tuple[Path, ...]) -> tuple[str, ...]:
+    """Looked up once for every engine: links are slow to follow, and where a program lies does not change under us."""
+    shown = {*installation(program, search)}
+    for each in readable:
+        shown |= {part for named in _both(each) for part in _siblings(named)}
+    return bubblewrap.view(shown)
 
 
 def installation(program: str, search: str) -> Iterator[Path]:

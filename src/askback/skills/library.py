@@ -174,6 +174,11 @@ class Library:
             return SkillListing(id=folder.name, source=str(folder), problem="; ".join(fault.problems))
         return SkillListing(id=package.id, source=str(folder), package=package)
 
+    def names(self) -> list[str]:
+        """What a run may name, found without reading any package."""
+        installed = {path.stem for path in self._skills.glob("*.json")}
+        return sorted(installed | {folder.name for place in self._skills_dirs for folder in _skill_folders(place)})
+
     # Finding.
 
     def find(self, name: str, *, paths: bool = True) -> SkillPackage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -12,8 +13,6 @@ from askback.core.runs import Run, RunState
 from askback.service import Service
 from askback.store.base import RunFilter, RunPage
 from askback.web.desk import Desk, Page
-from askback.web.engines import usable_first
-from askback.web.skills import listed
 
 PAGE_SIZE = 50
 MOST_SEARCHED = 1000
@@ -58,16 +57,15 @@ class Wish:
 async def runs(desk: Desk, request: Request) -> Response:
     wish, cursor = Wish.of(request), request.query_params.get("cursor") or None
     page = await _page(desk.service, wish, cursor)
-    skills = {each.id for each in await listed(desk.service.skills)} | ({wish.skill} if wish.skill else set())
-    engines = {view["name"] for view in await usable_first(desk)} | ({wish.engine} if wish.engine else set())
+    skills = await asyncio.to_thread(desk.service.skills.names)
     return desk.show(
         request,
         "runs.html",
         wish=wish,
         runs=page.items,
         states=list(RunState),
-        skills=sorted(skills),
-        engines=sorted(engines),
+        skills=sorted({*skills, *([wish.skill] if wish.skill else [])}),
+        engines=sorted({*desk.service.engine_names, *([wish.engine] if wish.engine else [])}),
         first=cursor is None,
         further=wish.address(cursor=page.next_cursor) if page.next_cursor else None,
     )

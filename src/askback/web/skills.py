@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import zipfile
 from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.errors import NotFound, RefusalCode
-from askback.skills.library import Library, SkillListing
+from askback.skills.library import DEMO, Library, SkillListing
 from askback.web import schema_table
 from askback.web.desk import Desk, Page
 from askback.web.markdown import rendered
@@ -40,6 +42,17 @@ async def skill(desk: Desk, request: Request) -> Response:
     return desk.show(request, "skill.html", skill=listing, text=text, schemas=shown)
 
 
+async def demo_skill(desk: Desk, request: Request) -> Response:
+    """The skill that comes with Askback, to be installed like any other."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(DEMO.rglob("*")):
+            if path.is_file():
+                archive.write(path, f"{DEMO.name}/{path.relative_to(DEMO).as_posix()}")
+    headers = {"Content-Disposition": f'attachment; filename="{DEMO.name}.zip"'}
+    return Response(packed.getvalue(), headers=headers, media_type="application/zip")
+
+
 async def listed(library: Library) -> Sequence[SkillListing]:
     """Each skill once, as a run of that name would take it."""
     found = await asyncio.to_thread(lambda: [*library.installed(), *library.in_folders()])
@@ -60,4 +73,8 @@ def fits(listing: SkillListing, wanted: str) -> bool:
     return all(word in text for word in wanted.lower().split())
 
 
-PAGES = (Page(path="/skills", show=skills), Page(path="/skills/{skill_id}", show=skill))
+PAGES = (
+    Page(path="/skills", show=skills),
+    Page(path="/skills/{skill_id}", show=skill),
+    Page(path="/demo-skill.zip", show=demo_skill),
+)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
 
-from askback.core.errors import AskbackError, Conflict, ErrorCode, Unavailable
+from askback.core.errors import AskbackError, Conflict, ErrorCode, RefusalCode, Unavailable
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, RunState
-from askback.core.signals import ProcessLost, Signal, SlotAcquired, TreeGone, TurnEnded
+from askback.core.signals import ProcessLost, Signal, SlotAcquired, TreeGone, TurnEnded, TurnLost
 from askback.store.base import StaleWrite, Store, move
 from askback.work.slots import Slots
 from askback.work.stopping import StopReason, StopRequest
@@ -20,6 +21,7 @@ from askback.work.turn import TurnSignal
 
 log = logging.getLogger(__name__)
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _RETRY_SEC = 2.0
 """How long to wait before the store is tried again after it could not write."""
 
@@ -165,12 +167,18 @@ class Worker:
             signal: Signal = await carrier.turn(run)
         except* (StaleWrite, Conflict) as lost:
             raise RuntimeError(f"run {run.id} is not ours any more") from lost
-        except* Unavailable as error:
-            signal = self._internal_error(run, error.exceptions[0])
         except* Exception as fault:
-            log.exception("a turn ended by a fault of our own", extra={"run": run.id})
-            signal = self._internal_error(run, fault.exceptions[0])
+            signal = self._cut_short(run, _innermost(fault))
         return await self._store_end(run, signal)
+
+    def _cut_short(self, run: Run, fault: BaseException) -> TurnLost | TurnEnded:
+        """A turn that could not be written down for want of room is taken up again, once that can be stored."""
+        if _is_full(fault):
+            log.error("a turn was cut off: %s", fault, extra={"run": run.id})
+            return TurnLost(epoch=run.epoch, at=self._clock(), counted=True)
+        if not isinstance(fault, Unavailable):
+            log.error("a turn ended by a fault of our own", exc_info=fault, extra={"run": run.id})
+        return self._internal_error(run, fault)
 
     async def _store_end(self, run: Run, signal: Signal) -> Run:
         """A turn that ended is not lost because the disk is full: its end is stored as soon as it can be."""
@@ -182,8 +190,18 @@ class Worker:
                 await asyncio.sleep(_RETRY_SEC)
 
     def _internal_error(self, run: Run, fault: BaseException) -> TurnEnded:
-        while isinstance(fault, BaseExceptionGroup):
-            fault = fault.exceptions[0]
         message = "Askback could not carry out the turn; the log says more"
         outcome = engine_failure(ErrorCode.INTERNAL_ERROR, message, detail=f"{type(fault).__name__}: {fault}")
         return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock())
+
+
+def _innermost(fault: BaseException) -> BaseException:
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return fault
+
+
+def _is_full(fault: BaseException) -> bool:
+    if isinstance(fault, Unavailable):
+        return fault.code is RefusalCode.DISK_FULL
+    return isinstance(fault, OSError) and fault.errno in _FULL

@@ -8,10 +8,13 @@ import random
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from storm import cast, codex
+from storm.auditor import Kind
+from storm.crashes import CannotTrace, Workshop
 from storm.driver import Storm, Weather
 
 
@@ -27,14 +30,25 @@ def main() -> int:
         config = stack.enter_context(codex.in_reach(folder))
         parts = (*cast.PARTS, cast.CODEX) if config else cast.PARTS
         figures = asyncio.run(Storm(folder, Weather(seed=seed, kills=given.kills, parts=parts, config=config)).blow())
-    for kind, text in figures.verdict.problems:
+    crashed, told = _crash(folder / "crashes", seed)
+    problems = [*figures.verdict.problems, *crashed]
+    for kind, text in problems:
         print(f"{kind}: {text}", file=sys.stderr)
-    if figures.verdict.clean:
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
+    if problems:
         print(f"everything is kept in {folder}", file=sys.stderr)
-    print(figures.line(), flush=True)
-    return 0 if figures.verdict.clean else 1
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"{figures.line()}; {told}", flush=True)
+    return 1 if problems else 0
+
+
+def _crash(folder: Path, seed: int) -> tuple[Sequence[tuple[Kind, str]], str]:
+    """The second part: a crash at every point of a run where something is written."""
+    try:
+        crashes = asyncio.run(Workshop(folder).crash_everywhere(seed=seed, every=1))
+    except CannotTrace as reason:
+        return (), f"no crash points: {reason}"
+    return crashes.verdict.problems, crashes.line()
 
 
 if __name__ == "__main__":

@@ -36,4 +36,4 @@ def in_reach(folder: Path) -> Iterator[str]:
     with ModelDouble() as double:
         double.play(always(play))
         settings = engine.settings(command, double.url, folder / "codex-home")
-        yield settings.replace("env = { ", 'env = { STORM_MARK = "STORM_MARK", ', 1)
+        yield settings.replace("env = { ", 'env = { STORM = "THE_MARK", ', 1)

@@ -26,7 +26,10 @@ SURVIVAL_SEC = 5.0
 STOPPED_SEC = 13.0
 """The same where a keeper was stopped: first it is waited for, by the guardian and by the next server."""
 READY_SEC = 60.0
+MERCY_SEC = 8.0
 END_SEC = 120.0
+HOPELESS_SEC = 5.0
+"""How long the runs of a server that lacks something may take to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +72,21 @@ class Storm:
         self._world = World(folder)
         self._chance = random.Random(weather.seed)
         self._mark = f"storm-{secrets.token_hex(8)}"
+        # Not the mark: a server's token is taken out of everything that engines say.
+        self._token = secrets.token_hex(16)
         self._auditor = Auditor(self._world.data_dir)
         self._servers = Servers(self._world, free_port(), weather.without)
         self._stories: list[Story] = []
         self._kills = 0
         self._guards = 0
         self._stopped = False
+        self._start_sec = 0.3
 
     async def blow(self) -> Figures:
         began = time.monotonic()
         self._prepare()
         await self._servers.open()
-        door = Door(self._servers.port, self._mark)
+        door = Door(self._servers.port, self._token)
         try:
             async with asyncio.TaskGroup() as group:
                 tellers = [group.create_task(self._tell_stories(door, group)) for _ in range(AT_ONCE)]
@@ -90,6 +96,8 @@ class Storm:
         finally:
             await door.close()
             await self._servers.close()
+            for process in self._engines():
+                strike(process, signal.SIGKILL)
         for fault in door.faults:
             self._auditor.verdict.add(Kind.LOST, f"a client was told: {fault}")
         codex = sum(story.part.engine == "codex" for story in self._stories)
@@ -105,15 +113,16 @@ class Storm:
     def _prepare(self) -> None:
         # Every engine has the mark in its command line, which forks keep and no emptied environment takes away.
         engine = f'[engines.scripted]\nextra_args = ["--model={self._mark}"]\n'
-        server = f'slots = {SLOTS}\n[server]\ntoken = "{self._mark}"\n'
-        self._world.settings(server + engine + self._weather.config.replace("STORM_MARK", self._mark))
+        server = f'slots = {SLOTS}\n[server]\ntoken = "{self._token}"\n'
+        self._world.settings(server + engine + self._weather.config.replace("THE_MARK", self._mark))
         cast.build(self._world, self._weather.parts)
 
     # The stories.
 
     @property
     def _raging(self) -> bool:
-        return self._kills < self._weather.kills
+        found_out = self._weather.without is not None and not self._auditor.verdict.clean
+        return self._kills < self._weather.kills and not found_out
 
     async def _tell_stories(self, door: Door, group: asyncio.TaskGroup) -> None:
         while self._raging:
@@ -138,21 +147,25 @@ class Storm:
 
     async def _rage(self, group: asyncio.TaskGroup) -> None:
         while self._raging:
-            for _ in range(self._chance.randint(0, 3)):
-                await self._dense_life(group)
+            for _ in range(self._chance.randint(0, 4)):
+                if not self._merciful():
+                    await self._dense_life(group)
             await self._sparse_life(group)
         await self._servers.start()
 
     async def _dense_life(self, group: asyncio.TaskGroup) -> None:
         """Killed anywhere in its start, or shortly after."""
         await self._servers.start()
-        await asyncio.sleep(self._chance.uniform(0, 0.5))
+        await asyncio.sleep(self._chance.uniform(0, 2) * self._start_sec)
         await self._kill(group)
 
     async def _sparse_life(self, group: asyncio.TaskGroup) -> None:
         """Lives long enough for runs to get on."""
-        await self._servers.start(cold=self._chance.random() < 0.1)
+        cold, began = self._chance.random() < 0.1, time.monotonic()
+        await self._servers.start(cold=cold)
         await self._ready()
+        if not cold:
+            self._start_sec = time.monotonic() - began
         await asyncio.sleep(self._chance.uniform(0.2, 1.0))
         if self._chance.random() < 0.3:
             await self._kill_guard()
@@ -184,10 +197,13 @@ class Storm:
             for keeper in keepers:
                 strike(keeper, signal.SIGSTOP)
 
-    async def _have_mercy(self) -> None:
+    def _merciful(self) -> bool:
         """A turn that is cut off too often fails by contract, which proves little: mostly, let it end before."""
-        deadline = time.monotonic() + self._chance.choice((0.0, 8.0, 8.0, 8.0))
-        while time.monotonic() < deadline and any(story.strikes >= 3 for story in self._going_on()):
+        return self._chance.random() < 0.95 and any(story.strikes >= 2 for story in self._going_on())
+
+    async def _have_mercy(self) -> None:
+        deadline = time.monotonic() + MERCY_SEC
+        while time.monotonic() < deadline and self._merciful():
             await asyncio.sleep(0.05)
 
     def _count_strike(self) -> None:
@@ -201,11 +217,15 @@ class Storm:
         code = await self._servers.kill()
         assert code == -signal.SIGKILL, f"the server had ended by itself with {code}; see {self._servers.log}"
         self._kills += 1
-        left = await asyncio.to_thread(bearing, f"--model={self._mark}", f"STORM_MARK={self._mark}", f"{self._mark}-")
+        left = await asyncio.to_thread(self._engines)
         seconds, self._stopped = (STOPPED_SEC if self._stopped else SURVIVAL_SEC), False
         group.create_task(self._outlived({*guards, *left}, seconds))
         if self._kills % 25 == 0:
             self._tell()
+
+    def _engines(self) -> set[Process]:
+        """Every process of every run that lives."""
+        return bearing(f"={self._mark}", f"{self._mark}-")
 
     async def _outlived(self, processes: set[Process], seconds: float) -> None:
         """No process of a server that was killed lives for long."""
@@ -224,7 +244,7 @@ class Storm:
 
     async def _calm_down(self, tellers: Sequence[asyncio.Task[None]], door: Door) -> None:
         await self._ready()
-        _, late = await asyncio.wait(tellers, timeout=END_SEC)
+        _, late = await asyncio.wait(tellers, timeout=END_SEC if self._weather.without is None else HOPELESS_SEC)
         for teller in late:
             teller.cancel()
         self._auditor.judge_unfinished(self._going_on())
@@ -235,5 +255,5 @@ class Storm:
         guards = await asyncio.to_thread(self._servers.guards)
         await self._servers.kill()
         await self._outlived(set(guards), SURVIVAL_SEC)
-        for process in await asyncio.to_thread(bearing, f"={self._mark}", f"{self._mark}-"):
+        for process in await asyncio.to_thread(self._engines):
             self._auditor.verdict.add(Kind.ALIVE, f"after everything: {told(process)}")

@@ -23,7 +23,7 @@ import askback.cli.serve
 import askback.http.app
 import askback.http.protocol
 import askback.settings
-import askback.web.app  # noqa: F401
+import askback.web.app
 from askback.cli.main import main
 from askback.process import snapshot, tree
 from askback.process.direct import Direct

@@ -29,7 +29,7 @@ def bearing(*texts: str) -> set[Process]:
 
 
 def children(parent: int) -> list[Process]:
-    return [process for pid in _pids() if (process := seen(pid)) is not None and int(_fields(pid)[1]) == parent]
+    return [process for pid in _pids() if _parent(pid) == parent and (process := seen(pid)) is not None]
 
 
 def seen(pid: int) -> Process | None:
@@ -55,6 +55,11 @@ def strike(process: Process, number: signal.Signals) -> None:
             os.kill(process.pid, number)
 
 
+def _parent(pid: int) -> int | None:
+    fields = _fields(pid)
+    return int(fields[1]) if fields else None
+
+
 def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
 
@@ -68,5 +73,5 @@ def _read(pid: int, name: str) -> bytes:
 
 def _fields(pid: int) -> list[str]:
     text = _read(pid, "stat").decode(errors="replace")
-    # The command's name is in parentheses and may hold anything; the fields follow the last one. Padded for a race.
-    return text.rpartition(")")[2].split() or []
+    # The command's name is in parentheses and may hold anything; the fields follow the last one.
+    return text.rpartition(")")[2].split()

@@ -40,8 +40,11 @@ class Servers:
         )
 
     async def close(self) -> None:
-        if self._nursery is not None:
-            await self._nursery.communicate()
+        if self.pid:
+            await self.kill()
+        if self._nursery is not None and self._nursery.stdin is not None:
+            self._nursery.stdin.close()
+            await self._nursery.wait()
 
     async def start(self, *, cold: bool = False) -> None:
         """Cold: in a Python of its own, as its user starts it, which takes longer."""
@@ -73,15 +76,19 @@ class Servers:
     async def kill(self) -> int:
         """Its exit code: another than KILL's means that it had ended by itself."""
         os.kill(self.pid, signal.SIGKILL)
+        pid, self.pid = self.pid, 0
         if self._cold is not None:
             cold, self._cold = self._cold, None
             return await cold.wait()
-        return await self._ask({"wait": self.pid})
+        return await self._ask({"wait": pid})
 
     def guards(self) -> list[Process]:
         """The guardian, and then its keepers."""
         guardians = [each for each in children(self.pid) if _comm(each.pid) == "askback-guard"]
         return [*guardians, *(keeper for guardian in guardians for keeper in children(guardian.pid))]
+
+    def threads(self) -> list[int]:
+        return sorted(int(entry.name) for entry in Path(f"/proc/{self.pid}/task").iterdir())
 
     @property
     def alive(self) -> bool:

@@ -150,6 +150,24 @@ def _spawn(player: Player, step: dict[str, Any], *, daemon: bool) -> None:
         time.sleep(0.002)
 
 
+def _fork_chain(player: Player, step: dict[str, Any]) -> None:
+    """A process that is never the same for long: each forks the next, in a session of its own, and ends."""
+    if os.fork():
+        return
+    until = time.monotonic() + _LIFE_SEC
+    while time.monotonic() < until:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+    os._exit(0)
+
+
+def _kill_parent(player: Player, step: dict[str, Any]) -> NoReturn:
+    """Kills whoever started it, and lives on."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    _live_on()
+
+
 def _flood(player: Player, step: dict[str, Any]) -> None:
     _print_junk(step, b"\n")
 
@@ -203,6 +221,8 @@ FAULTS: dict[str, Callable[[Player, dict[str, Any]], None]] = {
     "close_stdout_and_live": _close_stdout_and_live,
     "spawn_child": _spawn_child,
     "spawn_daemon": _spawn_daemon,
+    "fork_chain": _fork_chain,
+    "kill_parent": _kill_parent,
     "flood": _flood,
     "long_line": _long_line,
     "no_newline": _no_newline,

@@ -1,7 +1,7 @@
 // Until when a question waits: a countdown, and what happens at its end.
 
 import { make } from "./elements.js";
-import { clockTime, countdown } from "./time.js";
+import { countdown, untilTime } from "./time.js";
 import { t } from "./words.js";
 
 const SOON_SEC = 120;
@@ -16,7 +16,7 @@ export function deadline({ wait_deadline_at: at, interactive_profile: profile })
   const moment = new Date(at);
   const left = make("strong", { class: "deadline-left", role: "timer", "data-deadline": at });
   tick(left);
-  const meaning = t(held ? "inbox.deadline.fail" : "inbox.deadline.decide", { time: clockTime(moment) });
+  const meaning = t(held ? "inbox.deadline.fail" : "inbox.deadline.decide", { time: untilTime(moment) });
   return make("p", { class: "deadline" }, left, make("span", {}, meaning));
 }
 

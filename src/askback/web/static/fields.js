@@ -4,14 +4,12 @@
 // [{field, message}]; `unread` only those of what was entered and cannot be read at all, such as half a date.
 // A spot says where a field stands: {title, required, given, root, depth, t, upload}.
 
-import { choicesOf, problemOf, same, typeOf } from "./checks.js";
+import { choicesOf, problemOf, typeOf } from "./checks.js";
+import { checkControl, choiceControl, jsonControl, numberControl, textControl, ticksControl } from "./controls.js";
 import { make, newId } from "./elements.js";
 import { fileControl } from "./file_field.js";
 
-const MOST_RADIOS = 5;
-const LONG_TEXT = 200;
 const DEEPEST = 6;
-const INPUT_TYPES = { email: "email", uri: "url", date: "date", "date-time": "datetime-local", password: "password" };
 
 /** The field that suits a schema; where none does, a box for JSON. */
 export function fieldFor(given, spot) {
@@ -68,16 +66,16 @@ export function titleOf(name) {
 
 // A field that holds one value.
 
-/** @param control {element, input, read() → {value?, problem?}, group?, check?, changed?} */
 function leaf(schema, spot, control) {
   const { t } = spot;
   const problem = make("p", { class: "problem", id: newId("problem"), hidden: true });
   const help = schema.description ? make("p", { class: "hint", id: newId("help") }, schema.description) : null;
   const element = framed(spot, control, help, problem);
   const described = [help?.id, problem.id].filter(Boolean).join(" ");
-  const marked = control.group ? element : control.input;
-  marked.setAttribute("aria-describedby", described);
-  if (spot.required && !control.group) marked.setAttribute("aria-required", "true");
+  if (control.role) element.setAttribute("role", control.role);
+  const marked = control.marked ?? (control.role ? element : control.group ? null : control.input);
+  for (const each of [control.group ? element : null, marked]) each?.setAttribute("aria-describedby", described);
+  if (spot.required && (control.role || !control.group)) marked.setAttribute("aria-required", "true");
 
   const wrong = () => {
     const { value, problem: unread } = control.read();
@@ -95,8 +93,8 @@ function leaf(schema, spot, control) {
       problem.textContent = message ?? "";
       problem.hidden = !message;
       element.classList.toggle("field-wrong", Boolean(message));
-      if (message) marked.setAttribute("aria-invalid", "true");
-      else marked.removeAttribute("aria-invalid");
+      if (message) marked?.setAttribute("aria-invalid", "true");
+      else marked?.removeAttribute("aria-invalid");
     },
     at: () => field,
     focus: () => control.input.focus(),
@@ -129,118 +127,6 @@ function titled({ title, required, bare, t }) {
   return [name, " ", make("span", { class: "field-optional" }, t("form.optional"))];
 }
 
-function textControl(schema, spot) {
-  const long = (schema.maxLength ?? 0) > LONG_TEXT || ["textarea", "multiline"].includes(schema.format);
-  const id = newId("text");
-  const manyLines = long || String(spot.given ?? "").includes("\n");
-  const input = manyLines
-    ? make("textarea", { id, class: "input", rows: 3 })
-    : make("input", { id, class: "input", type: INPUT_TYPES[schema.format] ?? "text", autocomplete: "off" });
-  if (schema.format === "date-time") return momentControl(input, spot);
-  if (spot.given !== undefined && spot.given !== null) input.value = String(spot.given);
-  // A date that is half typed has no value, and is not the same as none.
-  const unread = () => (input.validity?.badInput ? { problem: spot.t("form.problem.date") } : null);
-  return { element: input, input, read: () => unread() ?? { value: input.value === "" ? undefined : input.value } };
-}
-
-/** Chosen in the user's own time, sent in UTC. */
-function momentControl(input, spot) {
-  input.step = "1";
-  const start = new Date(spot.given ?? Number.NaN);
-  if (!Number.isNaN(start.getTime())) {
-    input.value = new Date(start.getTime() - start.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
-  }
-  const read = () => {
-    if (input.validity.badInput) return { problem: spot.t("form.problem.date-time") };
-    return { value: input.value ? new Date(input.value).toISOString().replace(".000Z", "Z") : undefined };
-  };
-  return { element: input, input, read };
-}
-
-function numberControl(schema, spot) {
-  const whole = typeOf(schema) === "integer";
-  const input = make("input", {
-    id: newId("number"),
-    class: "input input-number",
-    type: "number",
-    inputmode: whole ? "numeric" : "decimal",
-    min: schema.minimum,
-    max: schema.maximum,
-    step: schema.multipleOf ?? (whole ? 1 : "any"),
-  });
-  if (typeof spot.given === "number") input.value = String(spot.given);
-  const read = () => {
-    if (input.validity.badInput) return { problem: spot.t("form.problem.number") };
-    return { value: input.value === "" ? undefined : Number(input.value) };
-  };
-  return { element: input, input, read };
-}
-
-/** Unticked is false, but one that may be left out and was never touched is left out. */
-function checkControl(spot) {
-  const input = make("input", { id: newId("check"), type: "checkbox" });
-  input.checked = spot.given === true;
-  let said = spot.required || typeof spot.given === "boolean";
-  input.addEventListener("change", () => (said = true));
-  return { element: input, input, check: true, read: () => ({ value: said ? input.checked : undefined }) };
-}
-
-function choiceControl(choices, spot) {
-  return choices.length > MOST_RADIOS ? selectControl(choices, spot) : radioControl(choices, spot);
-}
-
-function selectControl(choices, spot) {
-  const input = make("select", { id: newId("select"), class: "input" });
-  input.append(make("option", { value: "" }, spot.t(spot.required ? "form.choose" : "form.none")));
-  choices.forEach((choice, place) => input.append(make("option", { value: String(place) }, choice.label)));
-  const start = choices.findIndex((choice) => same(choice.value, spot.given));
-  input.value = start < 0 ? "" : String(start);
-  const read = () => ({ value: input.value === "" ? undefined : choices[Number(input.value)].value });
-  return { element: input, input, read, missing: "form.problem.choose" };
-}
-
-function radioControl(choices, spot) {
-  const name = newId("radio");
-  const offered = spot.required ? choices : [...choices, { value: undefined, label: spot.t("form.none") }];
-  const inputs = offered.map((choice) => {
-    const input = make("input", { type: "radio", name });
-    input.checked = choice.value === undefined ? spot.given === undefined : same(choice.value, spot.given);
-    return input;
-  });
-  const labels = offered.map((choice, place) => tick(inputs[place], choice));
-  const read = () => ({ value: offered[inputs.findIndex((input) => input.checked)]?.value });
-  const element = make("div", { class: "choices" }, ...labels);
-  return { element, input: inputs[0], group: true, read, missing: "form.problem.choose" };
-}
-
-function tick(input, choice) {
-  const help = choice.help ? make("small", {}, choice.help) : null;
-  return make("label", { class: "check" }, input, make("span", {}, choice.label, help));
-}
-
-/** What no other field suits. */
-function jsonControl(schema, spot) {
-  const input = make("textarea", { id: newId("json"), class: "input input-code", rows: 4, spellcheck: "false" });
-  if (spot.given !== undefined) input.value = JSON.stringify(spot.given, null, 2);
-  input.placeholder = schema.type === "array" ? "[ … ]" : "{ … }";
-  const read = () => {
-    if (input.value.trim() === "") return {};
-    try {
-      return typed(JSON.parse(input.value), schema, spot);
-    } catch (error) {
-      return { problem: spot.t("form.problem.json", { detail: error.message }) };
-    }
-  };
-  return { element: input, input, read };
-}
-
-function typed(value, schema, spot) {
-  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-  if (schema.type === "object" && !isObject) return { problem: spot.t("form.problem.json_object") };
-  if (schema.type === "array" && !Array.isArray(value)) return { problem: spot.t("form.problem.json_array") };
-  return { value };
-}
-
 // Fields that hold fields.
 
 function arrayField(schema, spot) {
@@ -249,21 +135,6 @@ function arrayField(schema, spot) {
   if (choices) return leaf(schema, spot, ticksControl(choices, spot));
   const known = schema.items && !schema.prefixItems && (typeOf(items) || items["x-input-source"]);
   return known ? listField(schema, items, spot) : leaf(schema, spot, jsonControl({ ...schema, type: "array" }, spot));
-}
-
-function ticksControl(choices, spot) {
-  const start = Array.isArray(spot.given) ? spot.given : [];
-  const inputs = choices.map((choice) => {
-    const input = make("input", { type: "checkbox" });
-    input.checked = start.some((value) => same(value, choice.value));
-    return input;
-  });
-  const element = make("div", { class: "choices" }, ...choices.map((choice, place) => tick(inputs[place], choice)));
-  const read = () => {
-    const value = choices.filter((_, place) => inputs[place].checked).map((choice) => choice.value);
-    return { value: value.length > 0 ? value : undefined };
-  };
-  return { element, input: inputs[0], group: true, read, missing: "form.problem.choose_some" };
 }
 
 function listField(schema, items, spot) {

@@ -87,6 +87,7 @@ export function fileControl({ title, t, upload = uploadFile }) {
     input: zone.input,
     read,
     group: true,
+    marked: zone.input,
     missing: "form.problem.file",
     changed: (listener) => (told = listener),
   };

@@ -107,6 +107,14 @@ function heard(page, live) {
   for (const listener of listeners) listener(page, live);
 }
 
+/** On a phone the menu is wider than the screen; where one is must be seen. */
+function showPlace() {
+  const here = document.querySelector(".site-nav [aria-current]");
+  const menu = here?.closest("ul");
+  if (menu) menu.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - menu.clientWidth / 2;
+}
+
+showPlace();
 document.getElementById("theme-switch").addEventListener("click", nextTheme);
 for (const button of document.querySelectorAll("[data-language]")) {
   button.addEventListener("click", () => chooseLanguage(button.dataset.language));

@@ -92,7 +92,7 @@ function fieldsPart({ response_schema: schema, default: given }, { t, send, file
   const submit = () => fields.check() && send(fields.value(), fields);
   const button = sendButton(t, submit);
   fields.element.addEventListener("keydown", (event) => {
-    if (sends(event) && ["INPUT", "TEXTAREA"].includes(event.target.tagName)) {
+    if (sends(event) && event.target.matches("input:not([type=file]), textarea")) {
       event.preventDefault();
       submit();
     }

@@ -16,6 +16,7 @@ const TELLING = new Set(["run.state", "turn.started", "turn.ended", "usage", "in
 const FINAL = new Set(["succeeded", "failed", "canceled"]);
 const NEAR_END_PX = 120;
 const FAR_PAGES = 2;
+const SETTLING_MS = 600;
 const STRIP_MS = 1000;
 
 const at = (id) => document.getElementById(id);
@@ -31,13 +32,21 @@ let refreshing = false;
 let stale = false;
 let shownQuestion = null;
 let outcomeShown = false;
+let settlingUntil = 0;
+let loading = Promise.resolve();
 
 const address = `/v1/runs/${encodeURIComponent(run.id)}`;
 
 // Events.
 
-async function load() {
-  let more = "0";
+/** Fetch what is not there yet. Two who ask at once get it one after the other. */
+function load() {
+  loading = loading.catch(() => {}).then(loadRest);
+  return loading;
+}
+
+async function loadRest() {
+  let more = String(transcript.seq);
   while (more !== null) {
     const page = await get(`${address}/events?after=${more}&limit=1000`);
     append(page.items, { following: false });
@@ -78,7 +87,7 @@ function received(event) {
 }
 
 function start() {
-  if (stream !== null || isOver()) return;
+  if (stream !== null || isOver() || document.hidden) return;
   stream = follow({
     address: () => `${address}/events?after=${transcript.seq}`,
     types: TYPES,
@@ -218,7 +227,13 @@ function isAtEnd() {
 }
 
 function scrollToEnd() {
+  settlingUntil = performance.now() + SETTLING_MS;
   at("pending").scrollIntoView({ block: "end" });
+}
+
+/** What comes into sight is laid out only then, and may be taller than was thought: the end moves away once more. */
+function keepToEnd() {
+  if (performance.now() < settlingUntil) at("pending").scrollIntoView({ block: "end" });
 }
 
 function showToEnd() {
@@ -228,6 +243,7 @@ function showToEnd() {
 at("copy-id").addEventListener("click", () => copyText(run.id));
 at("cancel")?.addEventListener("click", cancel);
 at("to-end").addEventListener("click", scrollToEnd);
+new ResizeObserver(keepToEnd).observe(conversation);
 window.addEventListener("scroll", showToEnd, { passive: true });
 // A tab that nobody looks at holds no connection: a browser has only six for one server.
 document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));

@@ -36,6 +36,21 @@ if (place !== null) {
   place.append(zone.element);
 }
 
+const demo = document.getElementById("demo-skill");
+if (demo !== null) {
+  demo.addEventListener("click", async () => {
+    demo.disabled = true;
+    try {
+      const packed = await fetch("/demo-skill.zip", { credentials: "same-origin" });
+      const skill = await upload(new File([await packed.blob()], "demo-skill.zip"), "/v1/skills");
+      location.assign(`/new?skill=${encodeURIComponent(skill.id)}`);
+    } catch (error) {
+      demo.disabled = false;
+      toast(error.message);
+    }
+  });
+}
+
 for (const button of document.querySelectorAll("[data-remove]")) {
   button.addEventListener("click", async () => {
     const name = button.dataset.remove;

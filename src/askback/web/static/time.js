@@ -7,6 +7,8 @@ const STEPS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["hour", 
 const locale = navigator.languages.find((each) => each.toLowerCase().startsWith(language)) ?? language;
 const relative = new Intl.RelativeTimeFormat(locale, { numeric: "always", style: "long" });
 const exact = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" });
+const today = new Intl.DateTimeFormat(locale, { timeStyle: "short" });
+const anyDay = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "short" });
 const clock = new Intl.DateTimeFormat(locale, { timeStyle: "medium" });
 
 /** `3 minutes ago` */
@@ -20,6 +22,11 @@ export function ago(moment) {
 
 export function exactly(moment) {
   return exact.format(moment);
+}
+
+/** When something will be: the time alone where it is today. */
+export function untilTime(moment) {
+  return (moment.toDateString() === new Date().toDateString() ? today : anyDay).format(moment);
 }
 
 export function clockTime(moment) {

@@ -1,0 +1,54 @@
+"""How engines are kept in is told where people look: by `askback doctor` and by the server's health."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+
+from askback.process.guardian import available
+from program import askback
+from served import Server
+from world import World
+
+pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")
+
+CASES = {
+    "switched off": ({"ASKBACK_SANDBOX": "off"}, "guardian", "the setting 'sandbox' is 'off'"),
+    "not installed": ({"ASKBACK_SANDBOX": "auto", "PATH": "/nowhere"}, "guardian", "bubblewrap is not installed"),
+    "does not work": ({"ASKBACK_SANDBOX": "auto", "PATH": "$W"}, "guardian", "bubblewrap does not work here: no luck"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_less_than_a_sandbox_is_told_with_the_reason_and_what_to_do(tmp_path: Path, case: str) -> None:
+    added, in_force, why = CASES[case]
+    world = World(tmp_path)
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho no luck >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    env = {name: value.replace("$W", str(tmp_path)) for name, value in added.items()}
+    (finding,) = _findings(world, env)
+    assert finding["message"].startswith(f"{in_force}: ")
+    assert why in finding["message"]
+    assert (finding["ok"], bool(finding["advice"])) == (None, True)
+    with Server(world, env=env) as server:
+        assert httpx.get(f"{server.url}/healthz").json()["sandbox"] == in_force
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_sandbox_that_works_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    env = {"ASKBACK_SANDBOX": "auto"}
+    (finding,) = _findings(world, env)
+    if finding["message"].startswith("guardian"):
+        pytest.skip(finding["message"])
+    assert (finding["ok"], finding["advice"]) == (True, "")
+    with Server(world, env=env) as server:
+        assert httpx.get(f"{server.url}/healthz").json()["sandbox"] == "bubblewrap"
+
+
+def _findings(world: World, env: dict[str, str]) -> list[dict[str, str]]:
+    told = askback(world, "doctor", "--json", env=env).json
+    return [each for each in told["findings"] if each["what"] == "sandbox"]

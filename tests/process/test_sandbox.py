@@ -1,0 +1,241 @@
+"""The sandbox: what a program inside sees and can change, and that nothing gets out of it alive."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hostile import HOSTILE, Hostile, children, within
+
+from askback.process.child import Child, NotStarted, Order, OutputLimits
+from askback.process.confinement import Confinement, InForce
+from askback.process.guardian import Guardian, available
+from askback.process.lines import Line
+from askback.process.sandbox import Sandboxed
+from world import ASK, FINISH, World, over, run_async, submit, waiting
+
+LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
+PROGRAM = """
+import asyncio, json, sys
+from pathlib import Path
+from askback.process.child import Order, OutputLimits
+from askback.process.guardian import Guardian
+from askback.process.sandbox import Sandboxed
+async def main():
+    folder = Path(sys.argv[1])
+    spawner = Sandboxed(Guardian(), home=folder / "home", data_dir=folder / "data")
+    limits = OutputLimits(line_bytes=1000, turn_bytes=1000)
+    argv = json.loads(sys.argv[2])
+    await spawner.start(Order(argv=argv, env={}, cwd=folder / "data/own", limits=limits, writable=(folder / "data/own",)))
+    print("started", flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+class Place:
+    """A user's home and our data folder with two runs, one of them the program's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.own = folder / "data" / "own"
+        for path in (self.home / ".ssh" / "id_rsa", folder / "data" / "token", folder / "data" / "other" / "answer"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("secret")
+        self.own.mkdir()
+
+    @asynccontextmanager
+    async def spawning(self) -> AsyncIterator[Sandboxed]:
+        spawner = Sandboxed(Guardian(), home=self.home, data_dir=self.folder / "data")
+        try:
+            async with asyncio.timeout(30):
+                yield spawner
+        finally:
+            await spawner.close()
+
+    def order(self, *argv: str, path: str = "/usr/bin:/bin") -> Order:
+        return Order(argv=argv, env={"PATH": path}, cwd=self.own, limits=LIMITS, writable=(self.own,))
+
+    def printed(self, order: Order) -> list[str]:
+        """What a program says inside."""
+        said: list[str] = []
+
+        async def take(_: str, line: Line) -> None:
+            said.append(line.data.decode())
+
+        async def main() -> None:
+            async with self.spawning() as spawner:
+                child = await spawner.start(order)
+                await child.lines(take)
+                assert await child.end("", grace_sec=0)
+                child.close()
+
+        asyncio.run(main())
+        return said
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path)
+    confinement = asyncio.run(_confinement(place)) if available() else None
+    if confinement is None or confinement.in_force is not InForce.BUBBLEWRAP:
+        pytest.skip(f"no sandbox here: {confinement and confinement.why_not_more}")
+    return place
+
+
+async def _confinement(place: Place) -> Confinement:
+    async with place.spawning() as spawner:
+        return await spawner.confinement()
+
+
+def test_nothing_but_its_own_folders_can_be_written_to(place: Place) -> None:
+    script = f"""
+for path in /etc/x /usr/x /var/x {Path(__file__).parent}/x; do touch $path 2>/dev/null && echo wrote $path; done
+touch mine /tmp/passing {place.home}/passing {place.folder}/data/passing && echo done
+"""
+    assert place.printed(place.order("sh", "-c", script)) == ["done"]
+    assert [path.name for path in place.own.iterdir()] == ["mine"]
+    assert not any(path.exists() for path in (place.home / "passing", place.folder / "data" / "passing"))
+
+
+def test_homes_the_data_of_others_and_passing_files_are_hidden(place: Place) -> None:
+    found = f"find {place.folder} /home /root /run/user /var/tmp -type f 2>/dev/null; echo looked"
+    assert place.printed(place.order("sh", "-c", found)) == ["looked"]
+
+
+def test_no_process_outside_is_seen(place: Place) -> None:
+    said = place.printed(place.order("sh", "-c", "for each in /proc/[0-9]*; do echo ${each#/proc/}; done"))
+    assert {int(pid) for pid in said} == {1, 2}
+
+
+def test_a_program_that_lies_in_a_home_is_shown_with_what_it_needs_and_no_more(place: Place) -> None:
+    package = place.home / ".nvm" / "lib" / "node_modules" / "tool"
+    package.mkdir(parents=True)
+    (package / "part").write_text("whole\n")
+    (package / "tool.sh").write_text(
+        f"#!/usr/bin/env helper\ncat {package}/part\nls -A {place.home} {place.home}/.nvm\n"
+    )
+    binaries = place.home / ".nvm" / "bin"
+    binaries.mkdir()
+    (binaries / "tool").symlink_to("../lib/node_modules/tool/tool.sh")
+    (binaries / "helper").symlink_to("/bin/sh")
+    (place.home / ".nvm" / "credentials").write_text("secret")
+    (package / "tool.sh").chmod(0o755)
+    said = place.printed(place.order("tool", path=f"{binaries}:/usr/bin:/bin"))
+    assert said == ["whole", f"{place.home}:", ".nvm", "", f"{place.home}/.nvm:", "bin", "lib"]
+
+
+def test_the_exit_code_of_the_program_inside_is_told(place: Place) -> None:
+    async def main() -> None:
+        async with place.spawning() as spawner:
+            child = await spawner.start(place.order("sh", "-c", "exit 7"))
+            assert await child.exited() == 7
+            child.close()
+            with pytest.raises(NotStarted, match="no-such-program"):
+                await spawner.start(place.order("no-such-program"))
+
+    asyncio.run(main())
+
+
+def test_the_program_inside_is_asked_to_end_before_it_is_killed(place: Place) -> None:
+    script = "trap 'echo asked > asked; exit 0' TERM; echo > ready; while :; do sleep 0.01; done"
+
+    async def main() -> None:
+        async with place.spawning() as spawner:
+            child = await spawner.start(place.order("sh", "-c", script))
+            assert await asyncio.to_thread(within, 20, (place.own / "ready").exists)
+            assert await child.end("", grace_sec=20)
+            assert await child.exited() == 0
+            child.close()
+
+    asyncio.run(main())
+    assert (place.own / "asked").exists()
+
+
+@pytest.mark.contract("B-2")
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_nothing_of_a_hostile_engine_survives_its_end_inside(place: Place, kind: str) -> None:
+    async def main() -> None:
+        async with place.spawning() as spawner:
+            hostile = Hostile(kind, place.own)
+            child = await spawner.start(place.order(*hostile.argv))
+            assert await asyncio.to_thread(within, 20, hostile.ready.exists)
+            assert await child.end("", grace_sec=0.1)
+            assert hostile.survivors() == []
+            child.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.contract("B-3")
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_nothing_of_a_hostile_engine_survives_a_kill_of_our_program_inside(place: Place, kind: str) -> None:
+    hostile = Hostile(kind, place.own)
+    argv = [sys.executable, "-c", PROGRAM, str(place.folder), json.dumps(hostile.argv)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        started = program.stdout.readline()
+        ready = within(20, hostile.ready.exists)
+        program.kill()
+    assert (started, ready) == (b"started\n", True)
+    assert hostile.is_gone()
+
+
+@pytest.mark.contract("B-3")
+def test_nothing_survives_when_keeper_and_guardian_are_killed_at_once(place: Place) -> None:
+    async def main() -> None:
+        guardian = Guardian()
+        spawner = Sandboxed(guardian, home=place.home, data_dir=place.folder / "data")
+        hostile = Hostile("leaves a daemon without environment and files", place.own)
+        child: Child = await spawner.start(place.order(*hostile.argv))
+        assert await asyncio.to_thread(within, 20, hostile.ready.exists)
+        assert guardian.pid is not None
+        os.kill(guardian.pid, signal.SIGSTOP)
+        for pid in (*children(guardian.pid), guardian.pid):
+            os.kill(pid, signal.SIGKILL)
+        assert await asyncio.to_thread(hostile.is_gone)
+        child.close()
+        await spawner.close()
+
+    asyncio.run(main())
+
+
+def test_without_bubblewrap_programs_run_under_the_guardian_alone_and_it_says_so(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(place.home))
+    assert asyncio.run(_confinement(place)) == Confinement(
+        in_force=InForce.GUARDIAN,
+        why_not_more="bubblewrap is not installed",
+        advice="install the package bubblewrap",
+    )
+    (place.home / "bwrap").write_text("#!/bin/sh\necho bwrap: No permissions to create new namespace >&2\nexit 1\n")
+    (place.home / "bwrap").chmod(0o755)
+    confinement = asyncio.run(_confinement(place))
+    assert confinement.in_force is InForce.GUARDIAN
+    assert "No permissions to create new namespace" in confinement.why_not_more
+    assert place.printed(place.order("sh", "-c", f"cat {place.home}/.ssh/id_rsa")) == ["secret"]
+
+
+def test_a_run_is_carried_out_inside(place: Place) -> None:
+    world = World(place.folder / "world")
+    world.folder.mkdir()
+
+    async def main() -> None:
+        async with world.working('sandbox = "on"') as app:
+            asked = await waiting(app, (await submit(app, world.skill([ASK], [FINISH]))).id)
+            await app.service.reply(asked.id, "blue")
+            run = await over(app, asked.id)
+            assert (run.error, (await app.service.result(run.id)).data) == (None, {"colour": "blue"})
+            assert len(world.prompts(run.id)) == 2
+
+    run_async(main)
