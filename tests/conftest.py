@@ -9,12 +9,16 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PROPERTY = "contract"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # How long an example takes on a busy machine says nothing of what is tested.
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
     try:
         known, finished = _tool("contract_lines").read_contract(ROOT)
     except ValueError as error:

@@ -543,6 +543,12 @@ def test_a_process_that_stays_is_given_no_text_to_start_with(name: str) -> None:
     assert dict(launch.env) == dict(engine.launch(turn).env)
 
 
+@pytest.mark.contract("E-2")
+def test_iflow_thinks_and_does_not_ask_also_when_it_stays() -> None:
+    engine = resident("iflow")
+    assert engine.reside(turn_of(engine, {})).argv == ("iflow", "--experimental-acp", "--yolo", "--thinking")
+
+
 # Anything at all.
 
 LINES = sorted({line for folder in TALKS for sign, line in lines_of(folder) if sign != ">"})

@@ -121,6 +121,25 @@ def test_a_zombie_counts_as_gone(tmp_path: Path) -> None:
     assert os.waitpid(pid, 0) == (pid, 0)
 
 
+def test_a_process_that_lives_on_in_a_thread_is_no_zombie(tmp_path: Path) -> None:
+    code = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+    async def main() -> None:
+        child = await start([sys.executable, "-I", "-c", code], {MARK: "t-thread"}, tmp_path)
+        async with asyncio.timeout(20):
+            while _runs(child.identity.pid):
+                await asyncio.sleep(0.01)
+        assert Tree(mark="nobody", root=child.identity).members() == {child.identity.pid}
+        assert await child.end("nobody", grace_sec=0)
+        child.close()
+
+    asyncio.run(main())
+
+
 def test_a_turn_of_ours_is_not_ended_with_another_whose_lock_we_hold(tmp_path: Path) -> None:
     async def main() -> None:
         lock = FileLock.take(tmp_path / "lock")

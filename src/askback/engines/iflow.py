@@ -1,4 +1,4 @@
-"""The engine `iflow`: one `iflow` without a terminal a turn, the prompt on its standard input.
+"""The engine `iflow`: one `iflow` without a terminal a turn, the prompt on its standard input, or one that stays (ACP).
 
 What it prints and where it errs: the answer as plain text on stdout, among lines of its own; on stderr why requests
 failed and, at the end, a block `<Execution Info>` that names the session. Its exit code is 0 whatever happened, and a
@@ -104,14 +104,14 @@ class Iflow:
 
     def launch(self, turn: Turn) -> Launch:
         resume = () if turn.handle is None else ("--resume", session_of(self, turn.handle))
-        argv = (*_command(turn, "--yolo", "--thinking"), *resume)
+        argv = (*_command(turn), *resume)
         return Launch(argv=argv, env=_environment(turn), stdin=turn.prompt.encode("utf-8", "replace"))
 
     def parser(self, turn: Turn) -> IflowParser:
         return IflowParser()
 
     def reside(self, turn: Turn) -> Launch:
-        return Launch(argv=_command(turn, _RESIDENT, "--yolo"), env=_environment(turn))
+        return Launch(argv=_command(turn, _RESIDENT), env=_environment(turn))
 
     def conversation(self, turn: Turn) -> AcpConversation:
         sign_in = "oauth-iflow" if _OAUTH in turn.credentials else "iflow"
@@ -124,7 +124,7 @@ def engine() -> Iflow:
 
 def _command(turn: Turn, *form: str) -> tuple[str, ...]:
     model = (f"--model={turn.model}",) if turn.model else ()
-    return (*turn.command, *form, *model, *turn.extra_args)
+    return (*turn.command, *form, "--yolo", "--thinking", *model, *turn.extra_args)
 
 
 def _environment(turn: Turn) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The engine `opencode`: one `opencode run --format json` a turn.
+"""The engine `opencode`: one `opencode run --format json` a turn, or an `opencode acp` that stays.
 
 What it prints and where it errs: a JSON event a line, but only when a step of the turn is over, and nothing at all
 while it tries again; so its log, on stderr, is read too: for the session's name and for why a request failed.

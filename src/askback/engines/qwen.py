@@ -1,4 +1,4 @@
-"""The engine `qwen`: Qwen Code, one headless start a turn.
+"""The engine `qwen`: Qwen Code, one headless start a turn, or one that stays and speaks ACP.
 
 What it prints and where it errs: events like claude's, one JSON object a line, ended by `result`. An error of the
 model's side is a successful result whose text says so, at its end; what it counts is of the whole session; a text that

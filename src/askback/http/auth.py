@@ -23,6 +23,8 @@ ENTER = "/enter"
 """The address that turns a token into a cookie, for the page."""
 ANSWERS = "/v1/answers/"
 """Where the holder of a link to one question answers it, without a token."""
+ANSWER_PAGE = "/answers/"
+"""Where he finds the same as a page, with what the page is made of below it."""
 _OPEN = frozenset({"/healthz"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -117,8 +119,8 @@ class Gate:
         if "authorization" in headers:
             kind, _, token = headers["authorization"].partition(" ")
             return self._find(token.strip()) if kind.lower() == "bearer" else None
-        if scope["path"].startswith(ANSWERS):
-            link = self._links.read(scope["path"].removeprefix(ANSWERS))
+        if (held := _link_in(scope["path"])) is not None:
+            link = self._links.read(held)
             return None if link is None else Grant(name="link", scopes=frozenset(), link=link)
         if _enters(scope):
             return self._find(_query_token(scope))
@@ -163,6 +165,12 @@ def _headers(scope: Scope) -> dict[str, str]:
 def _unauthorized() -> Response:
     detail = "a valid token is needed: Authorization: Bearer TOKEN"
     return problem(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _link_in(path: str) -> str | None:
+    if path.startswith(ANSWERS):
+        return path.removeprefix(ANSWERS)
+    return path.removeprefix(ANSWER_PAGE).partition("/")[0] if path.startswith(ANSWER_PAGE) else None
 
 
 def _enters(scope: Scope) -> bool:

@@ -7,14 +7,14 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
 from askback.core.views import inbox_view, interaction_view
 from askback.http import docs, models
-from askback.http.auth import ANSWERS, AccessScope
+from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope
 from askback.http.bodies import StrictRoute
 from askback.http.context import Answering, Context, Cursor, Limit, Reading, ReadingQuestions, RunPath, answer
 from askback.http.links import Link
@@ -145,8 +145,13 @@ async def make_link(request: Request, here: Answering, run_id: RunPath, body: mo
     ),
 )
 async def linked_question(request: Request, link: LinkPath) -> Response:
-    """The question that the link is for. Needs no token; an expired or forged link is 401."""
+    """The question that the link is for. Needs no token; an expired or forged link is 401.
+
+    A browser is led to a page where it can be answered.
+    """
     here, held = _linked(request)
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(ANSWER_PAGE + link, HTTPStatus.SEE_OTHER)
     return answer(interaction_view(_held(await here.service.get(held.run_id), held)))
 
 

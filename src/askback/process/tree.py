@@ -41,7 +41,7 @@ class Tree:
 
     def members(self) -> set[int]:
         """Every living process of the turn; zombies do not count, for they do nothing any more."""
-        table = {entry.pid: entry for entry in _table() if entry.state not in "ZX"}
+        table = {entry.pid: entry for entry in _table() if entry.lives}
         lock = _inode(self.lock)
         found = {pid for pid in table if _has_mark(pid, self.mark) or _holds(pid, lock)}
         found |= self._session(table)
@@ -146,6 +146,12 @@ class _Entry:
     session: int
     start_ticks: int
     state: str
+    threads: int
+
+    @property
+    def lives(self) -> bool:
+        """A process whose first thread has ended looks like a zombie, and works on in the others."""
+        return self.state not in "ZX" or self.threads > 1
 
 
 def _has_table() -> bool:
@@ -164,7 +170,7 @@ def _entry(pid: int) -> _Entry | None:
         return None
     # The command name is in parentheses and may hold anything; the fields follow the last one.
     fields = text[text.rindex(")") + 2 :].split()
-    return _Entry(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), fields[0])
+    return _Entry(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), fields[0], int(fields[17]))
 
 
 def _descendants(roots: set[int], table: Iterable[_Entry]) -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from http import HTTPStatus
@@ -16,10 +17,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import AskbackError, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from askback.service import Service
-from askback.web import dashboard, doorstep, engines, inbox, new_run, preview, run, run_list, skills, static, words
+from askback.web import (
+    answer,
+    dashboard,
+    doorstep,
+    engines,
+    inbox,
+    new_run,
+    preview,
+    run,
+    run_list,
+    skills,
+    static,
+    words,
+)
 from askback.web.desk import Desk, Page, environment
 
-_MODULES = (inbox, run_list, new_run, run, preview, skills, engines, dashboard)
+log = logging.getLogger(__name__)
+
+_MODULES = (answer, inbox, run_list, new_run, run, preview, skills, engines, dashboard)
 _API = ("/v1", "/healthz", "/metrics")
 _STATUS: dict[type[AskbackError], HTTPStatus] = {
     Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -48,8 +64,9 @@ class Pages:
 
     def around(self, api: ASGIApp) -> ASGIApp:
         """The pages, with the API for everything else."""
-        routes = [_static_route(), *(_route(self._desk, page) for module in _MODULES for page in module.PAGES)]
-        site = Starlette(routes=routes, exception_handlers={AskbackError: functools.partial(_told, self._desk)})
+        routes = [*_static_routes(), *(_route(self._desk, page) for module in _MODULES for page in module.PAGES)]
+        told = functools.partial(_told, self._desk)
+        site = Starlette(routes=routes, exception_handlers={AskbackError: told, Exception: told})
 
         async def either(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or _of_api(scope["path"]):
@@ -71,26 +88,29 @@ def _of_api(path: str) -> bool:
 
 def _route(desk: Desk, page: Page) -> Route:
     async def show(request: Request) -> Response:
-        if not request.scope["grant"].allows(*page.scopes):
+        if not page.is_for(request.scope["grant"]):
             return _problem(desk, request, HTTPStatus.FORBIDDEN, None)
         return await page.show(desk, request)
 
     return Route(page.path, show)
 
 
-def _static_route() -> Route:
+def _static_routes() -> tuple[Route, ...]:
+    """For those who came with a token, and below a link for its holder."""
     files = static.load()
 
     async def show(request: Request) -> Response:
         file = files.get(request.path_params["name"])
         return file.answer(request) if file is not None else Response(status_code=HTTPStatus.NOT_FOUND)
 
-    return Route("/static/{name}", show)
+    return Route("/static/{name}", show), Route(f"{answer.PATH}/static/{{name}}", show)
 
 
 async def _told(desk: Desk, request: Request, error: Exception) -> Response:
-    assert isinstance(error, AskbackError)
-    return _problem(desk, request, _STATUS[type(error)], error.message)
+    if isinstance(error, AskbackError):
+        return _problem(desk, request, _STATUS[type(error)], error.message)
+    log.error("a page ended by a fault of our own", extra={"path": request.url.path})
+    return _problem(desk, request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
 
 
 def _problem(desk: Desk, request: Request, status: HTTPStatus, message: str | None) -> Response:

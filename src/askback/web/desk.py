@@ -28,8 +28,21 @@ _FOLDER = Path(__file__).parent / "templates"
 _FRAME = ("frame", "state")
 
 
+class Link(Protocol):
+    """What the holder of a link may answer."""
+
+    @property
+    def run_id(self) -> str: ...
+
+    @property
+    def interaction_id(self) -> str: ...
+
+
 class Grant(Protocol):
     """Who a request is from."""
+
+    @property
+    def link(self) -> Link | None: ...
 
     def allows(self, *scopes: Any) -> bool: ...
 
@@ -63,11 +76,15 @@ class Desk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One address. It is for whoever has one of the scopes."""
+    """One address. It is for whoever has one of the scopes, or with `by_link` for the holder of a link."""
 
     path: str
     show: Callable[[Desk, Request], Awaitable[Response]]
     scopes: tuple[str, ...] = (READ,)
+    by_link: bool = False
+
+    def is_for(self, grant: Grant) -> bool:
+        return grant.link is not None if self.by_link else grant.allows(*self.scopes)
 
 
 def environment() -> Environment:

@@ -148,21 +148,21 @@ class Storm:
     async def _rage(self, group: asyncio.TaskGroup) -> None:
         while self._raging:
             for _ in range(self._chance.randint(0, 4)):
-                if not self._merciful():
+                if not self._weary() or self._chance.random() < 0.05:
                     await self._dense_life(group)
             await self._sparse_life(group)
         await self._servers.start()
 
     async def _dense_life(self, group: asyncio.TaskGroup) -> None:
         """Killed anywhere in its start, or shortly after."""
-        await self._servers.start()
+        await self._servers.start(sandbox=self._sandbox())
         await asyncio.sleep(self._chance.uniform(0, 2) * self._start_sec)
         await self._kill(group)
 
     async def _sparse_life(self, group: asyncio.TaskGroup) -> None:
         """Lives long enough for runs to get on."""
         cold, began = self._chance.random() < 0.1, time.monotonic()
-        await self._servers.start(cold=cold)
+        await self._servers.start(cold=cold, sandbox=self._sandbox())
         await self._ready()
         if not cold:
             self._start_sec = time.monotonic() - began
@@ -174,6 +174,10 @@ class Storm:
         if self._chance.random() < self._weather.stops:
             await self._stop_keeper()
         await self._kill(group)
+
+    def _sandbox(self) -> str:
+        """One server has its engines in a sandbox, where there is one, and the next has not."""
+        return self._chance.choice(("auto", "off")) if self._weather.without is None else "off"
 
     async def _ready(self) -> None:
         deadline = time.monotonic() + READY_SEC
@@ -197,14 +201,15 @@ class Storm:
             for keeper in keepers:
                 strike(keeper, signal.SIGSTOP)
 
-    def _merciful(self) -> bool:
-        """A turn that is cut off too often fails by contract, which proves little: mostly, let it end before."""
-        return self._chance.random() < 0.95 and any(story.strikes >= 2 for story in self._going_on())
-
     async def _have_mercy(self) -> None:
         deadline = time.monotonic() + MERCY_SEC
-        while time.monotonic() < deadline and self._merciful():
+        merciful = self._chance.random() < 0.95
+        while merciful and self._weary() and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
+
+    def _weary(self) -> bool:
+        """A turn that is cut off too often fails by contract, which proves little: mostly, let it end before."""
+        return any(story.strikes >= 2 for story in self._going_on())
 
     def _count_strike(self) -> None:
         for story in self._going_on():

@@ -46,9 +46,10 @@ class Servers:
             self._nursery.stdin.close()
             await self._nursery.wait()
 
-    async def start(self, *, cold: bool = False) -> None:
+    async def start(self, *, cold: bool = False, sandbox: str = "off") -> None:
         """Cold: in a Python of its own, as its user starts it, which takes longer."""
-        env = environment(self._world, ASKBACK_SKILLS_DIR=str(self._world.folder / "skills"))
+        added = {"ASKBACK_SKILLS_DIR": str(self._world.folder / "skills"), "ASKBACK_SANDBOX": sandbox}
+        env = environment(self._world, **added)
         cwd = here(self._world)
         if cold and self._without is None:
             with self.log.open("ab") as log:
