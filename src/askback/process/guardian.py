@@ -286,7 +286,7 @@ class _Held:
                 if not self.exit.done():
                     self.exit.set_result(int(rest))
             case "lost":
-                self.lost = True
+                self.lost = not self.exit.done()
             case "gone":
                 self._gone.set()
 

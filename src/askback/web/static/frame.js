@@ -37,7 +37,11 @@ export async function copyText(text) {
 /** @returns {Promise<boolean>} whether the user said yes */
 export function confirmDialog({ title, text, action, danger = false }) {
   const no = make("button", { class: "button", type: "button" }, t("frame.cancel"));
-  const yes = make("button", { class: `button ${danger ? "button-danger" : "button-primary"}`, type: "button" }, action);
+  const yes = make(
+    "button",
+    { class: `button ${danger ? "button-danger" : "button-primary"}`, type: "button" },
+    action,
+  );
   const heading = make("h2", { id: "dialog-title" }, title);
   const dialog = make(
     "dialog",
@@ -123,5 +127,8 @@ showTheme(chosenTheme());
 refreshTimes();
 setInterval(refreshTimes, 20_000);
 if (document.body.dataset.followInbox === "yes") {
-  followInbox((page) => heard(page, true), (live) => heard(null, live));
+  followInbox(
+    (page) => heard(page, true),
+    (live) => heard(null, live),
+  );
 }

@@ -23,13 +23,28 @@ class Card {
     const title = make("h2", { id: newId("card"), tabindex: "-1" }, asked.skill);
     this.title = title;
     this.body = make("div", { class: "question-body" }, ...this.parts());
-    this.element = make("article", { class: "card question", "aria-labelledby": title.id }, this.head(title), this.body);
+    this.element = make(
+      "article",
+      { class: "card question", "aria-labelledby": title.id },
+      this.head(title),
+      this.body,
+    );
   }
 
   head(title) {
-    const about = make("p", { class: "question-about muted small" }, make("span", { class: "tag" }, this.asked.engine), timeElement(this.asked.asked_at));
-    if (this.asked.attempt_number > 1) about.append(make("span", {}, t("inbox.turn", { n: this.asked.attempt_number })));
-    const link = make("a", { class: "question-link small", href: `/runs/${encodeURIComponent(this.asked.run_id)}` }, t("inbox.run"));
+    const about = make(
+      "p",
+      { class: "question-about muted small" },
+      make("span", { class: "tag" }, this.asked.engine),
+      timeElement(this.asked.asked_at),
+    );
+    if (this.asked.attempt_number > 1)
+      about.append(make("span", {}, t("inbox.turn", { n: this.asked.attempt_number })));
+    const link = make(
+      "a",
+      { class: "question-link small", href: `/runs/${encodeURIComponent(this.asked.run_id)}` },
+      t("inbox.run"),
+    );
     return make("header", { class: "question-head" }, make("div", {}, title, about), link);
   }
 
@@ -59,7 +74,9 @@ class Card {
   /** Whether somebody is in the middle of answering here. */
   get inUse() {
     if (this.body.contains(document.activeElement)) return true;
-    return [...this.body.querySelectorAll("textarea, input[type=text], input[type=password]")].some((each) => each.value !== each.defaultValue);
+    return [...this.body.querySelectorAll("textarea, input[type=text], input[type=password]")].some(
+      (each) => each.value !== each.defaultValue,
+    );
   }
 
   settledElsewhere() {
@@ -80,7 +97,8 @@ class Card {
   /** The focus goes on to the next question, so that the keyboard is never lost. */
   leave() {
     // A form that is being sent is disabled, which takes the focus from it.
-    const hadFocus = this.element.contains(document.activeElement) || (this.mine && document.activeElement === document.body);
+    const hadFocus =
+      this.element.contains(document.activeElement) || (this.mine && document.activeElement === document.body);
     const next = this.element.nextElementSibling ?? this.element.previousElementSibling;
     this.element.remove();
     cards.delete(keyOf(this.asked));
@@ -120,7 +138,10 @@ function announce(page) {
 
 function notify(asked) {
   if (!("Notification" in window) || Notification.permission !== "granted" || document.hasFocus()) return;
-  const note = new Notification(t("frame.asked", { skill: asked.skill }), { body: asked.prompt.slice(0, 200), tag: keyOf(asked) });
+  const note = new Notification(t("frame.asked", { skill: asked.skill }), {
+    body: asked.prompt.slice(0, 200),
+    tag: keyOf(asked),
+  });
   note.onclick = () => {
     window.focus();
     cards.get(keyOf(asked))?.element.scrollIntoView();
@@ -130,7 +151,10 @@ function notify(asked) {
 function showCount() {
   const count = cards.size;
   document.getElementById("inbox-empty").hidden = count > 0;
-  document.getElementById("inbox-summary").textContent = t(count === 0 ? "inbox.none" : count === 1 ? "inbox.one" : "inbox.many", { n: count });
+  document.getElementById("inbox-summary").textContent = t(
+    count === 0 ? "inbox.none" : count === 1 ? "inbox.one" : "inbox.many",
+    { n: count },
+  );
 }
 
 function showConnection(live) {

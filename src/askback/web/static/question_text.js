@@ -20,7 +20,16 @@ export function questionText({ prompt, context }) {
 }
 
 function foldButton(shown) {
-  const button = make("button", { class: "button button-quiet button-small fold", type: "button", "aria-expanded": "false", "aria-controls": shown.id }, t("inbox.unfold"));
+  const button = make(
+    "button",
+    {
+      class: "button button-quiet button-small fold",
+      type: "button",
+      "aria-expanded": "false",
+      "aria-controls": shown.id,
+    },
+    t("inbox.unfold"),
+  );
   shown.classList.add("folded");
   button.addEventListener("click", () => {
     const folded = shown.classList.toggle("folded");

@@ -11,8 +11,28 @@ import { Strip } from "./strip.js";
 import { Transcript } from "./transcript.js";
 import { t } from "./words.js";
 
-const TYPES = ["run.created", "run.state", "run.warning", "turn.started", "turn.ended", "assistant.message", "tool.started", "tool.ended", "interaction.asked", "interaction.closed", "usage"];
-const TELLING = new Set(["run.state", "turn.started", "turn.ended", "usage", "interaction.asked", "interaction.closed", "run.warning"]);
+const TYPES = [
+  "run.created",
+  "run.state",
+  "run.warning",
+  "turn.started",
+  "turn.ended",
+  "assistant.message",
+  "tool.started",
+  "tool.ended",
+  "interaction.asked",
+  "interaction.closed",
+  "usage",
+];
+const TELLING = new Set([
+  "run.state",
+  "turn.started",
+  "turn.ended",
+  "usage",
+  "interaction.asked",
+  "interaction.closed",
+  "run.warning",
+]);
 const FINAL = new Set(["succeeded", "failed", "canceled"]);
 const NEAR_END_PX = 120;
 const FAR_PAGES = 2;
@@ -196,7 +216,12 @@ async function answer(asked, response) {
 }
 
 async function cancel() {
-  const sure = await confirmDialog({ title: t("run.cancel.title"), text: t("run.cancel.text"), action: t("run.cancel.yes"), danger: true });
+  const sure = await confirmDialog({
+    title: t("run.cancel.title"),
+    text: t("run.cancel.text"),
+    action: t("run.cancel.yes"),
+    danger: true,
+  });
   if (!sure) return;
   try {
     await post(`${address}/cancel`);

@@ -34,7 +34,9 @@ function profileFact({ kind, reason }) {
 }
 
 function usageText(usage) {
-  const [input, cached, output] = [usage.input_tokens, usage.cached_tokens, usage.output_tokens].map((each) => number.format(each));
+  const [input, cached, output] = [usage.input_tokens, usage.cached_tokens, usage.output_tokens].map((each) =>
+    number.format(each),
+  );
   return t("run.usage.text", { input, cached, output });
 }
 
@@ -46,9 +48,31 @@ export function showFiles(place, run_id, files) {
 function fileRow(run_id, { path, size }) {
   const run = encodeURIComponent(run_id);
   const address = path.split("/").map(encodeURIComponent).join("/");
-  const look = make("a", { class: "file-name", href: `/runs/${run}/preview?path=${encodeURIComponent(path)}`, title: t("run.preview", { name: path }) }, path);
-  const save = make("a", { class: "small", href: `/v1/runs/${run}/artifacts/${address}`, download: "", "aria-label": t("run.download.name", { name: path }) }, t("run.download"));
-  return make("li", {}, make("div", { class: "file-text" }, look, make("span", { class: "muted small" }, sizeText(size))), save);
+  const look = make(
+    "a",
+    {
+      class: "file-name",
+      href: `/runs/${run}/preview?path=${encodeURIComponent(path)}`,
+      title: t("run.preview", { name: path }),
+    },
+    path,
+  );
+  const save = make(
+    "a",
+    {
+      class: "small",
+      href: `/v1/runs/${run}/artifacts/${address}`,
+      download: "",
+      "aria-label": t("run.download.name", { name: path }),
+    },
+    t("run.download"),
+  );
+  return make(
+    "li",
+    {},
+    make("div", { class: "file-text" }, look, make("span", { class: "muted small" }, sizeText(size))),
+    save,
+  );
 }
 
 function sizeText(bytes) {
@@ -61,14 +85,27 @@ function sizeText(bytes) {
 export function showOutcome(place, tools, result) {
   tools.replaceChildren();
   if (result.status === "failed") place.replaceChildren(failure(result.error));
-  else if (result.status === "canceled") place.replaceChildren(make("p", { class: "muted" }, `${t("run.canceled")}. ${t("run.canceled.text")}`));
+  else if (result.status === "canceled")
+    place.replaceChildren(make("p", { class: "muted" }, `${t("run.canceled")}. ${t("run.canceled.text")}`));
   else showData(place, tools, result.data);
 }
 
 function failure({ code, message, cause, detail }) {
-  const parts = [make("h3", {}, t("run.error")), make("p", {}, t(`meaning.${code}`)), make("p", { class: "plain small" }, `${code}: ${message}`)];
+  const parts = [
+    make("h3", {}, t("run.error")),
+    make("p", {}, t(`meaning.${code}`)),
+    make("p", { class: "plain small" }, `${code}: ${message}`),
+  ];
   if (cause !== undefined) parts.push(make("p", { class: "small" }, `${cause}: ${t(`meaning.${cause}`)}`));
-  if (detail !== undefined) parts.push(make("details", { open: true }, make("summary", { class: "small" }, t("run.error.engine")), make("pre", { class: "error-detail", tabindex: "0" }, detail)));
+  if (detail !== undefined)
+    parts.push(
+      make(
+        "details",
+        { open: true },
+        make("summary", { class: "small" }, t("run.error.engine")),
+        make("pre", { class: "error-detail", tabindex: "0" }, detail),
+      ),
+    );
   return make("div", { class: "alert alert-danger stack-small", role: "alert" }, ...parts);
 }
 
@@ -79,7 +116,11 @@ function showData(place, tools, data) {
   }
   const text = JSON.stringify(data, null, 2);
   const copy = make("button", { class: "button button-quiet button-small", type: "button" }, t("run.result.copy"));
-  const raw = make("button", { class: "button button-quiet button-small", type: "button", "aria-pressed": "false" }, t("run.result.raw"));
+  const raw = make(
+    "button",
+    { class: "button button-quiet button-small", type: "button", "aria-pressed": "false" },
+    t("run.result.raw"),
+  );
   let isRaw = false;
   const draw = () => place.replaceChildren(isRaw ? make("pre", { class: "raw", tabindex: "0" }, text) : tree(data));
   copy.addEventListener("click", () => copyText(text));

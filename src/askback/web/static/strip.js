@@ -31,19 +31,33 @@ export class Strip {
 
   show(picture, legend) {
     const now = Date.now();
-    const parts = this.parts.slice(-MOST_PARTS).map((part) => ({ ...part, sec: Math.max(0, ((part.end ?? now) - part.start) / 1000) }));
+    const parts = this.parts
+      .slice(-MOST_PARTS)
+      .map((part) => ({ ...part, sec: Math.max(0, ((part.end ?? now) - part.start) / 1000) }));
     picture.replaceChildren(parts.length > 0 ? drawn(parts) : make("p", { class: "muted small" }, t("run.strip.none")));
     legend.replaceChildren(...totals(parts));
   }
 }
 
 function drawn(parts) {
-  const image = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "strip-svg", role: "img", preserveAspectRatio: "none" });
+  const image = element("svg", {
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+    class: "strip-svg",
+    role: "img",
+    preserveAspectRatio: "none",
+  });
   image.setAttribute("aria-label", parts.map(described).join("; "));
   const widths = shared(parts.map((part) => part.sec));
   let x = 0;
   for (const [place, part] of parts.entries()) {
-    const bar = element("rect", { x, y: 0, width: Math.max(1, widths[place] - GAP), height: HEIGHT, rx: 4, class: `strip-${part.state}` });
+    const bar = element("rect", {
+      x,
+      y: 0,
+      width: Math.max(1, widths[place] - GAP),
+      height: HEIGHT,
+      rx: 4,
+      class: `strip-${part.state}`,
+    });
     const title = element("title", {});
     title.textContent = described(part);
     bar.append(title);

@@ -2,7 +2,13 @@
 
 import { language, t } from "./words.js";
 
-const STEPS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["hour", 3600], ["minute", 60]];
+const STEPS = [
+  ["year", 31536000],
+  ["month", 2592000],
+  ["day", 86400],
+  ["hour", 3600],
+  ["minute", 60],
+];
 // The page knows a language; the browser knows how its country writes it.
 const locale = navigator.languages.find((each) => each.toLowerCase().startsWith(language)) ?? language;
 const relative = new Intl.RelativeTimeFormat(locale, { numeric: "always", style: "long" });

@@ -103,7 +103,12 @@ function appendText(body, text) {
 
 /** What is meant for the program is there to be read, but not in the way. */
 function structured(text) {
-  return make("details", { class: "structured" }, make("summary", {}, t("run.structured")), make("pre", { tabindex: "0" }, text));
+  return make(
+    "details",
+    { class: "structured" },
+    make("summary", {}, t("run.structured")),
+    make("pre", { tabindex: "0" }, text),
+  );
 }
 
 class Tool {
@@ -112,7 +117,14 @@ class Tool {
     this.output = null;
     this.state = make("span", { class: "tool-state" }, t("run.tool.running"));
     const short = detail.split("\n", 1)[0].slice(0, LONG_LINE);
-    const summary = make("summary", {}, make("span", { class: "tool-name" }, name), make("span", { class: "tool-detail mono" }, short), this.state, timeOf(at));
+    const summary = make(
+      "summary",
+      {},
+      make("span", { class: "tool-name" }, name),
+      make("span", { class: "tool-detail mono" }, short),
+      this.state,
+      timeOf(at),
+    );
     this.element = make("details", { class: "item tool", "data-state": "running" }, summary);
     this.element.addEventListener("toggle", () => this.fill());
   }
@@ -131,9 +143,13 @@ class Tool {
     this.body = null;
     if (!this.element.open) return;
     this.body = make("div", { class: "tool-body" });
-    if (this.detail !== "") this.body.append(make("h3", {}, t("run.tool.detail")), make("pre", { tabindex: "0" }, this.detail));
+    if (this.detail !== "")
+      this.body.append(make("h3", {}, t("run.tool.detail")), make("pre", { tabindex: "0" }, this.detail));
     if (this.output !== null) {
-      const shown = this.output === "" ? make("p", { class: "muted small" }, t("run.tool.empty")) : make("pre", { tabindex: "0" }, this.output);
+      const shown =
+        this.output === ""
+          ? make("p", { class: "muted small" }, t("run.tool.empty"))
+          : make("pre", { tabindex: "0" }, this.output);
       this.body.append(make("h3", {}, t("run.tool.output")), shown);
     }
     this.element.append(this.body);
@@ -142,9 +158,20 @@ class Tool {
 
 class Question {
   constructor(data, at) {
-    this.outcome = make("p", { class: "outcome" }, make("span", { class: "badge badge-waiting_user" }, t("run.outcome.pending")));
+    this.outcome = make(
+      "p",
+      { class: "outcome" },
+      make("span", { class: "badge badge-waiting_user" }, t("run.outcome.pending")),
+    );
     const head = make("header", { class: "item-head" }, make("h3", {}, t("run.asked")), timeOf(at));
-    this.element = make("article", { class: "item asked", "data-outcome": "pending" }, head, ...questionText(data), ...optionList(data.options), this.outcome);
+    this.element = make(
+      "article",
+      { class: "item asked", "data-outcome": "pending" },
+      head,
+      ...questionText(data),
+      ...optionList(data.options),
+      this.outcome,
+    );
   }
 
   close({ outcome, response }, at) {
@@ -161,14 +188,23 @@ class Question {
 
 function optionList(options) {
   if (!Array.isArray(options) || options.length === 0) return [];
-  const labels = options.map((option) => (typeof option === "object" && option !== null ? (option.label ?? option.value) : option));
-  const items = labels.map((label) => make("li", { class: "tag" }, typeof label === "string" ? label : JSON.stringify(label)));
+  const labels = options.map((option) =>
+    typeof option === "object" && option !== null ? (option.label ?? option.value) : option,
+  );
+  const items = labels.map((label) =>
+    make("li", { class: "tag" }, typeof label === "string" ? label : JSON.stringify(label)),
+  );
   return [make("ul", { class: "asked-options", "aria-label": t("run.options") }, ...items)];
 }
 
 function turn(data, at) {
   const again = data.take_ups > 0 ? ` · ${t("run.said.again")}` : "";
-  return make("div", { class: "item divider" }, make("h3", {}, t(`run.said.${data.kind}`, { n: data.attempt_number }) + again), timeOf(at));
+  return make(
+    "div",
+    { class: "item divider" },
+    make("h3", {}, t(`run.said.${data.kind}`, { n: data.attempt_number }) + again),
+    timeOf(at),
+  );
 }
 
 function note(text, at, ...more) {
@@ -177,7 +213,13 @@ function note(text, at, ...more) {
 
 function warning({ code, message: text }, at) {
   const head = make("header", { class: "item-head" }, make("h3", {}, t("run.warning")), timeOf(at));
-  return make("article", { class: "item alert alert-warn" }, head, make("p", {}, t(`meaning.${code}`)), make("p", { class: "muted small plain" }, `${code}: ${text}`));
+  return make(
+    "article",
+    { class: "item alert alert-warn" },
+    head,
+    make("p", {}, t(`meaning.${code}`)),
+    make("p", { class: "muted small plain" }, `${code}: ${text}`),
+  );
 }
 
 function ended({ to }, at) {

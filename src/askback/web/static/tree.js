@@ -26,7 +26,12 @@ function fields(value, depth) {
 }
 
 function row(name, part, depth) {
-  return make("div", { class: isFlat(part) ? "tree-row" : "tree-row tree-deep" }, name, make("dd", {}, folded(part, depth)));
+  return make(
+    "div",
+    { class: isFlat(part) ? "tree-row" : "tree-row tree-deep" },
+    name,
+    make("dd", {}, folded(part, depth)),
+  );
 }
 
 function list(value, depth) {
