@@ -196,7 +196,7 @@ def _written(order: Order, *, wrapped: bool) -> Iterator[int]:
     env = {os.fsencode(name): os.fsencode(value) for name, value in order.env.items()}
     file = os.memfd_create("askback-order")
     try:
-        os.pwrite(file, marshal.dumps((argv, env, os.fsencode(order.cwd), wrapped)), 0)
+        os.pwrite(file, marshal.dumps((argv, env, os.fsencode(order.cwd.absolute()), wrapped)), 0)
         yield file
     finally:
         os.close(file)

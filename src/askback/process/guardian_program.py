@@ -39,6 +39,7 @@ _SET_CHILD_SUBREAPER = 36
 _SET_NAME = 15
 _AGAIN_SEC = 0.05
 _PATIENCE_SEC = 5.0
+_ROUNDS = 10
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 _NEVER = float("inf")
 
@@ -155,6 +156,9 @@ class Keeper:
             ticks = self._start(order, streams)
         except (OSError, ValueError) as error:
             self._tell(f"failed {error}")
+            if self._engine:
+                # Started, but we cannot look after it: as a keeper that was killed, so that the guardian ends it.
+                raise
             return
         self._tell(f"started {self._engine} {ticks}")
         while not self._take_in():
@@ -345,9 +349,14 @@ def stat(pid: int) -> tuple[int, int, int]:
 
 
 def freeze_and_kill(find: Callable[[], Family]) -> Family:
-    """Stop every one before killing any, so that none can start another in between. Returns whom it struck."""
+    """Stop every one before killing any, so that none can start another in between. Returns whom it struck.
+
+    Some rounds are enough for all but a race with who forks as fast as we look, which is tried again later.
+    """
     struck: Family = {}
-    while fresh := {pid: each for pid, each in find().items() if pid not in struck}:
+    for _ in range(_ROUNDS):
+        if not (fresh := {pid: each for pid, each in find().items() if pid not in struck}):
+            break
         signal_all(fresh, signal.SIGSTOP)
         struck |= fresh
     signal_all(struck, signal.SIGKILL)

@@ -12,7 +12,8 @@ from askback.store.base import RunPage, Store
 
 PAGE = 200
 _SPACING_SEC = 0.05
-"""Runs that say much change often; what comes within this time is looked at together."""
+_PATIENCE_SEC = 0.25
+"""Runs that say much are told of often. Where no run is told with the news, most likely none begins or ends to wait."""
 
 
 class Waiting:
@@ -65,7 +66,9 @@ class Waiting:
                     self._page = page
                     self._wake()
                 await asyncio.sleep(_SPACING_SEC)
-                await changes.wait()
+                news = await changes.wait()
+                if not any(news.values()):
+                    await asyncio.sleep(_PATIENCE_SEC)
         finally:
             changes.close()
 

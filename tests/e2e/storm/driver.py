@@ -20,13 +20,13 @@ from storm.processes import Process, bearing, living, strike, told
 from storm.servers import Servers, free_port
 from world import World
 
-AT_ONCE = 10
+AT_ONCE = 8
 SLOTS = 6
 SURVIVAL_SEC = 5.0
 STOPPED_SEC = 13.0
 """The same where a keeper was stopped: first it is waited for, by the guardian and by the next server."""
 READY_SEC = 60.0
-MERCY_SEC = 8.0
+MERCY_SEC = 3.0
 END_SEC = 120.0
 HOPELESS_SEC = 5.0
 """How long the runs of a server that lacks something may take to end."""
@@ -166,10 +166,10 @@ class Storm:
         await self._ready()
         if not cold:
             self._start_sec = time.monotonic() - began
-        await asyncio.sleep(self._chance.uniform(0.2, 1.0))
+        await asyncio.sleep(self._chance.uniform(0.1, 0.6))
         if self._chance.random() < 0.3:
             await self._kill_guard()
-        await asyncio.sleep(self._chance.uniform(0.2, 1.0))
+        await asyncio.sleep(self._chance.uniform(0.1, 0.6))
         await self._have_mercy()
         if self._chance.random() < self._weather.stops:
             await self._stop_keeper()
@@ -203,13 +203,13 @@ class Storm:
 
     async def _have_mercy(self) -> None:
         deadline = time.monotonic() + MERCY_SEC
-        merciful = self._chance.random() < 0.95
+        merciful = self._chance.random() < 0.9
         while merciful and self._weary() and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
 
     def _weary(self) -> bool:
         """A turn that is cut off too often fails by contract, which proves little: mostly, let it end before."""
-        return any(story.strikes >= 2 for story in self._going_on())
+        return any(story.strikes >= 3 for story in self._going_on())
 
     def _count_strike(self) -> None:
         for story in self._going_on():

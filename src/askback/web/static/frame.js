@@ -1,7 +1,7 @@
 // What every page has: theme, language, the count of pending questions, times, short messages and confirmations.
 
 import { make } from "./elements.js";
-import { followInbox } from "./live.js";
+import { followInbox, keyOf } from "./live.js";
 import { refreshTimes } from "./time.js";
 import { t } from "./words.js";
 
@@ -105,6 +105,17 @@ function showCount(page) {
   badge.title = t("frame.count", { n: count });
 }
 
+/** On the desk, for whoever allowed it and is not looking at this page. */
+function notify(asked) {
+  if (!("Notification" in window) || Notification.permission !== "granted" || document.hasFocus()) return;
+  const how = { body: asked.prompt.slice(0, 200), tag: keyOf(asked) };
+  const note = new Notification(t("frame.asked", { skill: asked.skill }), how);
+  note.onclick = () => {
+    window.focus();
+    if (location.pathname !== "/") location.assign("/");
+  };
+}
+
 function heard(page, live) {
   if (page !== null) showCount(page);
   latest = { page: page ?? latest?.page ?? null, live };
@@ -130,5 +141,6 @@ if (document.body.dataset.followInbox === "yes") {
   followInbox(
     (page) => heard(page, true),
     (live) => heard(null, live),
+    notify,
   );
 }

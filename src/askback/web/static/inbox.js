@@ -5,6 +5,7 @@ import { deadline } from "./deadline.js";
 import { make, newId } from "./elements.js";
 import { questionForm } from "./form.js";
 import { onInbox, toast } from "./frame.js";
+import { keyOf } from "./live.js";
 import { questionText } from "./question_text.js";
 import { timeElement } from "./time.js";
 import { t } from "./words.js";
@@ -107,10 +108,6 @@ class Card {
   }
 }
 
-function keyOf(asked) {
-  return `${asked.run_id} ${asked.interaction_id}`;
-}
-
 function show(page) {
   const wanted = new Map(page.items.map((asked) => [keyOf(asked), asked]));
   for (const [key, card] of cards) if (!wanted.has(key)) card.settledElsewhere();
@@ -130,22 +127,9 @@ function announce(page) {
   if (seen !== null) {
     for (const asked of page.items.filter((each) => !seen.has(keyOf(each)))) {
       toast(t("inbox.new", { skill: asked.skill }));
-      notify(asked);
     }
   }
   seen = new Set(page.items.map(keyOf));
-}
-
-function notify(asked) {
-  if (!("Notification" in window) || Notification.permission !== "granted" || document.hasFocus()) return;
-  const note = new Notification(t("frame.asked", { skill: asked.skill }), {
-    body: asked.prompt.slice(0, 200),
-    tag: keyOf(asked),
-  });
-  note.onclick = () => {
-    window.focus();
-    cards.get(keyOf(asked))?.element.scrollIntoView();
-  };
 }
 
 function showCount() {

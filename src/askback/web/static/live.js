@@ -1,7 +1,14 @@
 // Streams that outlive a lost connection. The inbox is followed once for all tabs of a browser: it opens only six
 // connections to a server, and a stream would hold one in each tab.
 
+const TRIES_BEFORE_DOUBT = 2;
 const RETRY_MS = [300, 700, 1500, 3000];
+
+/** A browser does not say why a stream is refused. Who is no longer known sees how to get in again. */
+async function leaveIfSignedOut() {
+  const answer = await fetch("/v1/inbox?limit=1", { cache: "no-store" }).catch(() => null);
+  if (answer?.status === 401) location.reload();
+}
 
 /**
  * Follow a stream of server-sent events until `stop()`.
@@ -25,6 +32,7 @@ export function follow({ address, types, onEvent, onState = () => {} }) {
       if (stopped) return;
       source.close();
       onState(false);
+      if (tries === TRIES_BEFORE_DOUBT) leaveIfSignedOut();
       timer = setTimeout(open, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)]);
       tries += 1;
     };
@@ -41,12 +49,18 @@ export function follow({ address, types, onEvent, onState = () => {} }) {
   };
 }
 
+/** What tells one question from all others. */
+export function keyOf(asked) {
+  return `${asked.run_id} ${asked.interaction_id}`;
+}
+
 /**
  * The pending questions now, and again whenever they change, on whichever tab they are followed.
  * @param {(page: {items: any[], next_cursor: string | null}) => void} onPage
  * @param {(live: boolean) => void} onState
+ * @param {(asked: any) => void} onNew told in one tab only
  */
-export function followInbox(onPage, onState) {
+export function followInbox(onPage, onState, onNew) {
   const channel = new BroadcastChannel("askback-inbox");
   let last = null;
   let leads = false;
@@ -67,6 +81,7 @@ export function followInbox(onPage, onState) {
   function lead() {
     leads = true;
     const tell = (page, live) => {
+      if (page !== null && last !== null) newOnes(last, page).forEach(onNew);
       take(page, live);
       channel.postMessage({ kind: "page", page, live });
     };
@@ -76,6 +91,11 @@ export function followInbox(onPage, onState) {
       onEvent: (page) => tell(page, true),
       onState: (live) => tell(null, live),
     });
+  }
+
+  function newOnes(before, now) {
+    const known = new Set(before.items.map(keyOf));
+    return now.items.filter((asked) => !known.has(keyOf(asked)));
   }
 
   if (navigator.locks === undefined) {
