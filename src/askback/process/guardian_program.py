@@ -399,6 +399,7 @@ def main() -> None:
     program = socket.socket(fileno=int(sys.argv[1]))
     program.set_inheritable(False)
     guardian = Guardian(program)
+    gc.disable()
     gc.freeze()
     guardian.run()
 

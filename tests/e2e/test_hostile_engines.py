@@ -1,0 +1,138 @@
+"""Engines at their worst, all at once on one server: canceled, out of time, or their server killed. Seen in `/proc`."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storm.processes import bearing, told
+
+from askback.client import Client, Conflict
+from askback.process import guardian
+from program import until, work_folder
+from served import Server
+from world import World
+
+pytestmark = pytest.mark.skipif(not guardian.available(), reason="no guardian on this system")
+
+SURVIVAL_SEC = 5.0
+MOST_RSS_MB = 200
+LIVE = {"sleep_sec": 600}
+DAEMON = {"misbehave": "spawn_daemon", "pid_file": "daemon", "clear_env": True, "close_fds": True, "ignore_term": True}
+HOSTILE: Mapping[str, list[dict[str, Any]]] = {
+    "ignores-term": [{"misbehave": "hang"}],
+    "leaves-a-daemon": [DAEMON, LIVE],
+    "leaves-a-daemon-and-ends": [DAEMON, {"misbehave": "exit_zero_without_result"}],
+    "floods": [{"misbehave": "flood", "mb": 2000}, LIVE],
+    "long-line": [{"misbehave": "long_line", "mb": 50}, LIVE],
+    "no-newline": [{"misbehave": "no_newline", "mb": 20}],
+    "no-text": [{"misbehave": "invalid_utf8"}, LIVE],
+    "closes-its-output": [{"misbehave": "close_stdout_and_live"}],
+    "exits-without-a-result": [{"misbehave": "exit_zero_without_result"}],
+    "stops-itself": [{"misbehave": "stop_itself"}, LIVE],
+}
+
+
+class Stage:
+    """A server and a run of every hostile engine on it."""
+
+    def __init__(self, folder: Path, sandbox: str, **options: Any) -> None:
+        self._world = World(folder)
+        self._mark = f"hostile-{secrets.token_hex(8)}"
+        for name, steps in HOSTILE.items():
+            self._world.skill([{"touch": "started"}, *steps], name=name)
+        self._world.settings(f'slots = 20\n[engines.scripted]\nextra_args = ["--model={self._mark}"]\n')
+        config = str(folder / "askback.toml")
+        self.server = Server(self._world, "--config", config, env={"ASKBACK_SANDBOX": sandbox})
+        self.client = self.server.client()
+        self.runs = {name: self._start(self.client, name, options) for name in HOSTILE}
+
+    def _start(self, client: Client, name: str, options: dict[str, Any]) -> str:
+        return client.create_run(name, engine="scripted", mode="auto", options=options).id
+
+    def wait_until_all_are_at_it(self) -> None:
+        for run_id in self.runs.values():
+            until((work_folder(self._world, run_id) / "started").exists)
+
+    def states(self) -> dict[str, str]:
+        """How each run ended, by its error's code where it has one."""
+        ended = {name: self.client.wait(run_id) for name, run_id in self.runs.items()}
+        return {name: run.error.code if run.error else str(run.state) for name, run in ended.items()}
+
+    def survivors(self) -> list[str]:
+        """Of the runs and of what they left: by the mark in their command lines, and by the runs' own."""
+        marks = [f"ASKBACK_RUN={run_id}" for run_id in self.runs.values()]
+        return [told(process) for process in bearing(self._mark, *marks)]
+
+    def peak_rss_mb(self) -> float:
+        status = Path(f"/proc/{self.server.process.pid}/status").read_text()
+        (peak_kb,) = re.findall(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        return int(peak_kb) / 1024
+
+    def close(self) -> None:
+        self.client.close()
+        if self.server.process.poll() is None:
+            self.server.kill()
+
+
+@pytest.fixture
+def stages() -> Iterator[list[Stage]]:
+    made: list[Stage] = []
+    yield made
+    for stage in made:
+        stage.close()
+
+
+@pytest.mark.contract("B-2", "B-3")
+@pytest.mark.parametrize("sandbox", ["off", "auto"])
+def test_nothing_lives_of_a_hostile_engine_that_is_canceled(tmp_path: Path, stages: list[Stage], sandbox: str) -> None:
+    stages.append(stage := Stage(tmp_path, sandbox))
+    stage.wait_until_all_are_at_it()
+    canceled = set()
+    for name, run_id in stage.runs.items():
+        # Some have come to their end by themselves.
+        try:
+            stage.client.cancel(run_id)
+        except Conflict:
+            continue
+        canceled.add(name)
+    ended = stage.states()
+    assert stage.survivors() == []
+    assert {ended[name] for name in canceled} == {"canceled"}
+    assert canceled >= {"ignores-term", "leaves-a-daemon", "no-text", "closes-its-output", "stops-itself"}
+    assert stage.peak_rss_mb() < MOST_RSS_MB
+
+
+@pytest.mark.contract("B-3")
+@pytest.mark.parametrize("sandbox", ["off", "auto"])
+def test_nothing_lives_of_a_hostile_engine_whose_time_is_up(tmp_path: Path, stages: list[Stage], sandbox: str) -> None:
+    stages.append(stage := Stage(tmp_path, sandbox, turn_timeout_sec=6))
+    ended = stage.states()
+    assert stage.survivors() == []
+    timed_out = {name for name, code in ended.items() if code == "TURN_TIMEOUT"}
+    assert timed_out >= {"ignores-term", "leaves-a-daemon", "no-text", "closes-its-output", "stops-itself"}
+    assert ended["floods"] == "OUTPUT_LIMIT_EXCEEDED"
+    assert {ended[name] for name in ("no-newline", "exits-without-a-result", "leaves-a-daemon-and-ends")} == {
+        "ENGINE_CRASHED"
+    }
+    assert stage.peak_rss_mb() < MOST_RSS_MB
+
+
+@pytest.mark.contract("B-3")
+@pytest.mark.parametrize("sandbox", ["off", "auto"])
+def test_nothing_lives_of_a_hostile_engine_whose_server_is_killed(
+    tmp_path: Path, stages: list[Stage], sandbox: str
+) -> None:
+    stages.append(stage := Stage(tmp_path, sandbox))
+    stage.wait_until_all_are_at_it()
+    assert stage.survivors() != []
+    stage.server.kill()
+    deadline = time.monotonic() + SURVIVAL_SEC
+    while (left := stage.survivors()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
