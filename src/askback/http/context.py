@@ -19,9 +19,9 @@ from askback.core.runs import Run
 from askback.core.views import run_view
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.http.auth import AccessScope, Grant
+from askback.http.inputs import RunCreate, WebhookIn
 from askback.http.links import Links
 from askback.http.metrics import Metrics
-from askback.http.models import RunCreate, WebhookIn
 from askback.http.problems import as_json
 from askback.http.streams import Streams
 from askback.process.uploads import Uploads

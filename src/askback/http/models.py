@@ -1,4 +1,4 @@
-"""What goes over the wire, for checking what comes in and for the OpenAPI document of what goes out."""
+"""What goes out, for the OpenAPI document: every answer, held against what is really sent by the tests."""
 
 from __future__ import annotations
 
@@ -21,100 +21,10 @@ NextCursor = Annotated[
 Moment = Annotated[datetime, Field(examples=["2026-03-01T09:30:00.123456Z"])]
 Absent = SkipJsonSchema[None]
 """A field that is left out where there is nothing to say."""
-_LONGEST_NAME = 200
-
-
-class _In(BaseModel):
-    """What comes in: no names that are not known, and no guessing of types."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class _Out(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-# What comes in.
-
-
-class WebhookIn(_In):
-    """An address that is told of a run's changes."""
-
-    url: str = Field(max_length=2000, description="Where to post.", examples=["https://example.com/hook"])
-    secret: str | None = Field(
-        None,
-        max_length=200,
-        description="For the Standard Webhooks signature.",
-        examples=["whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="],
-    )
-    kind: Literal["standard", "ntfy", "slack"] = Field("standard", description="The form of what is posted.")
-    states: list[Annotated[RunState, Field(strict=False)]] | None = Field(
-        None, description="Only for these states; default: all.", examples=[["waiting_user", "succeeded"]]
-    )
-
-
-class RunCreate(_In):
-    """A skill to be run, and what with."""
-
-    skill: str = Field(
-        min_length=1, max_length=_LONGEST_NAME, description="The id of a skill.", examples=["trip-planner"]
-    )
-    engine: str | None = Field(
-        None,
-        max_length=100,
-        description="Default: the skill's first engine that is installed.",
-        examples=["scripted"],
-    )
-    mode: Mode | None = Field(
-        None,
-        strict=False,
-        description="Default: the first of the skill's `execution_modes`.",
-        examples=["interactive"],
-    )
-    input: dict[str, Any] = Field(
-        default_factory=dict,
-        description='Checked by the skill\'s input schema. A file is named by its upload: `{"upload_id": "…"}`.',
-        examples=[{"destination": "Lisbon", "days": 3}],
-    )
-    parameter: dict[str, Any] = Field(
-        default_factory=dict, description="Checked by the skill's parameter schema.", examples=[{"language": "English"}]
-    )
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="`session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, "
-        "`interactive_profile`, `ask_user_validation`, `repair_attempts`, `model`.",
-        examples=[{"turn_timeout_sec": 600}],
-    )
-    webhooks: list[WebhookIn] = Field(default_factory=list, max_length=8, description="Told of this run's changes.")
-
-
-class ReplyIn(_In):
-    """An answer to one question."""
-
-    interaction_id: str = Field(
-        max_length=_LONGEST_NAME, description="The question that is answered.", examples=["pace"]
-    )
-    response: Any = Field(
-        description="A text, an option's value, a value that fits `response_schema`, or a file as "
-        '`{"upload_id": "…"}`.',
-        examples=["relaxed"],
-    )
-
-
-class LinkedReplyIn(_In):
-    """An answer to the question that the link is for."""
-
-    response: Any = Field(
-        description="A text, an option's value, or a value that fits `response_schema`.", examples=["relaxed"]
-    )
-
-
-class LinkIn(_In):
-    """How long a link shall last."""
-
-    expires_in_sec: int = Field(
-        86_400, ge=1, le=31_536_000, description="For how many seconds the link may be used.", examples=[3600]
-    )
 
 
 # Errors.

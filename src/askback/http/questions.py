@@ -13,7 +13,7 @@ from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
 from askback.core.views import inbox_view, interaction_view
-from askback.http import docs, models
+from askback.http import docs, inputs, models
 from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope
 from askback.http.bodies import StrictRoute
 from askback.http.context import Answering, Context, Cursor, Limit, Reading, ReadingQuestions, RunPath, answer
@@ -65,7 +65,7 @@ async def get_question(here: ReadingQuestions, run_id: RunPath) -> Response:
         ],
     ),
 )
-async def reply(here: Answering, run_id: RunPath, body: models.ReplyIn) -> Response:
+async def reply(here: Answering, run_id: RunPath, body: inputs.ReplyIn) -> Response:
     """Answer the question: the run goes from `waiting_user` to `queued`, or to `running` where its process has waited.
 
     409 when the question is not, or no longer, pending; 422 when the answer does not fit, and the run waits on.
@@ -120,7 +120,7 @@ async def inbox(request: Request, here: ReadingQuestions, cursor: Cursor = None,
         refusals=[*docs.JSON_BODY, RefusalCode.RUN_NOT_FOUND, RefusalCode.INTERACTION_NOT_FOUND],
     ),
 )
-async def make_link(request: Request, here: Answering, run_id: RunPath, body: models.LinkIn) -> Response:
+async def make_link(request: Request, here: Answering, run_id: RunPath, body: inputs.LinkIn) -> Response:
     """A link that lets its holder read and answer the pending question, and nothing else, until it expires."""
     pending = _pending(await here.service.get(run_id))
     expires = (here.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)
@@ -172,7 +172,7 @@ async def linked_question(request: Request, link: LinkPath) -> Response:
         ],
     ),
 )
-async def linked_reply(request: Request, link: LinkPath, body: models.LinkedReplyIn) -> Response:
+async def linked_reply(request: Request, link: LinkPath, body: inputs.LinkedReplyIn) -> Response:
     """Answer the question that the link is for. Needs no token; an expired or forged link is 401."""
     here, held = _linked(request)
     _held(await here.service.get(held.run_id), held)

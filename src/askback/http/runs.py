@@ -12,7 +12,7 @@ from starlette.responses import Response
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
 from askback.core.views import event_view, result_view
-from askback.http import docs, models
+from askback.http import docs, inputs, models
 from askback.http.auth import AccessScope
 from askback.http.bodies import StrictRoute
 from askback.http.context import Context, Cursor, Limit, Reading, RunPath, Submitting, answer
@@ -57,7 +57,7 @@ _CREATING = (
 )
 async def create_run(
     here: Submitting,
-    body: models.RunCreate,
+    body: inputs.RunCreate,
     idempotency_key: Annotated[
         str | SkipJsonSchema[None],
         Header(
