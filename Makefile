@@ -26,7 +26,7 @@ demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no netw
 test: check $(CLIS) $(SYSTEM) ## check the source, then run every test
 	@$(BIN)/pytest -n 2 --dist loadgroup --durations=10 $(ARGS)
 
-storm: $(VENV)/.dev $(CLIS) ## kill a server 1,000 times while clients use it; the last line is the figures
+storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 nightly: $(VENV)/.dev ## 100,000 hostile requests, and the lifecycle machine for as long as it likes
@@ -99,17 +99,18 @@ $(CLIS): $(REAL)/package-lock.json
 		echo "no npm here: the tests with the real engines will be skipped"; \
 	fi
 
-# A browser and a sandbox, for the tests alone. Where they cannot be had, the tests that need them are skipped and say so.
+# A browser, a sandbox and a tracer, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
 
 $(SYSTEM): | $(BIN)/python
 	@missing=; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
 		|| missing=chromium; \
 	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
+	command -v strace >/dev/null || missing="$$missing strace"; \
 	if [ -z "$$missing" ]; then \
 		touch $@; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		echo "set-up: installing what the tests of the page and of the sandbox need:" $$missing; \
+		echo "set-up: installing what the tests of the page, the sandbox and crashes need:" $$missing; \
 		export DEBIAN_FRONTEND=noninteractive; \
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing; } >$(VENV)/system.log 2>&1 && touch $@ \
 			|| echo "that failed ($(VENV)/system.log says why): the tests that need it will be skipped"; \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import apsw
 import pytest
 
+from askback.engines import registry
 from program import Ran, askback
 from world import ASK, FINISH, World, over, run_async, submit, waiting
 
@@ -135,7 +137,9 @@ CASES = {
     "run option without end": run("options.turn_timeout_sec", "--option", "turn_timeout_sec=1e999"),
     "run option deeply nested": run("options.model", "--option", "model=", "--option", "repair_attempts=" + "[" * 9999),
     "profile that cannot be had": run(
-        "cannot give a sticky_process run", "--mode", "interactive", "--option", "interactive_profile=sticky_process"
+        "cannot give a resumable run",
+        *("--mode", "interactive", "--option", "interactive_profile=resumable"),
+        ASKBACK_ENGINES__SCRIPTED__COMMAND=json.dumps([*registry.get("scripted").default_command, "--no-resume"]),
     ),
     "mode that the skill has not": bad(
         "mode: 'interactive' is not a mode of this skill",

@@ -83,7 +83,6 @@ def test_a_run_that_failed_says_why(client: httpx.Client) -> None:
         ({"engine": "codex"}, 422, "ENGINE_NOT_FOUND", "not installed"),
         ({"skill": "open", "mode": "auto", "engine": "gemini"}, 422, "ENGINE_UNSUITABLE", "it runs on: scripted"),
         ({"skill": "open", "mode": "interactive"}, 422, "INPUT_INVALID", "open"),
-        ({"options": {"interactive_profile": "sticky_process"}}, 422, "PROFILE_UNAVAILABLE", "scripted"),
         ({"options": {"turn_timeout_sec": "soon"}}, 422, "INPUT_INVALID", "quick"),
         ({"input": {"plan": {"upload_id": "up-000000000000000000000000"}}}, 404, "UPLOAD_NOT_FOUND", "/v1/uploads"),
         ({"skill": "reading", "input": {"plan": "a text"}}, 422, "INPUT_INVALID", "reading"),

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import random
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from storm import cast, codex
 from storm.auditor import Kind
 from storm.crashes import CannotTrace, Workshop
-from storm.driver import Storm, Weather
+from storm.driver import Figures, Storm, Weather
 
 
 def main() -> int:
@@ -29,8 +30,10 @@ def main() -> int:
     with ExitStack() as stack:
         config = stack.enter_context(codex.in_reach(folder))
         parts = (*cast.PARTS, cast.CODEX) if config else cast.PARTS
-        figures = asyncio.run(Storm(folder, Weather(seed=seed, kills=given.kills, parts=parts, config=config)).blow())
-    crashed, told = _crash(folder / "crashes", seed)
+        storm = Storm(folder, Weather(seed=seed, kills=given.kills, parts=parts, config=config))
+        figures = asyncio.run(_blow(storm))
+    print(f"{figures.line()}\nnow a crash at every point where a run is written", file=sys.stderr, flush=True)
+    crashed, told = _crash(folder / "crashes", seed) if not storm.stopped else ((), "stopped by hand")
     problems = [*figures.verdict.problems, *crashed]
     for kind, text in problems:
         print(f"{kind}: {text}", file=sys.stderr)
@@ -40,6 +43,17 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"{figures.line()}; {told}", flush=True)
     return 1 if problems else 0
+
+
+async def _blow(storm: Storm) -> Figures:
+    """To its end, or until Ctrl-C: what is going on then is still brought to its end and judged."""
+
+    def stop() -> None:
+        storm.stopped = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    return await storm.blow()
 
 
 def _crash(folder: Path, seed: int) -> tuple[Sequence[tuple[Kind, str]], str]:

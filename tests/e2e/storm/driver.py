@@ -79,8 +79,10 @@ class Storm:
         self._stories: list[Story] = []
         self._kills = 0
         self._guards = 0
-        self._stopped = False
+        self._keeper_stopped = False
         self._start_sec = 0.3
+        self.stopped = False
+        """Set it to have no more kills; the figures are those so far."""
 
     async def blow(self) -> Figures:
         began = time.monotonic()
@@ -122,7 +124,7 @@ class Storm:
     @property
     def _raging(self) -> bool:
         found_out = self._weather.without is not None and not self._auditor.verdict.clean
-        return self._kills < self._weather.kills and not found_out
+        return self._kills < self._weather.kills and not found_out and not self.stopped
 
     async def _tell_stories(self, door: Door, group: asyncio.TaskGroup) -> None:
         while self._raging:
@@ -197,7 +199,7 @@ class Storm:
     async def _stop_keeper(self) -> None:
         keepers = (await asyncio.to_thread(self._servers.guards))[1:]
         if keepers:
-            self._stopped = True
+            self._keeper_stopped = True
             for keeper in keepers:
                 strike(keeper, signal.SIGSTOP)
 
@@ -223,7 +225,7 @@ class Storm:
         assert code == -signal.SIGKILL, f"the server had ended by itself with {code}; see {self._servers.log}"
         self._kills += 1
         left = await asyncio.to_thread(self._engines)
-        seconds, self._stopped = (STOPPED_SEC if self._stopped else SURVIVAL_SEC), False
+        seconds, self._keeper_stopped = (STOPPED_SEC if self._keeper_stopped else SURVIVAL_SEC), False
         group.create_task(self._outlived({*guards, *left}, seconds))
         if self._kills % 25 == 0:
             self._tell()

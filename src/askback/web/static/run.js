@@ -35,7 +35,7 @@ const TELLING = new Set([
 ]);
 const FINAL = new Set(["succeeded", "failed", "canceled"]);
 const NEAR_END_PX = 120;
-const FAR_PAGES = 2;
+const CHUNK = 100;
 const SETTLING_MS = 600;
 const STRIP_MS = 1000;
 
@@ -79,20 +79,24 @@ async function loadRest() {
 
 function append(events, { following }) {
   const atEnd = following && isAtEnd();
-  const fragment = document.createDocumentFragment();
   let telling = false;
   for (const event of events) {
     if (event.seq <= transcript.seq) continue;
     const element = transcript.take(event);
-    if (element !== null) fragment.append(element);
+    if (element !== null) roomyChunk().append(element);
     strip.take(event);
     telling ||= TELLING.has(event.type);
   }
-  conversation.append(fragment);
   at("progress").textContent = t("run.events", { n: transcript.seq });
   if (atEnd) scrollToEnd();
-  showToEnd();
   if (telling && following) refresh();
+}
+
+/** Elements stand in chunks: a chunk that is out of sight costs a browser nothing, however much it holds. */
+function roomyChunk() {
+  const last = conversation.lastElementChild;
+  if (last !== null && last.childElementCount < CHUNK) return last;
+  return conversation.appendChild(make("div", { class: "chunk" }));
 }
 
 /** What comes quickly is drawn together, once a frame. */
@@ -261,15 +265,16 @@ function keepToEnd() {
   if (performance.now() < settlingUntil) at("pending").scrollIntoView({ block: "end" });
 }
 
-function showToEnd() {
-  at("to-end").hidden = at("pending").getBoundingClientRect().bottom < FAR_PAGES * window.innerHeight;
+/** Offered to a reader who is far from the end. */
+function showToEnd([entry]) {
+  at("to-end").hidden = entry.isIntersecting || entry.boundingClientRect.top < 0;
 }
 
 at("copy-id").addEventListener("click", () => copyText(run.id));
 at("cancel")?.addEventListener("click", cancel);
 at("to-end").addEventListener("click", scrollToEnd);
 new ResizeObserver(keepToEnd).observe(conversation);
-window.addEventListener("scroll", showToEnd, { passive: true });
+new IntersectionObserver(showToEnd, { rootMargin: "0px 0px 100% 0px" }).observe(at("pending"));
 // A tab that nobody looks at holds no connection: a browser has only six for one server.
 document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
 setInterval(() => {
