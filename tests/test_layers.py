@@ -24,6 +24,7 @@ LAYERS = (
     ("bootstrap",),
     ("http", "mcp", "web"),
     ("service", "work"),
+    ("engines_here",),
     ("probes",),
     ("engines", "process", "skills", "store"),
     ("core",),

@@ -22,6 +22,7 @@ from askback.core.webhooks import Webhook, WebhookKind, mistakes
 from askback.engines import registry
 from askback.engines.base import Engine
 from askback.engines.registry import Engines
+from askback.engines_here import EnginesHere
 from askback.probes import EngineSetup, Probes
 from askback.process import guardian
 from askback.process.child import OutputLimits, Spawner
@@ -151,15 +152,12 @@ def _wire(
         service=Service(
             store=store,
             library=library,
-            engines=engines,
-            setups=setups,
-            probes=probes,
+            engines=EnginesHere(engines=engines, setups=setups, probes=probes, default_engine=settings.default_engine),
             workspaces=workspaces,
             keeper=keeper,
             is_alive=programs.is_alive,
             clock=now,
             new_id=new_run_id,
-            default_engine=settings.default_engine,
             queue_reason=slots.reason,
             private_webhooks=settings.notifications.allow_private,
         ),

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from askback.core import lifecycle
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
@@ -21,9 +21,6 @@ from askback.core.lifecycle import Decision
 from askback.core.runs import (
     SHARED,
     Mode,
-    Profile,
-    ProfileChoice,
-    ProfileKind,
     Run,
     RunOptions,
     RunRequest,
@@ -34,9 +31,7 @@ from askback.core.runs import (
 )
 from askback.core.signals import Adopted, CancelRequested, ProcessLost, Replied
 from askback.core.webhooks import Webhook, mistakes
-from askback.engines.base import Engine, Probe
-from askback.engines.registry import Engines
-from askback.probes import EngineSetup, Installed, Probes
+from askback.engines_here import EnginesHere
 from askback.process.workspace import Artifact, Workspaces
 from askback.skills.library import Library
 from askback.skills.options import merge_options, read_options
@@ -73,42 +68,29 @@ class Result:
     artifacts: tuple[Artifact, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineReport:
-    engine: Engine
-    setup: EngineSetup
-    installed: Installed | None
-
-
 class Service:
     def __init__(
         self,
         *,
         store: Store,
         library: Library,
-        engines: Engines,
-        setups: Mapping[str, EngineSetup],
-        probes: Probes,
+        engines: EnginesHere,
         workspaces: Workspaces,
         keeper: str,
         is_alive: Callable[[str], bool],
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
-        default_engine: str | None,
         queue_reason: Callable[[Run], str],
         private_webhooks: bool,
     ) -> None:
         self._store = store
         self._library = library
-        self._engines = engines
-        self._setups = setups
-        self._probes = probes
+        self.engines = engines
         self._workspaces = workspaces
         self._keeper = keeper
         self._is_alive = is_alive
         self._clock = clock
         self._new_id = new_id
-        self._default_engine = default_engine
         self._queue_reason = queue_reason
         self._private_webhooks = private_webhooks
         self._tails = Tails(store)
@@ -120,8 +102,8 @@ class Service:
         """Check everything that can be checked, then store a queued run."""
         package = self._library.keep(self._library.find(wanted.skill, paths=wanted.by_path))
         mode, options = self._check(package, wanted)
-        engine = await self._choose_engine(package, wanted.engine)
-        profile = await self._profile(engine, mode, options)
+        engine = await self.engines.choose(package, wanted.engine)
+        profile = await self.engines.profile(engine, mode, options)
         run_id, now = self._new_id(), self._clock()
         run = Run(
             id=run_id,
@@ -172,63 +154,6 @@ class Service:
         stage = self._workspaces.of(run_id).stage_input
         staged = {key: await asyncio.to_thread(stage, key, path) for key, path in wanted.files.items()}
         return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter))
-
-    async def _choose_engine(self, package: SkillPackage, wanted: str | None) -> Engine:
-        if wanted is not None:
-            engine = self._engines.choose(wanted)
-            if not package.allows_engine(wanted):
-                allowed = ", ".join(name for name in self._engines if package.allows_engine(name)) or "none of them"
-                raise Invalid(
-                    RefusalCode.ENGINE_UNSUITABLE,
-                    f"skill '{package.id}' does not run on '{wanted}'; it runs on: {allowed}",
-                )
-            return engine
-        name = await self.engine_for(package)
-        if name is None:
-            raise Invalid(RefusalCode.ENGINE_NOT_FOUND, self._nothing_installed(package))
-        return self._engines[name]
-
-    async def engine_for(self, package: SkillPackage) -> str | None:
-        """The engine of a run that names none: the first that suits the skill and is installed."""
-        for name in self._candidates(package):
-            if await self._probes.find(self._engines[name], self._setups[name]) is not None:
-                return name
-        return None
-
-    def _candidates(self, package: SkillPackage) -> Sequence[str]:
-        if package.engines is not None:
-            return [name for name in package.engines if name in self._engines and package.allows_engine(name)]
-        if self._default_engine is not None:
-            return [self._engines.choose(self._default_engine).name]
-        return [
-            name for name, engine in self._engines.items() if engine.chosen_by_default and package.allows_engine(name)
-        ]
-
-    def _nothing_installed(self, package: SkillPackage) -> str:
-        if package.engines is not None:
-            wanted = [name for name in package.engines if name in self._engines]
-            unknown = [name for name in package.engines if name not in self._engines]
-            hints = [f"{name}: {self._engines[name].install}" for name in wanted]
-            hints += [f"{name}: not known to this version" for name in unknown]
-            return f"skill '{package.id}' needs one of these engines, and none is installed: " + "; ".join(hints)
-        hints = [f"{e.name}: {e.install}" for e in self._engines.values() if e.chosen_by_default]
-        advice = "; ".join(hints) or "name one with --engine"
-        return f"no engine is installed that could be taken by default ({advice}); `--engine scripted` needs none"
-
-    async def _profile(self, engine: Engine, mode: Mode, options: RunOptions) -> Profile:
-        setup = self._setups[engine.name]
-        installed = await self._probes.find(engine, setup)
-        if installed is None:
-            raise Invalid(
-                RefusalCode.ENGINE_NOT_FOUND,
-                f"engine '{engine.name}' is not installed: {setup.command[0]} was not found; {engine.install}",
-            )
-        probe, choice = installed.probe, options.interactive_profile
-        kind = probe.kind if choice is ProfileChoice.AUTO else ProfileKind(choice)
-        if mode is Mode.INTERACTIVE:
-            _check_profile(engine, kind, probe)
-        reason = probe.reason if kind is probe.kind else f"the run asked for it; {probe.reason}"
-        return Profile(kind=kind, reason=reason, session_timeout_sec=options.session_timeout_sec)
 
     # Answering and ending.
 
@@ -364,29 +289,6 @@ class Service:
                 return event.seq
         raise Conflict(RefusalCode.RUN_FINAL, f"run {run_id} ended without closing question {interaction_id!r}")
 
-    async def engine_views(self) -> list[dict[str, Any]]:
-        """Each engine as scripts and HTTP see it; third parties' that cannot be used, with the reason."""
-        found = [engine_view(report) for report in await self.engine_reports()]
-        return found + [_broken_view(name, reason) for name, reason in self._engines.broken.items()]
-
-    async def engine_reports(self) -> Sequence[EngineReport]:
-        return [
-            EngineReport(
-                engine=engine, setup=self._setups[name], installed=await self._probes.find(engine, self._setups[name])
-            )
-            for name, engine in self._engines.items()
-        ]
-
-    @property
-    def engine_names(self) -> tuple[str, ...]:
-        """Every engine that is known, installed or not."""
-        return tuple(self._engines)
-
-    @property
-    def broken_engines(self) -> Mapping[str, str]:
-        """Third parties' engines that cannot be used, with the reason."""
-        return self._engines.broken
-
     @property
     def skills(self) -> Library:
         return self._library
@@ -399,51 +301,3 @@ def _choose_mode(package: SkillPackage, wanted: str | None) -> tuple[Mode, tuple
     if wanted not in package.execution_modes:
         return package.execution_modes[0], (f"mode: {wanted!r} is not a mode of this skill; it has: {allowed}",)
     return Mode(wanted), ()
-
-
-def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe) -> None:
-    """Refuse what the installed engine cannot give, with what the probe saw."""
-    if kind is ProfileKind.RESUMABLE and probe.kind is not ProfileKind.RESUMABLE:
-        reason = f"engine '{engine.name}' cannot give a resumable run: {probe.reason}"
-        raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
-    if kind is ProfileKind.STICKY_PROCESS and not (kind in engine.profiles and probe.resident):
-        reason = (
-            f"engine '{engine.name}' cannot give a {kind} run: its process cannot be kept while the run waits; "
-            f"and of going on in a new one: {probe.reason}"
-        )
-        raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
-
-
-def engine_view(report: EngineReport) -> dict[str, Any]:
-    found = report.installed
-    return {
-        "name": report.engine.name,
-        "title": report.engine.title,
-        "found": found is not None,
-        "path": found.path if found else None,
-        "version": found.probe.version if found else None,
-        "interactive_profile": {"kind": found.probe.kind, "reason": found.probe.reason} if found else None,
-        "profiles": _profiles_of(report.engine, found.probe) if found else [],
-        "signed_in": found.signed_in if found else None,
-        "advice": engine_advice(report),
-    }
-
-
-def _profiles_of(engine: Engine, probe: Probe) -> list[str]:
-    """Those that an interactive run may ask for."""
-    kinds = [ProfileKind.RESUMABLE] if probe.kind is ProfileKind.RESUMABLE else []
-    if probe.resident and ProfileKind.STICKY_PROCESS in engine.profiles:
-        kinds.append(ProfileKind.STICKY_PROCESS)
-    return [str(kind) for kind in kinds]
-
-
-def engine_advice(report: EngineReport) -> str | None:
-    """The one thing that would mend what is missing."""
-    if report.installed is None:
-        return report.engine.install
-    return report.engine.sign_in if report.installed.signed_in is False else None
-
-
-def _broken_view(name: str, reason: str) -> dict[str, Any]:
-    nothing = dict.fromkeys(("title", "path", "version", "interactive_profile", "signed_in"))
-    return {"name": name, "found": False, "advice": reason, "profiles": [], **nothing}

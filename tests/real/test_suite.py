@@ -269,7 +269,7 @@ def test_a_long_answer_comes_whole(stage: Stage, double: ModelDouble) -> None:
 def test_the_installed_program_is_seen_with_what_it_can_do(stage: Stage) -> None:
     async def main() -> None:
         async with stage.client() as app:
-            reports = {each.engine.name: each for each in await app.service.engine_reports()}
+            reports = {each.engine.name: each for each in await app.service.engines.reports()}
             installed = reports[stage.engine.name].installed
             assert installed is not None
             assert installed.probe.kind is ProfileKind.RESUMABLE

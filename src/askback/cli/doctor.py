@@ -62,7 +62,7 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
         yield Finding(what="database", ok=False, message=error.message)
     yield Finding(what="slots", ok=True, message=f"{count(app.settings.slots, 'engine')} at a time")
     yield _sandbox(await app.spawner.confinement())
-    reports = await app.service.engine_reports()
+    reports = await app.service.engines.reports()
     for report in reports:
         yield _engine(report.engine.name, report.installed is not None, report.engine.install)
     if not any(report.installed and report.engine.chosen_by_default for report in reports):

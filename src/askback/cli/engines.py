@@ -11,7 +11,7 @@ from askback.cli.text import printable
 from askback.core.runs import ProfileKind
 
 if TYPE_CHECKING:
-    from askback.service import EngineReport
+    from askback.engines_here import EngineReport
     from askback.settings import Settings
 
 
@@ -24,8 +24,8 @@ def command(settings: Settings, as_json: bool) -> int:
 
     async def main() -> int:
         async with opened(settings) as app:
-            reports = await app.service.engine_reports()
-            broken = app.service.broken_engines
+            reports = await app.service.engines.reports()
+            broken = app.service.engines.broken
         if as_json:
             documents = [view(report) for report in reports]
             documents += [{"name": name, "found": False, "advice": reason} for name, reason in broken.items()]

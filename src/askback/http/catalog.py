@@ -109,7 +109,7 @@ async def remove_skill(here: Administering, skill_id: SkillPath) -> Response:
 )
 async def list_engines(here: Reading) -> Response:
     """Each engine: found or not, version, how its runs wait, signed in or not, and what to do about it."""
-    return answer({"items": await here.service.engine_views(), "next_cursor": None})
+    return answer({"items": await here.service.engines.views(), "next_cursor": None})
 
 
 @router.get(

@@ -16,7 +16,7 @@ async def engines(desk: Desk, request: Request) -> Response:
 
 async def usable_first(desk: Desk) -> list[dict[str, Any]]:
     """Each engine with its `condition`: `ready`, `signed_out` or `missing`; those that can be used come first."""
-    found = [view | {"condition": _condition(view)} for view in await desk.service.engine_views()]
+    found = [view | {"condition": _condition(view)} for view in await desk.service.engines.views()]
     order = ("ready", "signed_out", "missing")
     return sorted(found, key=lambda view: order.index(view["condition"]))
 

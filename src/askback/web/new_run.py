@@ -44,7 +44,7 @@ async def _form(desk: Desk, request: Request, skill_id: str) -> Response:
         "options": option_schema(package, desk.speech(request)),
     }
     engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(desk)]
-    by_itself = await desk.service.engine_for(package)
+    by_itself = await desk.service.engines.first_for(package)
     return desk.show(request, "new_run.html", skill=package, engines=engines, by_itself=by_itself, given=given)
 
 

@@ -65,7 +65,7 @@ async def runs(desk: Desk, request: Request) -> Response:
         runs=page.items,
         states=list(RunState),
         skills=sorted({*skills, *([wish.skill] if wish.skill else [])}),
-        engines=sorted({*desk.service.engine_names, *([wish.engine] if wish.engine else [])}),
+        engines=sorted({*desk.service.engines.names, *([wish.engine] if wish.engine else [])}),
         first=cursor is None,
         further=wish.address(cursor=page.next_cursor) if page.next_cursor else None,
     )

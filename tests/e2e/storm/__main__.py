@@ -32,8 +32,8 @@ def main() -> int:
         parts = (*cast.PARTS, cast.CODEX) if config else cast.PARTS
         storm = Storm(folder, Weather(seed=seed, kills=given.kills, parts=parts, config=config))
         figures = asyncio.run(_blow(storm))
-    print(f"{figures.line()}\nnow a crash at every point where a run is written", file=sys.stderr, flush=True)
-    crashed, told = _crash(folder / "crashes", seed) if not storm.stopped else ((), "stopped by hand")
+    print(figures.line(), file=sys.stderr, flush=True)
+    crashed, told = ((), "stopped by hand") if storm.stopped else _crash(folder / "crashes", seed)
     problems = [*figures.verdict.problems, *crashed]
     for kind, text in problems:
         print(f"{kind}: {text}", file=sys.stderr)
@@ -58,6 +58,7 @@ async def _blow(storm: Storm) -> Figures:
 
 def _crash(folder: Path, seed: int) -> tuple[Sequence[tuple[Kind, str]], str]:
     """The second part: a crash at every point of a run where something is written."""
+    print("now a crash at every point where something is written", file=sys.stderr, flush=True)
     try:
         crashes = asyncio.run(Workshop(folder).crash_everywhere(seed=seed, every=1))
     except CannotTrace as reason:
