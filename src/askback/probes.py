@@ -105,7 +105,7 @@ def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:
     for word in (path, *setup.command[1:]):
         parts.append(word)
         with suppress(OSError, ValueError):
-            status = Path(word).resolve().stat()
+            status = Path(word).stat()
             parts.append(f"{status.st_size}:{status.st_mtime_ns}")
     return " ".join(parts)
 
