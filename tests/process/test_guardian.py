@@ -14,7 +14,7 @@ import pytest
 from hostile import Hostile, children, is_alive, within
 
 from askback.process import guardian as guardian_module
-from askback.process.child import Child, NotStarted, Order, OutputLimits
+from askback.process.child import Child, NotStarted, Order, OutputLimits, call
 from askback.process.guardian import KILLED, Guardian, available
 from askback.process.lines import Line
 from askback.process.locks import FileLock, is_held
@@ -191,6 +191,17 @@ def test_a_killed_keeper_loses_its_own_tree_and_no_other(tmp_path: Path) -> None
             assert not other.lost
             for each in (child, other):
                 each.close()
+
+    asyncio.run(main())
+
+
+def test_a_short_call_whose_keeper_is_killed_is_made_again(tmp_path: Path) -> None:
+    script = "[ -e once ] && exec echo fine; touch once; kill -9 $PPID; exec sleep 600"
+
+    async def main() -> None:
+        async with guarding() as guardian:
+            told = await call(guardian, ["/bin/sh", "-c", script], env={}, cwd=tmp_path, timeout_sec=20, mark="t-again")
+            assert (told.exit_code, told.stdout) == (0, "fine")
 
     asyncio.run(main())
 

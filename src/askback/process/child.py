@@ -21,6 +21,7 @@ from askback.process.lines import Line, LineFramer
 from askback.process.streams import Streams, chunks, writable
 
 _DRAIN_SEC = 2.0
+_TRIES = 3
 
 STDOUT = "stdout"
 STDERR = "stderr"
@@ -220,18 +221,26 @@ async def call(
     mark: str,
     readable: Sequence[Path] = (),
 ) -> Printed:
-    """Run a short program to its end and keep what it prints; one that hangs is ended with its tree."""
+    """Run a short program to its end and keep what it prints; one that hangs is ended with its tree.
+
+    One whose keeper was killed is run again: it only tells something, and did nothing wrong.
+    """
     limits = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 22)
+    env = {**env, tree.MARK: mark}
+    order = Order(argv=argv, env=env, cwd=cwd, limits=limits, writable=(cwd,), readable=readable)
+    for _ in range(_TRIES):
+        if (printed := await _call(spawner, order, timeout_sec, mark)) is not None:
+            return printed
+    return Printed(exit_code=None, stdout="", stderr="")
+
+
+async def _call(spawner: Spawner, order: Order, timeout_sec: float, mark: str) -> Printed | None:
     texts: dict[str, list[str]] = {STDOUT: [], STDERR: []}
 
     async def keep(name: str, line: Line) -> None:
         texts[name].append(line.data.decode(errors="replace"))
 
-    child = await spawner.start(
-        Order(
-            argv=argv, env={**env, tree.MARK: mark}, cwd=cwd, limits=limits, writable=(cwd,), readable=tuple(readable)
-        )
-    )
+    child = await spawner.start(order)
     code: int | None = None
     try:
         async with asyncio.timeout(timeout_sec):
@@ -241,4 +250,6 @@ async def call(
     finally:
         await child.end(mark, grace_sec=0)
         child.close()
+    if child.lost:
+        return None
     return Printed(exit_code=code, stdout="\n".join(texts[STDOUT]), stderr="\n".join(texts[STDERR]))
