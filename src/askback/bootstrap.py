@@ -30,6 +30,7 @@ from askback.process.confinement import InForce
 from askback.process.direct import Direct
 from askback.process.guardian import Guardian
 from askback.process.locks import Programs
+from askback.process.privacy import close_to_others
 from askback.process.sandbox import Sandboxed
 from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
@@ -99,6 +100,7 @@ class App:
 @asynccontextmanager
 async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[App]:
     """Everything wired on the data folder. A serving program also carries on what others left behind."""
+    close_to_others()
     data_dir = _data_folder(settings.data_dir)
     engines, setups = _engines(settings, _own_secrets(settings, serving=serving))
     programs = Programs(data_dir / "programs")

@@ -108,12 +108,14 @@ def test_a_full_disk_refuses_and_loses_nothing(world: World) -> None:
 
 
 @pytest.mark.contract("B-1")
-def test_a_turn_that_cannot_be_written_down_is_taken_up_again(world: World) -> None:
+@pytest.mark.parametrize("profile", ["resumable", "sticky_process"])
+def test_a_turn_that_cannot_be_written_down_is_taken_up_again(world: World, profile: str) -> None:
     tools = [{"tool": {"name": "look", "output": "x" * 4000}}] * 20
     world.skill([{"touch": "started"}, {"wait_for": "speak"}, *tools, {"wait_for": "end"}, ASK], [FINISH], name="busy")
     filler = Filler(world.data_dir)
     with Server(world, env=ENV) as server, server.client() as client:
-        run = client.create_run("busy", engine="scripted", mode="interactive")
+        options = {"interactive_profile": profile}
+        run = client.create_run("busy", engine="scripted", mode="interactive", options=options)
         work = work_folder(world, run.id)
         until((work / "started").exists)
         made = refused_until_full(client, filler, "busy")
