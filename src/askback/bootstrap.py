@@ -250,7 +250,8 @@ def _spawner(settings: Settings) -> Spawner:
         return Direct()
     if settings.sandbox == "off":
         return Guardian()
-    return Sandboxed(Guardian(), home=user_home(), data_dir=settings.data_dir)
+    insisted = settings.sandbox == "on"
+    return Sandboxed(Guardian(), home=user_home(), data_dir=settings.data_dir, private_tmp=insisted)
 
 
 async def _check_sandbox(settings: Settings, spawner: Spawner) -> None:

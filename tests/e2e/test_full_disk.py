@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from io import RawIOBase
 from pathlib import Path
+from typing import Any
 
 import pytest
 from storm.processes import bearing
@@ -109,9 +110,12 @@ def test_a_full_disk_refuses_and_loses_nothing(world: World) -> None:
 
 @pytest.mark.contract("B-1")
 @pytest.mark.parametrize("profile", ["resumable", "sticky_process"])
-def test_a_turn_that_cannot_be_written_down_is_taken_up_again(world: World, profile: str) -> None:
-    tools = [{"tool": {"name": "look", "output": "x" * 4000}}] * 20
-    world.skill([{"touch": "started"}, {"wait_for": "speak"}, *tools, {"wait_for": "end"}, ASK], [FINISH], name="busy")
+@pytest.mark.parametrize("words", [{"tool": {"name": "look", "output": "x" * 4000}}, {"stderr": "x" * 4000}])
+def test_a_turn_that_cannot_be_written_down_is_taken_up_again(
+    world: World, profile: str, words: dict[str, Any]
+) -> None:
+    spoken = [words] * 20
+    world.skill([{"touch": "started"}, {"wait_for": "speak"}, *spoken, {"wait_for": "end"}, ASK], [FINISH], name="busy")
     filler = Filler(world.data_dir)
     with Server(world, env=ENV) as server, server.client() as client:
         options = {"interactive_profile": profile}

@@ -46,6 +46,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.private_tmp = True
         self.home = folder / "home"
         self.own = folder / "data" / "own"
         for path in (self.home / ".ssh" / "id_rsa", folder / "data" / "token", folder / "data" / "other" / "answer"):
@@ -55,7 +56,8 @@ class Place:
 
     @asynccontextmanager
     async def spawning(self) -> AsyncIterator[Sandboxed]:
-        spawner = Sandboxed(Guardian(), home=self.home, data_dir=self.folder / "data")
+        data_dir = self.folder / "data"
+        spawner = Sandboxed(Guardian(), home=self.home, data_dir=data_dir, private_tmp=self.private_tmp)
         try:
             async with asyncio.timeout(30):
                 yield spawner
@@ -110,6 +112,19 @@ touch mine /tmp/passing {place.home}/passing {place.folder}/data/passing && echo
 def test_homes_the_data_of_others_and_passing_files_are_hidden(place: Place) -> None:
     found = f"find {place.folder} /home /root /run/user /var/tmp -type f 2>/dev/null; echo looked"
     assert place.printed(place.order("sh", "-c", found)) == ["looked"]
+
+
+def test_passing_files_are_shared_unless_the_user_insists_on_a_sandbox(place: Place) -> None:
+    shared, read = place.folder / "shared", place.folder / "read"
+    read.write_text("for all")
+    script = f"cat {read} 2>/dev/null; touch {shared}; cat {place.home}/.ssh/id_rsa {place.folder}/data/token 2>/dev/null; echo"
+    place.private_tmp = False
+    assert place.printed(place.order("sh", "-c", script)) == ["for all"]
+    assert shared.exists()
+    shared.unlink()
+    place.private_tmp = True
+    assert place.printed(place.order("sh", "-c", script)) == [""]
+    assert not shared.exists()
 
 
 def test_no_process_outside_is_seen(place: Place) -> None:

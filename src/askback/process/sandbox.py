@@ -1,7 +1,7 @@
 """Bubblewrap around every program: its own process table, a system that it can read, and its own folders to write to.
 
-What is hidden: the homes of people, our data folder, and the places where programs leave sockets and passing files.
-What a program was installed with is shown again where that lies in a home. The network stays.
+What is hidden: the homes of people, our data folder, and the places where programs leave sockets; passing files, too,
+where the user insists on a sandbox, and not where one is only taken because it works. What a program was installed with is shown again where that lies in a home. The network stays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from askback.process.guardian import Guardian
 
 PROBE_SEC = 10.0
 
-_PASSING = ("/tmp", "/var/tmp", "/run")
+_PASSING = ("/tmp", "/var/tmp")
+_SOCKETS = "/run"
 _HOMES = ("/home", "/root")
 # Names are looked up with these, which distributions keep below /run.
 _RUN_READABLE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd", "/run/current-system")
@@ -30,8 +31,9 @@ _PACKAGE = Path(__file__).parents[1]
 class Sandboxed:
     """A spawner that puts every program into a sandbox if one works here, which it finds out once."""
 
-    def __init__(self, guardian: Guardian, *, home: Path, data_dir: Path) -> None:
+    def __init__(self, guardian: Guardian, *, home: Path, data_dir: Path, private_tmp: bool = True) -> None:
         self._guardian = guardian
+        self._private_tmp = private_tmp
         self._home = home
         self._data_dir = data_dir
         self._found: tuple[Bubblewrap | None, Confinement] | None = None
@@ -60,7 +62,9 @@ class Sandboxed:
         if program is None:
             why, advice = "bubblewrap is not installed", "install the package bubblewrap"
         else:
-            bubblewrap = Bubblewrap(program=program, home=self._home, data_dir=self._data_dir)
+            bubblewrap = Bubblewrap(
+                program=program, home=self._home, data_dir=self._data_dir, private_tmp=self._private_tmp
+            )
             problem = await _problem(self._guardian, bubblewrap)
             if problem is None:
                 return bubblewrap, Confinement(in_force=InForce.BUBBLEWRAP)
@@ -90,6 +94,7 @@ class Bubblewrap:
     home: Path
     """The home of the user who runs us."""
     data_dir: Path
+    private_tmp: bool
 
     def around(self, order: Order) -> Order:
         """The same program inside a sandbox."""
@@ -104,10 +109,14 @@ class Bubblewrap:
         """Later ones lie over earlier ones: what is shown of a home must not uncover our data."""
         base = (self.program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL")
         system = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
-        covered = [*(Path(each) for each in (*_PASSING, *_HOMES)), self.home.resolve()]
+        passing = [Path(each) for each in _PASSING]
+        covered = [*(Path(each) for each in (_SOCKETS, *_HOMES)), self.home.resolve()]
+        if self.private_tmp:
+            covered = [*passing, *covered]
         return (
             *base,
             *system,
+            *(() if self.private_tmp else _binds("--bind", passing)),
             *_each("--tmpfs", covered),
             *_binds("--ro-bind-try", (Path(each) for each in _RUN_READABLE)),
             *_binds("--ro-bind-try", sorted(each for each in shown if _below_any(each, covered))),
