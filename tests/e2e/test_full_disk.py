@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from storm.processes import bearing
 
-from askback.client import Client, Refused
+from askback.client import Client, Refused, Run
 from program import until, work_folder
 from served import Server
 from world import ASK, FINISH, World
@@ -62,6 +62,11 @@ def _has_room(file: RawIOBase, size: int) -> bool:
         return False
 
 
+def settled(client: Client, run_id: str) -> Run:
+    """The run once it asks or is over. With a deadline: a run that hangs is what is looked for here."""
+    return until(lambda: run if (run := client.get_run(run_id)).settled else None)
+
+
 def refused_until_full(client: Client, filler: Filler, skill: str) -> list[str]:
     """Submit until there is no room for one more run; the runs that there was room for."""
     made: list[str] = []
@@ -82,7 +87,7 @@ def test_a_full_disk_refuses_and_loses_nothing(world: World) -> None:
     world.skill(BUSY, [FINISH], name="busy")
     filler = Filler(world.data_dir)
     with Server(world, env=ENV) as server, server.client() as client:
-        waiting = client.wait(client.create_run("asks", engine="scripted", mode="interactive").id)
+        waiting = settled(client, client.create_run("asks", engine="scripted", mode="interactive").id)
         busy = client.create_run("busy", engine="scripted", mode="interactive")
         until(lambda: (work_folder(world, busy.id) / "started").exists())
         made = refused_until_full(client, filler, "asks")
@@ -97,11 +102,11 @@ def test_a_full_disk_refuses_and_loses_nothing(world: World) -> None:
         (work_folder(world, busy.id) / "speak").touch()
         (work_folder(world, busy.id) / "end").touch()
         for run_id in (waiting.id, busy.id, *made):
-            asked = client.wait(run_id)
+            asked = settled(client, run_id)
             assert asked.state == "waiting_user", asked.error
             client.reply(run_id, "colour", f"red {run_id}")
         for run_id in (waiting.id, busy.id, *made):
-            assert client.wait(run_id).state == "succeeded"
+            assert settled(client, run_id).state == "succeeded"
             assert client.result(run_id).data == {"colour": f"red {run_id}"}
             assert sum(f"red {run_id}" in prompt for prompt in world.prompts(run_id)) == 1
             assert bearing(f"ASKBACK_RUN={run_id}") == set()
@@ -130,8 +135,8 @@ def test_a_turn_that_cannot_be_written_down_is_taken_up_again(
             for name in ("speak", "end"):
                 (work_folder(world, each) / name).touch()
         for each in (run.id, *made):
-            asked = client.wait(each)
+            asked = settled(client, each)
             assert asked.state == "waiting_user", asked.error
             client.reply(each, "colour", f"red {each}")
-            assert client.wait(each).state == "succeeded"
+            assert settled(client, each).state == "succeeded"
             assert sum(f"red {each}" in prompt for prompt in world.prompts(each)) == 1

@@ -6,13 +6,14 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from storm.processes import bearing, told
 
-from askback.client import Client
+from askback.client import Client, Run
 from askback.process import guardian
 from program import until, work_folder
 from served import Server
@@ -64,8 +65,12 @@ class Stage:
 
     def states(self) -> dict[str, str]:
         """How each run ended, by its error's code where it has one."""
-        ended = {name: self.client.wait(run_id) for name, run_id in self.runs.items()}
+        ended = {name: until(partial(self._ended, run_id)) for name, run_id in self.runs.items()}
         return {name: run.error.code if run.error else str(run.state) for name, run in ended.items()}
+
+    def _ended(self, run_id: str) -> Run | None:
+        run = self.client.get_run(run_id)
+        return run if run.state.final else None
 
     def survivors(self) -> list[str]:
         """Of the runs and of what they left: by the mark in their command lines, and by the runs' own."""

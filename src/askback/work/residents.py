@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 from askback.core.interactions import AnsweredBy
 from askback.core.lifecycle import Decision, decide
@@ -250,11 +250,13 @@ class Residence:
         if here is None:
             return
         await self._end_process(run, here)
-        if self._life is not None:
-            await self._life
-        here.child.close()
-        here.raw.close()
-        await take_back_sign_in(run, here.prepared)
+        # Whoever read it may have failed; the rest is done all the same.
+        async with AsyncExitStack() as rest:
+            rest.callback(here.raw.close)
+            rest.push_async_callback(take_back_sign_in, run, here.prepared)
+            rest.callback(here.child.close)
+            if self._life is not None:
+                await self._life
 
     async def _end_process(self, run: Run, here: _Resident) -> None:
         await end_surely(here.child, run, self._lock)

@@ -141,8 +141,9 @@ class Worker:
             async with self._carry(run, stop) as carrier:
                 while run.state is RunState.RUNNING or (run.sticky and run.state is RunState.WAITING_USER):
                     run = await self._one_step(run, carrier)
-        except Exception:
+        except Exception as fault:
             log.exception("a run was given up", extra={"run": run.id})
+            await self._put_back(run, _innermost(fault))
         finally:
             del self._active[run.id]
             self._slots.release(run.engine)
@@ -170,6 +171,27 @@ class Worker:
         except* Exception as fault:
             signal = self._cut_short(run, _innermost(fault))
         return await self._store_end(run, signal)
+
+    async def _put_back(self, given_up: Run, fault: BaseException) -> None:
+        """Nobody takes up what a living program holds, so a run that we cannot carry on must not stay ours."""
+        while True:
+            try:
+                run = await self._store.get(given_up.id)
+                if run.worker == self._name and run.epoch == given_up.epoch:
+                    await move(self._store, run.id, self._loss(run, fault), seen=run)
+                return
+            except Conflict:
+                return
+            except Unavailable as error:
+                log.error("a run cannot be put back yet: %s", error.message, extra={"run": given_up.id})
+                await asyncio.sleep(_RETRY_SEC)
+
+    def _loss(self, run: Run, fault: BaseException) -> Signal:
+        if run.cancel_requested or run.expired:
+            return TreeGone(epoch=run.epoch, at=self._clock())
+        if run.state is RunState.RUNNING:
+            return self._cut_short(run, fault)
+        return ProcessLost(epoch=run.epoch, at=self._clock())
 
     def _cut_short(self, run: Run, fault: BaseException) -> TurnLost | TurnEnded:
         """A turn that could not be written down for want of room is taken up again, once that can be stored."""

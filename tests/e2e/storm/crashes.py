@@ -69,6 +69,7 @@ class Workshop:
         """At every so-manieth point, from a random one on."""
         if shutil.which("strace") is None:
             raise CannotTrace("strace is not installed")
+        self._world.folder.mkdir(parents=True, exist_ok=True)
         self._world.settings(f'slots = 2\n[server]\ntoken = "{self._token}"\n')
         cast.build(self._world, [PART])
         await self._servers.open()
@@ -129,8 +130,10 @@ class Workshop:
 
     async def _serve(self) -> None:
         await self._servers.start()
-        while not await self._servers.is_ready():
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(RUN_SEC):
+            while not await self._servers.is_ready():
+                assert self._servers.alive, f"the server has ended by itself; see {self._servers.log}"
+                await asyncio.sleep(0.01)
 
     async def _warm_server(self) -> list[int]:
         """A server that has done a run, so that its threads are there; and these."""
