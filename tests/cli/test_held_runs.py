@@ -32,8 +32,10 @@ def test_two_questions_on_a_terminal_are_answered_into_one_process(tmp_path: Pat
     with Terminal(world, *arguments(world)) as terminal:
         run_id = terminal.run_id()
         terminal.expect("Which colour?")
+        terminal.expect("Your answer")
         terminal.enter("1")
         terminal.expect("Which size?")
+        terminal.expect("Your answer")
         terminal.enter("small")
         assert terminal.ended().code == 0
     assert len(pids(world, run_id)) == 1
