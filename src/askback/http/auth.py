@@ -24,7 +24,7 @@ ENTER = "/enter"
 ANSWERS = "/v1/answers/"
 """Where the holder of a link to one question answers it, without a token."""
 ANSWER_PAGE = "/answers/"
-"""Where he finds the same as a page, with what the page is made of below it."""
+"""Where the same is to be found as a page, with what the page is made of below it."""
 _OPEN = frozenset({"/healthz"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
