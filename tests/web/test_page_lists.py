@@ -87,6 +87,7 @@ def test_runs_are_filtered_by_state_skill_and_words(site: Site, runs: dict[str, 
     page.get_by_role("link", name="Succeeded", exact=True).click()
     expect_runs(page, [runs["done"]])
     page.get_by_role("link", name="All", exact=True).click()
+    expect(rows(page)).to_have_count(3)
     page.get_by_label("Skill", exact=True).select_option("trip-planner")
     page.wait_for_url("**/runs?skill=trip-planner")
     expect_runs(page, [runs["gone"]])

@@ -13,7 +13,7 @@ import pytest
 from askback.core.errors import Conflict, ErrorCode, RefusalCode
 from askback.core.events import EventType
 from askback.core.runs import RunState
-from askback.process.tree import Tree
+from askback.process.tree import MARK, Tree
 from askback.store.base import RunFilter
 from world import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 
@@ -157,7 +157,7 @@ def test_a_turn_is_taken_up_three_times_and_then_given_up(tmp_path: Path, start_
     run_async(main)
 
 
-def test_an_engine_that_outlived_a_killed_program_is_ended_before_its_turn_starts_again(
+def test_what_outlived_a_killed_program_is_ended_before_its_turn_starts_again(
     tmp_path: Path, start_server: Start
 ) -> None:
     world = World(tmp_path)
