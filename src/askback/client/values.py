@@ -59,6 +59,7 @@ class Run:
     queue_reason: str | None = None
     pending_interaction: Interaction | None = None
     wait_deadline_at: datetime | None = None
+    reply_required: bool | None = None
     held_process: HeldProcess | None = None
     warnings: tuple[RunWarning, ...] = ()
     error: RunError | None = None

@@ -24,6 +24,7 @@ def run_view(run: Run) -> dict[str, Any]:
         "interactive_profile": _profile_view(run),
         "pending_interaction": interaction_view(run.pending_interaction) if run.pending_interaction else None,
         "wait_deadline_at": _time(run.wait_deadline_at),
+        "reply_required": run.options.interactive_require_user_reply if run.pending_interaction else None,
         "held_process": _held_view(run),
         "warnings": [{"code": warning.code, "message": warning.message} for warning in run.warnings],
         "error": _error_view(run),
@@ -62,6 +63,7 @@ def inbox_view(run: Run) -> dict[str, Any]:
         "skill": run.skill.id,
         "engine": run.engine,
         "interactive_profile": _profile_view(run),
+        "reply_required": run.options.interactive_require_user_reply,
     }
     if run.wait_deadline_at is not None:
         view["wait_deadline_at"] = _time(run.wait_deadline_at)

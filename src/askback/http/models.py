@@ -144,6 +144,9 @@ class RunOut(_Out):
     wait_deadline_at: Moment | Absent = Field(
         None, description="When the wait ends by itself: on sticky waits, and on those that are then decided."
     )
+    reply_required: bool | Absent = Field(
+        None, description="While it waits: whether only a reply ends the wait; else it is decided at the deadline."
+    )
     held_process: HeldProcessOut | Absent = Field(
         None, description="On a sticky wait: the engine's process, which is kept with its slot."
     )
@@ -172,6 +175,9 @@ class PendingOut(InteractionOut):
     skill: str = Field(description="The run's skill.", examples=["trip-planner"])
     engine: str = Field(description="The run's engine.", examples=["scripted"])
     interactive_profile: ProfileOut = Field(description="How it goes on, and whether a process is held meanwhile.")
+    reply_required: bool = Field(
+        description="Whether the run fails at its deadline; else the engine decides then. Without a deadline: neither."
+    )
     wait_deadline_at: Moment | Absent = Field(None, description="When the wait ends by itself, if it does.")
 
 

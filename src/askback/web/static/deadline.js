@@ -7,17 +7,17 @@ import { t } from "./words.js";
 const SOON_SEC = 120;
 
 /**
- * @param {{wait_deadline_at?: string, interactive_profile: {kind: string}}} waiting
+ * @param {{wait_deadline_at?: string, reply_required: boolean, interactive_profile: {kind: string}}} waiting
  * @returns {HTMLElement | null}
  */
-export function deadline({ wait_deadline_at: at, interactive_profile: profile }) {
+export function deadline({ wait_deadline_at: at, reply_required: required, interactive_profile: profile }) {
   const held = profile.kind === "sticky_process";
   if (at === undefined) return held ? make("p", { class: "deadline" }, t("inbox.held")) : null;
   const moment = new Date(at);
   const left = make("strong", { class: "deadline-left", role: "timer", "data-deadline": at });
   tick(left);
-  const meaning = t(held ? "inbox.deadline.fail" : "inbox.deadline.decide", { time: untilTime(moment) });
-  return make("p", { class: "deadline" }, left, make("span", {}, meaning));
+  const meaning = t(required ? "inbox.deadline.fail" : "inbox.deadline.decide", { time: untilTime(moment) });
+  return make("p", { class: "deadline" }, left, make("span", {}, held ? `${t("inbox.held")} ${meaning}` : meaning));
 }
 
 function tick(element) {
