@@ -62,3 +62,10 @@ def test_a_demo_in_a_named_folder_is_kept(tmp_path: Path) -> None:
     assert (ran.code, json.loads(ran.stdout)["pace"]) == (0, "packed")
     (artifact,) = world.data_dir.glob("runs/*/work/artifacts/itinerary.md")
     assert str(artifact) in ran.stderr
+
+
+def test_the_command_that_the_demo_prints_can_be_typed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (line,) = [each for each in askback(world, "demo").stderr.splitlines() if each.startswith("▸ askback run ")]
+    ran = askback(world, *line.removeprefix("▸ askback ").split(), "--answer", "packed")
+    assert (ran.code, json.loads(ran.stdout)["pace"]) == (0, "packed")

@@ -72,6 +72,22 @@ def test_two_answers_go_into_the_one_process_that_asked(tmp_path: Path) -> None:
     run_async(main)
 
 
+@pytest.mark.contract("B-3")
+def test_a_run_that_succeeded_has_outlived_its_process_however_slowly_that_ends(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([{"misbehave": "ignore_term"}, ASK], [FINISH])
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await sticky(app, skill)
+            await app.service.reply(run.id, "red")
+            done = await over(app, run.id)
+            assert not alive(run)
+            assert done.state is RunState.SUCCEEDED
+
+    run_async(main)
+
+
 @pytest.mark.contract("P-2")
 def test_an_engine_that_cannot_resume_gets_a_sticky_run_by_itself(tmp_path: Path) -> None:
     world = World(tmp_path)

@@ -182,7 +182,7 @@ class Library:
     # Finding.
 
     def find(self, name: str, *, paths: bool = True) -> SkillPackage:
-        """A skill by its folder, its installed id, or its folder's name in a skill folder or here.
+        """A skill by its folder, its installed id, or its folder's name in a skill folder or here; last, the demo's.
 
         With `paths=False` only names count, for callers who may not name files of this machine.
         """
@@ -194,6 +194,9 @@ class Library:
         for place in places if ID.fullmatch(name) else ():
             if _holds_skill(place / name):
                 return self._in(place / name)
+        # The demo names its skill like this, and what it prints can be typed.
+        if name == DEMO.name:
+            return self._in(DEMO)
         raise self._unknown(name)
 
     def _at(self, path: Path) -> SkillPackage:
