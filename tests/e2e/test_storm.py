@@ -37,6 +37,7 @@ def test_a_server_that_is_killed_over_and_over_loses_doubles_and_leaves_nothing(
         ("snapshots", "slow", Kind.TWICE, 0.0),
         ("lock", "wild", Kind.ALIVE, 1.0),
         ("guardian", "wild", Kind.ALIVE, 0.0),
+        ("fence", "quick", Kind.LOST, 0.0),
     ],
 )
 def test_a_server_without_what_holds_against_it_is_found_out(
