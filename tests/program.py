@@ -219,6 +219,10 @@ class Terminal:
     def raw(self) -> bytes:
         return self._seen
 
+    @property
+    def shows_what_is_typed(self) -> bool:
+        return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
+
     def expect(self, text: str) -> str:
         """Wait until this is shown after what was expected before; what was shown up to its end."""
         deadline = time.monotonic() + DEADLINE_SEC

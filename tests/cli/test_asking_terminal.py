@@ -90,6 +90,21 @@ def test_a_secret_is_not_shown_and_the_terminal_shows_the_next_line_again(tmp_pa
     assert stored(world, run_id).state is RunState.SUCCEEDED
 
 
+def test_what_is_typed_while_a_secret_is_still_being_asked_for_is_not_shown_either(tmp_path: Path) -> None:
+    # The question is longer than a terminal holds, so the program is in the middle of it while nobody reads on.
+    secret = {"ask": {"interaction_id": "password", "kind": "secret", "prompt": "Which password? " + "word " * 5_000}}
+    with sit_down(World(tmp_path), [secret], [FINISH]) as terminal:
+        assert terminal.shows_what_is_typed
+        terminal.expect("Which password?")
+        assert not terminal.shows_what_is_typed
+        terminal.expect("Your answer (not shown): ")
+        assert not terminal.shows_what_is_typed
+        terminal.enter("hunter2")
+        terminal.expect("turn 2")
+        assert terminal.shows_what_is_typed
+        assert "hunter2" not in terminal.ended().stderr
+
+
 FORM = {
     "type": "object",
     "required": ["days", "pace"],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 
 from askback.cli.fields import ask_fields
-from askback.cli.line import ANSWER_NEEDED, LONGEST, Gone, TooLong, forget_typed, read_line
+from askback.cli.line import ANSWER_NEEDED, LONGEST, Gone, TooLong, forget_typed, read_line, unseen
 from askback.cli.text import printable
 from askback.core.interactions import Interaction, Json, option_label, option_value
 from askback.skills.schemas import fits_reply
@@ -80,8 +81,13 @@ def _short(value: Json) -> str:
 
 async def ask(interaction: Interaction, write: Write, gone: Gone) -> Json:
     """Ask until the answer fits. Returns None when the question was settled elsewhere meanwhile."""
-    show(interaction, write)
-    forget_typed()
+    with unseen() if interaction.secret else nullcontext():
+        show(interaction, write)
+        forget_typed()
+        return await _until_it_fits(interaction, write, gone)
+
+
+async def _until_it_fits(interaction: Interaction, write: Write, gone: Gone) -> Json:
     while True:
         try:
             response = await _ask_once(interaction, write, gone)

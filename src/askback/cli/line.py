@@ -40,17 +40,16 @@ def forget_typed() -> None:
 
 
 async def read_line(prompt: str, *, secret: bool, gone: Gone) -> str | None:
-    """The line without its end, or None when `gone` ends first."""
+    """The line without its end, or None when `gone` ends first. Of a secret the terminal shows no line end either."""
     output.tell(prompt, end="")
-    with _echo(not secret):
-        reading = asyncio.ensure_future(_line(sys.stdin.fileno()))
-        leaving = asyncio.ensure_future(gone())
-        try:
-            done, _ = await asyncio.wait({reading, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            line = reading.result() if reading in done else leaving.result()
-        finally:
-            reading.cancel()
-            leaving.cancel()
+    reading = asyncio.ensure_future(_line(sys.stdin.fileno()))
+    leaving = asyncio.ensure_future(gone())
+    try:
+        done, _ = await asyncio.wait({reading, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        line = reading.result() if reading in done else leaving.result()
+    finally:
+        reading.cancel()
+        leaving.cancel()
     if secret or line is None:
         output.tell("")
     return line
@@ -89,15 +88,13 @@ def _read(fd: int) -> bytes:
 
 
 @contextmanager
-def _echo(wanted: bool) -> Iterator[None]:
-    if wanted:
-        yield
-        return
+def unseen() -> Iterator[None]:
+    """The terminal does not show what is typed: before the question stands there, and until it is settled."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     quiet = termios.tcgetattr(fd)
     quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(fd, termios.TCSADRAIN, quiet)
+    termios.tcsetattr(fd, termios.TCSANOW, quiet)
     try:
         yield
     finally:
