@@ -31,7 +31,7 @@ from askback.core.interactions import InteractionOutcome, Question
 from askback.core.lifecycle import create
 from askback.core.outcomes import AskUser, Final
 from askback.core.runs import Mode, ProcessIdentity, ProfileKind, RunOptions, RunState, TurnKind, TurnOrder, Usage
-from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired
+from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnLost
 
 STICKY = ProfileKind.STICKY_PROCESS
 LENIENT_WARNING = RunWarning(code=WarningCode.ASK_USER_PAYLOAD_INVALID, message="the engine's question is malformed")
@@ -298,3 +298,12 @@ def test_warnings_of_a_turn_that_failed_are_kept() -> None:
 def test_a_result_of_null_is_a_result() -> None:
     made = decision(running_run(), ended(running_run(), Final(data=None, done=True)))
     assert made.run.state is RunState.SUCCEEDED
+
+
+@pytest.mark.contract("B-1")
+def test_a_turn_that_was_cut_off_too_often_says_by_what() -> None:
+    run = running_run(take_ups=3)
+    lost = decision(run, TurnLost(epoch=EPOCH, at=NOW, why="the disk was full")).run
+    assert lost.error is not None
+    assert lost.error.code is ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED
+    assert "cut off 4 times, at last because the disk was full" in lost.error.message

@@ -14,9 +14,13 @@ never single codes:
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""How a system says that there is no room: on the disk, for this user, or for a file of that size."""
 
 
 class ErrorCode(StrEnum):
@@ -47,7 +51,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED: "The last turn that `max_attempt` allows ended without completion evidence.",
     ErrorCode.ASK_USER_PAYLOAD_INVALID: "With strict validation: the engine's question has no `interaction_id` or no `prompt`.",
     ErrorCode.OUTPUT_SCHEMA_INVALID: "The output did not pass its schema, also not after the allowed repair turns.",
-    ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was cut off by restarts more often than it may be taken up again.",
+    ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was cut off more often than it may be taken up again: by restarts, by a full disk or a database that could not be used; the message says by what.",
     ErrorCode.ENGINE_NOT_FOUND: "The engine's program is not installed or cannot be started.",
     ErrorCode.ENGINE_AUTH_REQUIRED: "The engine is not signed in, or its key was refused.",
     ErrorCode.ENGINE_RATE_LIMITED: "The model's side limits the rate or the quota is used up.",

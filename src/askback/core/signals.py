@@ -73,11 +73,15 @@ class TreeGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLost:
-    """The turn was cut off on our side, and nothing of it lives. A planned stop does not count against the run."""
+    """The turn was cut off on our side, and nothing of it lives. A planned stop does not count against the run.
+
+    `why` says by what, for people.
+    """
 
     epoch: int
     at: datetime
     counted: bool = True
+    why: str = "the program that carried it out was gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -68,6 +69,11 @@ def inbox_view(run: Run) -> dict[str, Any]:
     if run.wait_deadline_at is not None:
         view["wait_deadline_at"] = _time(run.wait_deadline_at)
     return view
+
+
+def inbox_page_view(runs: Iterable[Run], next_cursor: str | None, total: int) -> dict[str, Any]:
+    """A page of pending questions, as it is listed, streamed and shown."""
+    return {"items": [inbox_view(run) for run in runs], "next_cursor": next_cursor, "total": total}
 
 
 def result_view(run: Run, data: Json, artifacts: list[dict[str, Any]]) -> dict[str, Any]:

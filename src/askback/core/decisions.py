@@ -1,0 +1,88 @@
+"""What `lifecycle.decide` may answer, and the endings that several signals lead to. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from askback.core import journal
+from askback.core.errors import ErrorCode, RefusalCode, RunError
+from askback.core.events import NewEvent
+from askback.core.interactions import Interaction, InteractionOutcome, Json
+from askback.core.runs import Run, RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The run as it becomes, and what is stored with it in one transaction."""
+
+    run: Run
+    events: tuple[NewEvent, ...] = ()
+    asked: Interaction | None = None
+    closed: Interaction | None = None
+    result: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """The signal is in order and changes nothing."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    code: RefusalCode
+    message: str
+
+
+def finish(
+    run: Run,
+    state: RunState,
+    at: datetime,
+    events: tuple[NewEvent, ...],
+    *,
+    error: RunError | None = None,
+    result: Json = None,
+    interaction: InteractionOutcome | None = None,
+) -> Decision:
+    """The run is over; a question that is still open ends with it. `run` has its new version already."""
+    closed = None
+    if run.pending_interaction is not None and interaction is not None:
+        closed = replace(run.pending_interaction, outcome=interaction, answered_at=at)
+        events = (*events, journal.closed(closed, at))
+    done = run.evolve(
+        state=state,
+        error=error,
+        worker=None,
+        process=None,
+        pending_interaction=None,
+        wait_deadline_at=None,
+        finished_at=at,
+    )
+    events = (*events, journal.moved(run.state, state, at, error))
+    return Decision(run=done, events=events, closed=closed, result=result)
+
+
+def finish_held(run: Run, at: datetime) -> Decision:
+    """What a run that was to be ended becomes once nothing of it lives: a cancel outranks a deadline."""
+    gone = run.evolve(version=run.version + 1, updated_at=at)
+    if run.cancel_requested:
+        return finish(gone, RunState.CANCELED, at, (), interaction=InteractionOutcome.CANCELED)
+    return finish(gone, RunState.FAILED, at, (), error=run.error)
+
+
+def process_lost() -> RunError:
+    return RunError(
+        code=ErrorCode.INTERACTION_PROCESS_LOST, message="the engine's process ended while the run needed it"
+    )
+
+
+def stale(run: Run) -> Refusal:
+    return Refusal(
+        code=RefusalCode.RUN_STALE, message=f"run {run.id} is {run.state} (epoch {run.epoch}) and was not yours to move"
+    )
+
+
+def unsuitable(run: Run, what: str) -> Refusal:
+    return Refusal(code=RefusalCode.STATE_UNSUITABLE, message=f"run {run.id} is {run.state}: it cannot {what}")

@@ -1,0 +1,233 @@
+"""The signals of a turn: that it starts, what is noted on its way, how it ended, and that it was cut off.
+
+What they make of a run is for `lifecycle.decide` alone to tell. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from askback.core import journal
+from askback.core.decisions import Decision, Refusal, Stay, finish, process_lost, stale, unsuitable
+from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
+from askback.core.events import NewEvent
+from askback.core.interactions import Interaction, Question
+from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
+from askback.core.runs import Handle, Mode, Run, RunState, TurnKind, TurnOrder, Usage
+from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnEnded, TurnLost
+
+MAX_TAKE_UPS = 3
+"""How often a turn that was cut off is started again after its first start."""
+
+_INTERACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+
+def start(run: Run, signal: SlotAcquired) -> Decision | Refusal:
+    if run.state is not RunState.QUEUED:
+        return unsuitable(run, "start a turn")
+    started = run.evolve(
+        version=run.version + 1,
+        epoch=run.epoch + 1,
+        state=RunState.RUNNING,
+        worker=signal.worker,
+        process=None,
+        attempt_number=run.next_turn.attempt_number,
+        started_at=run.started_at or signal.at,
+        updated_at=signal.at,
+    )
+    events = (journal.moved(run.state, RunState.RUNNING, signal.at), journal.turn_started(started, signal.at))
+    return Decision(run=started, events=events)
+
+
+def note(run: Run, signal: ProcessStarted | HandleNamed) -> Decision | Stay | Refusal:
+    if run.state is not RunState.RUNNING or run.epoch != signal.epoch:
+        return stale(run)
+    if isinstance(signal, ProcessStarted):
+        return Decision(run=run.evolve(version=run.version + 1, process=signal.process, updated_at=signal.at))
+    if run.handle is not None:
+        same = run.handle.handle_value == signal.handle.handle_value
+        return Stay(reason="the handle is known") if same else unsuitable(run, "take another session's handle")
+    return Decision(run=run.evolve(version=run.version + 1, handle=signal.handle, updated_at=signal.at))
+
+
+# How it ended.
+
+
+def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
+    if run.state is not RunState.RUNNING or run.epoch != signal.epoch:
+        return stale(run)
+    warnings = (*signal.warnings, *_warnings_of(signal.outcome))
+    usage = run.usage if signal.usage is None else (run.usage or Usage()) + signal.usage
+    ended = run.evolve(
+        version=run.version + 1,
+        take_ups=0,
+        process=run.process if run.sticky else None,
+        usage=usage,
+        warnings=_merge(run.warnings, warnings),
+        updated_at=signal.at,
+    )
+    events = journal.turn_ended(run, signal, warnings)
+    if run.cancel_requested:
+        return _end_canceled(ended, signal.at, events)
+    match signal.outcome:
+        case Final():
+            return _end_final(ended, signal.outcome, signal.at, events)
+        case AskUser():
+            return _end_asking(ended, signal.outcome.question, signal.at, events)
+        case TurnError():
+            return finish(ended, RunState.FAILED, signal.at, events, error=signal.outcome.error)
+        case _:
+            assert_never(signal.outcome)
+
+
+def _end_canceled(run: Run, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
+    """A sticky run's process outlives its turn; the run is canceled only when `TreeGone` says that nothing lives."""
+    return Decision(run=run, events=events) if run.sticky else finish(run, RunState.CANCELED, at, events)
+
+
+def _end_final(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
+    if final.problems:
+        return _repair(run, final.problems, at, events)
+    if run.mode is Mode.INTERACTIVE and not final.done:
+        warning = RunWarning(
+            code=WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER,
+            message="the output passed its schema, but the engine did not say that it was done",
+        )
+        run = run.evolve(warnings=_merge(run.warnings, (warning,)))
+        events = (*events, journal.warned(warning, at))
+    return finish(run, RunState.SUCCEEDED, at, events, result=final.data)
+
+
+def _repair(run: Run, problems: tuple[str, ...], at: datetime, events: tuple[NewEvent, ...]) -> Decision:
+    """The next turn tells the engine what is wrong. The run keeps its slot and stays `running`."""
+    resumable = run.handle is not None or run.sticky
+    if run.repairs >= run.options.repair_attempts or not resumable or _at_max_attempt(run):
+        error = RunError(
+            code=ErrorCode.OUTPUT_SCHEMA_INVALID,
+            message="the output does not pass its schema: " + "; ".join(problems),
+        )
+        return finish(run, RunState.FAILED, at, events, error=error)
+    number = run.attempt_number + 1
+    repairing = run.evolve(
+        repairs=run.repairs + 1,
+        attempt_number=number,
+        next_turn=TurnOrder(kind=TurnKind.REPAIR, attempt_number=number, problems=problems),
+    )
+    return Decision(run=repairing, events=(*events, journal.turn_started(repairing, at)))
+
+
+def _end_asking(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
+    if run.mode is Mode.AUTO:
+        return _repair(run, ("output: the turn asked a question instead of finishing",), at, events)
+    if _at_max_attempt(run):
+        error = RunError(
+            code=ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED,
+            message=f"turn {run.attempt_number} of at most {run.max_attempt} ended without a result",
+        )
+        return finish(run, RunState.FAILED, at, events, error=error)
+    if run.handle is None and not run.sticky:
+        error = RunError(
+            code=ErrorCode.SESSION_RESUME_FAILED,
+            message="the engine asked a question but named no session to go on with",
+        )
+        return finish(run, RunState.FAILED, at, events, error=error)
+    interaction = _interaction(run, question, at)
+    waiting = run.evolve(
+        state=RunState.WAITING_USER,
+        repairs=0,
+        worker=run.worker if run.sticky else None,
+        pending_interaction=interaction,
+        interaction_ids=(*run.interaction_ids, interaction.interaction_id),
+        wait_deadline_at=_deadline(run, at),
+    )
+    return Decision(
+        run=waiting,
+        events=(*events, journal.asked(interaction, at), journal.moved(run.state, waiting.state, at)),
+        asked=interaction,
+    )
+
+
+def _deadline(run: Run, at: datetime) -> datetime | None:
+    """A sticky wait always ends; a resumable one only where it is to be decided automatically."""
+    if run.sticky or not run.options.interactive_require_user_reply:
+        return at + timedelta(seconds=run.profile.session_timeout_sec)
+    return None
+
+
+def _interaction(run: Run, question: Question, at: datetime) -> Interaction:
+    return Interaction(
+        interaction_id=_interaction_id(run, question.interaction_id),
+        kind=question.kind,
+        prompt=question.prompt,
+        attempt_number=run.attempt_number,
+        asked_at=at,
+        options=question.options,
+        default=question.default,
+        response_schema=None if question.response_schema is None else dict(question.response_schema),
+        context=question.context,
+    )
+
+
+def _interaction_id(run: Run, wanted: str | None) -> str:
+    """The engine's own id if it is well-formed and new in the run, else one of ours."""
+    if wanted and _INTERACTION_ID.fullmatch(wanted) and wanted not in run.interaction_ids:
+        return wanted
+    ours = f"question-{run.attempt_number}"
+    while ours in run.interaction_ids:
+        ours += "x"
+    return ours
+
+
+def _at_max_attempt(run: Run) -> bool:
+    return run.max_attempt is not None and run.attempt_number >= run.max_attempt
+
+
+def _merge(old: tuple[RunWarning, ...], new: tuple[RunWarning, ...]) -> tuple[RunWarning, ...]:
+    merged = list(old)
+    for warning in new:
+        if warning not in merged:
+            merged.append(warning)
+    return tuple(merged)
+
+
+def _warnings_of(outcome: TurnOutcome) -> tuple[RunWarning, ...]:
+    return () if isinstance(outcome, TurnError) else outcome.warnings
+
+
+# That it was cut off.
+
+
+def take_up(run: Run, signal: TurnLost) -> Decision | Refusal:
+    if run.state is not RunState.RUNNING or run.epoch != signal.epoch:
+        return stale(run)
+    take_ups = run.take_ups + signal.counted
+    lost = run.evolve(
+        version=run.version + 1,
+        take_ups=take_ups,
+        worker=None,
+        process=None,
+        handle=_handle_before_turn(run),
+        updated_at=signal.at,
+    )
+    if run.cancel_requested:
+        return finish(lost, RunState.CANCELED, signal.at, ())
+    interrupted = journal.turn_interrupted(lost, signal.at)
+    if run.sticky and run.next_turn.kind is not TurnKind.START:
+        return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=process_lost())
+    if take_ups > MAX_TAKE_UPS:
+        error = RunError(
+            code=ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED,
+            message=f"turn {run.attempt_number} was cut off {take_ups} times, at last because {signal.why}; "
+            "it is not started again",
+        )
+        return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=error)
+    queued = lost.evolve(state=RunState.QUEUED)
+    return Decision(run=queued, events=(interrupted, journal.moved(run.state, queued.state, signal.at)))
+
+
+def _handle_before_turn(run: Run) -> Handle | None:
+    """A session that began in the lost turn is given up with it: the turn starts again from before it."""
+    named_here = run.handle is not None and run.handle.created_at_turn == run.attempt_number
+    return None if named_here else run.handle

@@ -1,0 +1,107 @@
+"""The signals that end a wait: a reply, a deadline, and the loss of the process that was waited with.
+
+What they make of a run is for `lifecycle.decide` alone to tell. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from askback.core import journal
+from askback.core.decisions import Decision, Refusal, Stay, finish, finish_held, process_lost, stale
+from askback.core.errors import ErrorCode, RefusalCode, RunError
+from askback.core.events import NewEvent
+from askback.core.interactions import AnsweredBy, Interaction, InteractionOutcome
+from askback.core.runs import Run, RunState, TurnKind, TurnOrder
+from askback.core.signals import DeadlinePassed, ProcessLost, Replied
+
+
+def reply(run: Run, signal: Replied) -> Decision | Refusal:
+    pending = _pending(run, signal.interaction_id)
+    if isinstance(pending, Refusal):
+        return pending
+    closed = replace(
+        pending,
+        outcome=InteractionOutcome.ANSWERED,
+        response=signal.response,
+        answered_by=AnsweredBy.USER,
+        answered_at=signal.at,
+    )
+    return _go_on(run.evolve(keeper=signal.keeper), closed, signal.at)
+
+
+def pass_deadline(run: Run, signal: DeadlinePassed) -> Decision | Stay | Refusal:
+    pending = _pending(run, signal.interaction_id)
+    if isinstance(pending, Refusal):
+        return pending
+    if run.wait_deadline_at is None or signal.at < run.wait_deadline_at:
+        return Stay(reason="the deadline has not passed")
+    if not run.options.interactive_require_user_reply:
+        closed = replace(
+            pending,
+            outcome=InteractionOutcome.AUTO_DECIDED,
+            response=pending.default,
+            answered_by=AnsweredBy.AUTO_DECIDE,
+            answered_at=signal.at,
+        )
+        return _go_on(run, closed, signal.at)
+    return _expire(run, pending, signal.at)
+
+
+def _expire(run: Run, pending: Interaction, at: datetime) -> Decision:
+    """No answer is taken any more. The run fails only when `TreeGone` says that nothing of its process lives."""
+    closed = replace(pending, outcome=InteractionOutcome.EXPIRED, answered_at=at)
+    error = RunError(
+        code=ErrorCode.INTERACTION_WAIT_TIMEOUT,
+        message=f"no reply within {run.profile.session_timeout_sec:g} s; the engine's process was ended",
+    )
+    expired = run.evolve(
+        version=run.version + 1, error=error, pending_interaction=None, wait_deadline_at=None, updated_at=at
+    )
+    return Decision(run=expired, events=(journal.closed(closed, at),), closed=closed)
+
+
+def _go_on(run: Run, closed: Interaction, at: datetime) -> Decision:
+    """Resumable runs queue for a slot; a sticky one runs on in its own process."""
+    number = run.attempt_number + 1
+    state = RunState.RUNNING if run.sticky else RunState.QUEUED
+    going = run.evolve(
+        version=run.version + 1,
+        state=state,
+        attempt_number=number if run.sticky else run.attempt_number,
+        next_turn=TurnOrder(kind=TurnKind.REPLY, attempt_number=number, interaction_id=closed.interaction_id),
+        pending_interaction=None,
+        wait_deadline_at=None,
+        updated_at=at,
+    )
+    events: tuple[NewEvent, ...] = (journal.closed(closed, at), journal.moved(run.state, state, at))
+    if run.sticky:
+        events = (*events, journal.turn_started(going, at))
+    return Decision(run=going, events=events, closed=closed)
+
+
+def _pending(run: Run, interaction_id: str) -> Interaction | Refusal:
+    pending = run.pending_interaction
+    if run.state is not RunState.WAITING_USER or pending is None:
+        return Refusal(
+            code=RefusalCode.INTERACTION_NOT_PENDING,
+            message=f"run {run.id} is {run.state}: no question of it is waiting for an answer",
+        )
+    if run.cancel_requested:
+        return Refusal(code=RefusalCode.INTERACTION_NOT_PENDING, message=f"run {run.id} is being canceled")
+    if pending.interaction_id != interaction_id:
+        return Refusal(
+            code=RefusalCode.INTERACTION_NOT_PENDING,
+            message=f"question {interaction_id!r} of run {run.id} is not pending; {pending.interaction_id!r} is",
+        )
+    return pending
+
+
+def lose_process(run: Run, signal: ProcessLost) -> Decision | Refusal:
+    if run.state is not RunState.WAITING_USER or not run.sticky or run.epoch != signal.epoch:
+        return stale(run)
+    if run.cancel_requested or run.expired:
+        return finish_held(run, signal.at)
+    lost = run.evolve(version=run.version + 1, updated_at=signal.at)
+    return finish(lost, RunState.FAILED, signal.at, (), error=process_lost(), interaction=InteractionOutcome.EXPIRED)
