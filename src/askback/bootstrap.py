@@ -7,8 +7,8 @@ import resource
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from askback import __version__
-from askback.core.errors import Invalid, RefusalCode, Unavailable
+from askback.core.errors import FULL_DISK, Invalid, RefusalCode, Unavailable
 from askback.core.runs import SHARED, Run
 from askback.core.webhooks import Webhook, WebhookKind, mistakes
 from askback.engines import registry
@@ -71,6 +71,7 @@ class App:
     worker: Worker
     deadlines: Deadlines
     recovery: Recovery
+    serving: bool
     notifications: Notifications | None
     """A server's alone, as is `retention`."""
     retention: Retention | None
@@ -82,7 +83,7 @@ class App:
             await self.notifications.register()
         async with asyncio.TaskGroup() as group:
             worker = group.create_task(self.worker.run())
-            sleepers = [self.deadlines, self.notifications, self.retention]
+            sleepers = [self.deadlines, self.notifications, self.retention, self.recovery if self.serving else None]
             asleep = [group.create_task(each.run()) for each in sleepers if each is not None]
             try:
                 yield
@@ -97,6 +98,28 @@ class App:
         return await self.recovery.take_up(await self.service.adopt(run_id))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ground:
+    """What the parts of one program stand on."""
+
+    settings: Settings
+    serving: bool
+    name: str
+    programs: Programs
+    store: Store
+    spawner: Spawner
+    engines: Engines
+    setups: dict[str, EngineSetup]
+    library: Library
+    workspaces: Workspaces
+    probes: Probes
+    slots: Slots
+
+    @property
+    def keeper(self) -> str:
+        return SHARED if self.serving else self.name
+
+
 @asynccontextmanager
 async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[App]:
     """Everything wired on the data folder. A serving program also carries on what others left behind."""
@@ -104,77 +127,108 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     data_dir = _data_folder(settings.data_dir)
     engines, setups = _engines(settings, _own_secrets(settings, serving=serving))
     programs = Programs(data_dir / "programs")
-    store = await SqliteStore.open(data_dir / "askback.db")
-    name, lock = programs.register()
-    spawner = _spawner(settings)
-    try:
+    per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
+    async with AsyncExitStack() as ends:
+        store = await SqliteStore.open(data_dir / "askback.db")
+        ends.push_async_callback(store.close)
+        name = ends.enter_context(_registered(programs))
+        spawner = _spawner(settings)
+        # Before this program counts as gone: nothing that it started may live on.
+        ends.push_async_callback(spawner.close)
         await _check_sandbox(settings, spawner)
-        yield _wire(settings, data_dir, engines, setups, programs, store, spawner, name, serving)
+        ground = _Ground(
+            settings=settings,
+            serving=serving,
+            name=name,
+            programs=programs,
+            store=store,
+            spawner=spawner,
+            engines=engines,
+            setups=setups,
+            library=open_library(settings),
+            workspaces=Workspaces(data_dir / "runs"),
+            probes=Probes(data_dir / "probes.json", spawner),
+            slots=Slots(settings.slots, per_engine),
+        )
+        yield _wire(ground)
+
+
+@contextmanager
+def _registered(programs: Programs) -> Iterator[str]:
+    """The name under which this program is known to live, for as long as it does."""
+    try:
+        name, lock = programs.register()
+    except OSError as error:
+        code = RefusalCode.DISK_FULL if error.errno in FULL_DISK else RefusalCode.STORE_UNUSABLE
+        message = f"this program cannot be registered in the data folder: {error}; see that the folder is in order"
+        raise Unavailable(code, message) from error
+    try:
+        yield name
     finally:
-        await spawner.close()
-        await store.close()
         programs.leave(name, lock)
 
 
-def _wire(
-    settings: Settings,
-    data_dir: Path,
-    engines: Engines,
-    setups: dict[str, EngineSetup],
-    programs: Programs,
-    store: Store,
-    spawner: Spawner,
-    name: str,
-    serving: bool,
-) -> App:
-    library = open_library(settings)
-    workspaces = Workspaces(data_dir / "runs")
-    probes = Probes(data_dir / "probes.json", spawner)
-    keeper = SHARED if serving else name
-    bench = Bench(
-        store=store,
-        packages=library,
-        workspaces=workspaces,
-        locks=data_dir / "locks",
-        engines=engines,
-        setups=setups,
-        probes=probes,
-        spawner=spawner,
-        limits=OutputLimits(line_bytes=settings.limits.line_bytes, turn_bytes=settings.limits.output_bytes),
-        clock=now,
-    )
-    per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
-    slots = Slots(settings.slots, per_engine)
+def _wire(ground: _Ground) -> App:
+    store, settings, serving = ground.store, ground.settings, ground.serving
+    recovery = Recovery(store=store, programs=ground.programs, workspaces=ground.workspaces, clock=now)
     return App(
         settings=settings,
+        serving=serving,
         store=store,
-        workspaces=workspaces,
-        slots=slots,
-        spawner=spawner,
-        service=Service(
-            store=store,
-            library=library,
-            engines=EnginesHere(engines=engines, setups=setups, probes=probes, default_engine=settings.default_engine),
-            workspaces=workspaces,
-            keeper=keeper,
-            is_alive=programs.is_alive,
-            clock=now,
-            new_id=new_run_id,
-            queue_reason=slots.reason,
-            private_webhooks=settings.notifications.allow_private,
-        ),
-        worker=Worker(
-            name=name,
-            keepers={keeper},
-            store=store,
-            slots=slots,
-            carry=partial(carrying, bench),
-            clock=now,
-        ),
-        deadlines=Deadlines(store=store, keepers={keeper}, clock=now),
-        recovery=Recovery(store=store, programs=programs, workspaces=workspaces, clock=now),
+        workspaces=ground.workspaces,
+        slots=ground.slots,
+        spawner=ground.spawner,
+        service=_service(ground, recovery),
+        worker=_worker(ground),
+        deadlines=Deadlines(store=store, keepers={ground.keeper}, clock=now),
+        recovery=recovery,
         notifications=Notifications(store=store, sending=_sending(settings), clock=now) if serving else None,
-        retention=_retention(settings, store, workspaces) if serving else None,
+        retention=_retention(settings, store, ground.workspaces) if serving else None,
+    )
+
+
+def _service(ground: _Ground, recovery: Recovery) -> Service:
+    return Service(
+        store=ground.store,
+        library=ground.library,
+        engines=EnginesHere(
+            engines=ground.engines,
+            setups=ground.setups,
+            probes=ground.probes,
+            default_engine=ground.settings.default_engine,
+        ),
+        workspaces=ground.workspaces,
+        keeper=ground.keeper,
+        is_alive=ground.programs.is_alive,
+        take_up=recovery.take_up,
+        clock=now,
+        new_id=new_run_id,
+        queue_reason=ground.slots.reason,
+        private_webhooks=ground.settings.notifications.allow_private,
+    )
+
+
+def _worker(ground: _Ground) -> Worker:
+    limits = ground.settings.limits
+    bench = Bench(
+        store=ground.store,
+        packages=ground.library,
+        workspaces=ground.workspaces,
+        locks=ground.settings.data_dir / "locks",
+        engines=ground.engines,
+        setups=ground.setups,
+        probes=ground.probes,
+        spawner=ground.spawner,
+        limits=OutputLimits(line_bytes=limits.line_bytes, turn_bytes=limits.output_bytes),
+        clock=now,
+    )
+    return Worker(
+        name=ground.name,
+        keepers={ground.keeper},
+        store=ground.store,
+        slots=ground.slots,
+        carry=partial(carrying, bench),
+        clock=now,
     )
 
 

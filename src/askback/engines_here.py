@@ -63,8 +63,9 @@ class EnginesHere:
     def _candidates(self, package: SkillPackage) -> Sequence[str]:
         if package.engines is not None:
             return [name for name in package.engines if name in self._engines and package.allows_engine(name)]
-        if self._default_engine is not None:
-            return [self._engines.choose(self._default_engine).name]
+        default = None if self._default_engine is None else self._engines.choose(self._default_engine).name
+        if default is not None and package.allows_engine(default):
+            return [default]
         return [
             name for name, engine in self._engines.items() if engine.chosen_by_default and package.allows_engine(name)
         ]
@@ -76,7 +77,7 @@ class EnginesHere:
             hints = [f"{name}: {self._engines[name].install}" for name in wanted]
             hints += [f"{name}: not known to this version" for name in unknown]
             return f"skill '{package.id}' needs one of these engines, and none is installed: " + "; ".join(hints)
-        hints = [f"{e.name}: {e.install}" for e in self._engines.values() if e.chosen_by_default]
+        hints = [f"{name}: {self._engines[name].install}" for name in self._candidates(package)]
         advice = "; ".join(hints) or "name one with --engine"
         return f"no engine is installed that could be taken by default ({advice}); `--engine scripted` needs none"
 

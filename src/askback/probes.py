@@ -18,6 +18,8 @@ from askback.engines.base import CallResult, Engine, Probe
 from askback.process.child import NotStarted, Spawner, call
 
 PROBE_SEC = 15.0
+_NOT_STARTED = 127
+"""As a shell tells it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +70,9 @@ class Probes:
         async with self._locks.setdefault(key, asyncio.Lock()):
             known = self._load()
             if key not in known:
-                probe, ended = await _ask(self._spawner, engine, setup)
-                if not ended:
-                    # It hung, which may be this moment's load: told as failed, but asked again next time.
+                probe, answered = await _ask(self._spawner, engine, setup)
+                if not answered:
+                    # It hung or could not be started, which may be this moment's load: told as failed, but asked again.
                     return _installed(engine, setup, path, probe)
                 known[key] = probe
                 self._save(known)
@@ -88,8 +90,11 @@ class Probes:
         with suppress(OSError):
             self._cache_path.parent.mkdir(parents=True, exist_ok=True)
             partial = self._cache_path.with_name(f"{self._cache_path.name}.{secrets.token_hex(4)}")
-            partial.write_bytes(msgspec.json.encode(known))
-            partial.replace(self._cache_path)
+            try:
+                partial.write_bytes(msgspec.json.encode(known))
+                partial.replace(self._cache_path)
+            finally:
+                partial.unlink(missing_ok=True)
 
 
 def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
@@ -111,14 +116,15 @@ def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:
 
 
 async def _ask(spawner: Spawner, engine: Engine, setup: EngineSetup) -> tuple[Probe, bool]:
-    """The probe, and whether every call ended by itself. All calls together have `PROBE_SEC`."""
+    """The probe, and whether every call was answered. All calls together have `PROBE_SEC`."""
     deadline = time.monotonic() + PROBE_SEC
     with tempfile.TemporaryDirectory(prefix="askback-probe-") as folder:
         results = [
             await _call(spawner, engine, setup, args, Path(folder), deadline - time.monotonic())
             for args in engine.probe_calls()
         ]
-    return engine.read_probe(results), all(result.exit_code is not None for result in results)
+    answered = all(result.exit_code not in (None, _NOT_STARTED) for result in results)
+    return engine.read_probe(results), answered
 
 
 async def _call(
@@ -138,5 +144,5 @@ async def _call(
             readable=setup.files,
         )
     except NotStarted as error:
-        return CallResult(args=args, exit_code=127, stdout="", stderr=str(error))
+        return CallResult(args=args, exit_code=_NOT_STARTED, stdout="", stderr=str(error))
     return CallResult(args=args, exit_code=printed.exit_code, stdout=printed.stdout, stderr=printed.stderr)

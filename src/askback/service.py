@@ -6,7 +6,7 @@ Everything is checked here before anything is stored. Turns are the worker's; th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -29,7 +29,7 @@ from askback.core.runs import (
     TurnKind,
     TurnOrder,
 )
-from askback.core.signals import Adopted, CancelRequested, ProcessLost, Replied
+from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.core.webhooks import Webhook, mistakes
 from askback.engines_here import EnginesHere
 from askback.process.workspace import Artifact, Workspaces
@@ -38,8 +38,9 @@ from askback.skills.options import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import check_request, fits_reply
 from askback.store.base import DeliveryPage, IdempotencyKey, RunFilter, RunPage, Store, Tally, move
+from askback.store.movements import Movements
 from askback.store.tails import Tails
-from askback.store.waiting import Waiting
+from askback.store.waiting import InboxPage, Waiting, read_inbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,7 @@ class Service:
         workspaces: Workspaces,
         keeper: str,
         is_alive: Callable[[str], bool],
+        take_up: Callable[[Run], Awaitable[Run]],
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         queue_reason: Callable[[Run], str],
@@ -89,18 +91,20 @@ class Service:
         self._workspaces = workspaces
         self._keeper = keeper
         self._is_alive = is_alive
+        self._take_up = take_up
         self._clock = clock
         self._new_id = new_id
         self._queue_reason = queue_reason
         self._private_webhooks = private_webhooks
         self._tails = Tails(store)
         self._waiting = Waiting(store)
+        self._movements = Movements(store)
 
     # Submitting.
 
     async def submit(self, wanted: Submission) -> Run:
         """Check everything that can be checked, then store a queued run."""
-        package = self._library.keep(self._library.find(wanted.skill, paths=wanted.by_path))
+        package = await self._package(wanted)
         mode, options = self._check(package, wanted)
         engine = await self.engines.choose(package, wanted.engine)
         profile = await self.engines.profile(engine, mode, options)
@@ -121,6 +125,14 @@ class Service:
         )
         told = {"skill": package.id, "engine": engine.name, "mode": mode, "interactive_profile": asdict(profile)}
         return await self._create(lifecycle.create(run, told), wanted)
+
+    async def _package(self, wanted: Submission) -> SkillPackage:
+        """To read and copy a package may take a while, so that is done aside."""
+        library = self._library
+        package = library.at_hand(wanted.skill, paths=wanted.by_path)
+        if package is None:
+            package = await asyncio.to_thread(lambda: library.keep(library.find(wanted.skill, paths=wanted.by_path)))
+        return package
 
     def _check(self, package: SkillPackage, wanted: Submission) -> tuple[Mode, RunOptions]:
         """Name every mistake at once, each by its path."""
@@ -177,7 +189,13 @@ class Service:
         """A run that waits with a process whose program is gone can take no answer any more: it is over."""
         if not (run.sticky and run.pending_interaction and run.worker) or self._is_alive(run.worker):
             return run
-        return await move(self._store, run.id, ProcessLost(epoch=run.epoch, at=self._clock()), seen=run)
+        run = await self._take_up(run)
+        if run.pending_interaction is not None:
+            raise Conflict(
+                RefusalCode.INTERACTION_NOT_PENDING,
+                f"the program that run {run.id} waits with is gone; the run takes no answer any more",
+            )
+        return run
 
     async def reply_with_file(self, run_id: str, file: Path, interaction_id: str) -> Run:
         """Answer with a file: it is put beside the run's inputs, and the engine is told its path."""
@@ -187,10 +205,10 @@ class Service:
         workspace = self._workspaces.of(run_id)
         # Of two who answer with files of one name, neither may overwrite the other's.
         key = f"answer-{run.attempt_number}-{self._new_id()}"
-        path = await asyncio.to_thread(workspace.stage_input, key, file)
         try:
+            path = await asyncio.to_thread(workspace.stage_input, key, file)
             return await self.reply(run_id, f"The answer is the file {path}", interaction_id)
-        except AskbackError:
+        except (AskbackError, OSError):
             await asyncio.to_thread(workspace.drop_input, key)
             raise
 
@@ -222,9 +240,17 @@ class Service:
     async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
         return await self._store.pending(cursor, limit)
 
+    async def inbox(self, cursor: str | None = None, limit: int = 50) -> InboxPage:
+        """As `pending`, with how many there are in all."""
+        return await read_inbox(self._store, cursor, limit)
+
     async def tally(self) -> Tally:
         """Figures for people: runs by state, and how long questions waited."""
         return await self._store.tally()
+
+    async def request(self, run_id: str) -> RunRequest:
+        """What the run was given; a file stands there by its path in the run's folder."""
+        return await self._store.request(run_id)
 
     async def interactions(self, run_id: str) -> Sequence[Interaction]:
         return await self._store.interactions(run_id)
@@ -233,7 +259,7 @@ class Service:
         run = await self._store.get(run_id)
         if not run.state.final:
             raise Conflict(RefusalCode.RUN_NOT_FINAL, f"run {run.id} is {run.state}: it has no result yet")
-        artifacts = tuple(self._workspaces.of(run_id).artifacts())
+        artifacts = tuple(await self.artifacts(run_id))
         return Result(run=run, data=await self._store.result(run_id), artifacts=artifacts)
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
@@ -274,9 +300,13 @@ class Service:
         """As `follow`, with the events that were read at once in one piece."""
         return self._tails.follow(run_id, after)
 
-    def follow_pending(self) -> AsyncGenerator[RunPage]:
-        """The oldest pending questions, and again whenever one comes or goes."""
+    def follow_pending(self) -> AsyncGenerator[InboxPage]:
+        """The oldest pending questions, and again whenever one comes or goes, be it behind those."""
         return self._waiting.follow()
+
+    def follow_runs(self) -> AsyncGenerator[Sequence[Run]]:
+        """First nothing, then each run that is created or changes its state; see `Movements.follow`."""
+        return self._movements.follow()
 
     async def settled(self, run_id: str, interaction_id: str) -> None:
         """Wait until that question is closed, whoever closes it."""

@@ -1,6 +1,9 @@
 """Real children: lines, exits, limits, and nothing left behind."""
 
 import asyncio
+import os
+import resource
+import secrets
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from askback.process import child as child_module
 from askback.process.child import STDERR, STDOUT, Child, NotStarted, Order, OutputLimits, Pipe, Spawner, call
 from askback.process.direct import Direct
 from askback.process.guardian import Guardian, available
@@ -28,11 +32,17 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture
+def mark() -> str:
+    """Of this test alone: another may run beside it, also the same one of the other kind."""
+    return f"child-{secrets.token_hex(8)}"
+
+
 @asynccontextmanager
 async def spawning(kind: str) -> AsyncIterator[Spawner]:
     spawner = KINDS[kind]()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             yield spawner
     finally:
         await spawner.close()
@@ -66,40 +76,42 @@ def finish(child: Child, mark: str) -> None:
     assert Tree(mark=mark, root=child.identity).members() == set()
 
 
-def test_lines_of_both_streams_and_the_exit_code_are_told(tmp_path: Path, kind: str) -> None:
+def test_lines_of_both_streams_and_the_exit_code_are_told(tmp_path: Path, kind: str, mark: str) -> None:
     async def main() -> None:
         async with spawning(kind) as spawner:
             child = await start(
                 spawner,
                 "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)",
                 tmp_path,
-                mark="t-lines",
+                mark=mark,
             )
             code, seen = await collect(child)
             assert code == 7
             assert sorted(seen) == [(STDERR, b"err"), (STDOUT, b"out")]
-            finish(child, "t-lines")
+            finish(child, mark)
 
     asyncio.run(main())
 
 
-def test_a_prompt_of_a_megabyte_arrives_whole(tmp_path: Path, kind: str) -> None:
+def test_a_prompt_of_a_megabyte_arrives_whole(tmp_path: Path, kind: str, mark: str) -> None:
     prompt = tmp_path / "prompt"
     prompt.write_bytes(b"-x\n" * 400_000)
 
     async def main() -> None:
         async with spawning(kind) as spawner:
             child = await start(
-                spawner, "import sys; print(len(sys.stdin.buffer.read()))", tmp_path, mark="t-prompt", stdin=prompt
+                spawner, "import sys; print(len(sys.stdin.buffer.read()))", tmp_path, mark=mark, stdin=prompt
             )
             assert await collect(child) == (0, [(STDOUT, b"1200000")])
-            finish(child, "t-prompt")
+            finish(child, mark)
 
     asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can widen a pipe")
-def test_a_long_line_fits_into_the_pipe_of_a_child_that_does_not_wait_for_its_reader(tmp_path: Path, kind: str) -> None:
+def test_a_long_line_fits_into_the_pipe_of_a_child_that_does_not_wait_for_its_reader(
+    tmp_path: Path, kind: str, mark: str
+) -> None:
     code = """
 import fcntl, os, time
 until = time.monotonic() + 5
@@ -112,42 +124,42 @@ os._exit(0)
 
     async def main() -> None:
         async with spawning(kind) as spawner:
-            child = await start(spawner, code, tmp_path, mark="t-wide")
+            child = await start(spawner, code, tmp_path, mark=mark)
             assert await collect(child) == (0, [(STDOUT, b"x" * 1_000_000)])
-            finish(child, "t-wide")
+            finish(child, mark)
 
     asyncio.run(main())
 
 
-def test_a_child_that_prints_too_much_is_noticed_without_reading_it_all(tmp_path: Path, kind: str) -> None:
+def test_a_child_that_prints_too_much_is_noticed_without_reading_it_all(tmp_path: Path, kind: str, mark: str) -> None:
     limits = OutputLimits(line_bytes=1000, turn_bytes=100_000)
 
     async def main() -> None:
         async with spawning(kind) as spawner:
-            child = await start(spawner, "while True: print('x' * 70)", tmp_path, mark="t-flood", limits=limits)
+            child = await start(spawner, "while True: print('x' * 70)", tmp_path, mark=mark, limits=limits)
             reading = asyncio.ensure_future(collect(child))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await child.over_limit.wait()
-            assert await child.end("t-flood", grace_sec=0)
+            assert await child.end(mark, grace_sec=0)
             code, seen = await reading
             assert code != 0
             assert sum(len(line) for _, line in seen) <= 110_000
-            finish(child, "t-flood")
+            finish(child, mark)
 
     asyncio.run(main())
 
 
-def test_an_exit_is_seen_while_a_descendant_keeps_the_pipe_open(tmp_path: Path, kind: str) -> None:
+def test_an_exit_is_seen_while_a_descendant_keeps_the_pipe_open(tmp_path: Path, kind: str, mark: str) -> None:
     code = "import subprocess, sys; subprocess.Popen(['sleep', '600']); print('bye')"
 
     async def main() -> None:
         async with spawning(kind) as spawner:
-            child = await start(spawner, code, tmp_path, mark="t-pipe")
-            async with asyncio.timeout(20):
+            child = await start(spawner, code, tmp_path, mark=mark)
+            async with asyncio.timeout(60):
                 assert await collect(child) == (0, [(STDOUT, b"bye")])
             assert not child.gone
-            assert await child.end("t-pipe", grace_sec=0)
-            finish(child, "t-pipe")
+            assert await child.end(mark, grace_sec=0)
+            finish(child, mark)
 
     asyncio.run(main())
 
@@ -161,24 +173,77 @@ def test_a_program_that_is_not_there_is_told_by_name(tmp_path: Path, kind: str) 
     asyncio.run(main())
 
 
-def test_a_short_call_keeps_what_was_printed(tmp_path: Path, kind: str) -> None:
+def test_a_short_call_keeps_what_was_printed(tmp_path: Path, kind: str, mark: str) -> None:
     async def main() -> None:
         async with spawning(kind) as spawner:
             printed = await call(
-                spawner, ["sh", "-c", "echo a; echo b >&2; exit 3"], env={}, cwd=tmp_path, timeout_sec=10, mark="t-call"
+                spawner, ["sh", "-c", "echo a; echo b >&2; exit 3"], env={}, cwd=tmp_path, timeout_sec=60, mark=mark
             )
             assert (printed.exit_code, printed.stdout, printed.stderr) == (3, "a", "b")
 
     asyncio.run(main())
 
 
-def test_a_call_that_hangs_is_ended_with_its_tree(tmp_path: Path, kind: str) -> None:
+def test_a_call_that_hangs_is_ended_with_its_tree(tmp_path: Path, kind: str, mark: str) -> None:
     async def main() -> None:
         async with spawning(kind) as spawner:
             printed = await call(
-                spawner, ["sh", "-c", "sleep 600 & sleep 600"], env={}, cwd=tmp_path, timeout_sec=0.2, mark="t-hang"
+                spawner, ["sh", "-c", "sleep 600 & sleep 600"], env={}, cwd=tmp_path, timeout_sec=0.2, mark=mark
             )
             assert printed.exit_code is None
-            assert Tree(mark="t-hang").members() == set()
+            assert Tree(mark=mark).members() == set()
 
     asyncio.run(main())
+
+
+def test_a_reader_that_is_held_up_still_gets_what_a_program_said_before_it_ended(
+    kind: str, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is slow for a moment must not cost a turn its last line."""
+    monkeypatch.setattr(child_module, "_DRAIN_SEC", 0.01)
+    seen: list[bytes] = []
+
+    async def main() -> None:
+        async with spawning(kind) as spawner:
+            child = await start(spawner, "print('x' * 100_000, 'two', 'three', sep='\\n')", tmp_path, mark=mark)
+
+            async def take(_name: str, line: Line) -> None:
+                if not seen:
+                    await child.exited()
+                    await asyncio.sleep(0.2)
+                seen.append(line.data)
+
+            assert await child.lines(take) == 0
+            await child.end(mark, grace_sec=0)
+            child.close()
+
+    asyncio.run(main())
+    assert seen == [b"x" * 100_000, b"two", b"three"]
+
+
+def test_a_start_for_which_there_are_too_few_files_leaves_none_open(
+    kind: str, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stdin").touch()
+
+    async def main() -> None:
+        async with spawning(kind) as spawner:
+            opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+            limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+            for stdin in (tmp_path / "stdin", Pipe.KEPT):
+                for room in range(1, 6):
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (_next_fd() + room, limits[1]))
+                    try:
+                        with pytest.raises((NotStarted, OSError)):
+                            await start(spawner, "", tmp_path, mark=mark, stdin=stdin)
+                    finally:
+                        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                    assert len(os.listdir("/proc/self/fd")) == opened, room  # noqa: PTH208
+
+    asyncio.run(main())
+
+
+def _next_fd() -> int:
+    fd = os.dup(0)
+    os.close(fd)
+    return fd

@@ -1,7 +1,11 @@
 """Sign-ins lent to runs and taken back, so that runs side by side do not sign each other out."""
 
+import os
+import resource
 import threading
 from pathlib import Path
+
+import pytest
 
 from askback.process.credentials import Credentials
 
@@ -97,3 +101,52 @@ def test_a_sign_in_behind_a_link_is_renewed_where_the_link_leads(tmp_path: Path)
     loan.end()
     assert real.read_text() == "second"
     assert (owned.source / NAME).is_symlink()
+
+
+@pytest.mark.parametrize("planted", ["a link", "a link in the place of the folder", "a pipe"])
+def test_what_an_engine_plants_in_the_place_of_its_sign_in_is_not_taken_for_one(tmp_path: Path, planted: str) -> None:
+    owned = credentials(tmp_path)
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "auth.json").write_text("the key of the user")
+    run = home(tmp_path, "run")
+    loan = owned.lend(run)
+    (run / NAME).unlink()
+    if planted == "a link":
+        (run / NAME).symlink_to(private / "auth.json")
+    elif planted == "a pipe":
+        os.mkfifo(run / NAME)
+    else:
+        (run / NAME).parent.rmdir()
+        (run / NAME).parent.symlink_to(private)
+    assert loan.end() == []
+    assert (owned.source / NAME).read_text() == "first"
+    owned.lend(run)
+    assert (private / "auth.json").read_text() == "the key of the user"
+    assert (run / NAME).read_text() == "first"
+    assert not (run / NAME).is_symlink()
+
+
+def test_what_is_too_large_for_a_sign_in_is_not_taken_back(tmp_path: Path) -> None:
+    owned = credentials(tmp_path)
+    run = home(tmp_path, "run")
+    loan = owned.lend(run)
+    with (run / NAME).open("wb") as file:
+        file.truncate(1 << 40)
+    assert loan.end() == []
+
+
+def test_a_sign_in_that_there_is_no_room_for_leaves_the_old_one_whole(tmp_path: Path) -> None:
+    owned = credentials(tmp_path)
+    run = home(tmp_path, "run")
+    loan = owned.lend(run)
+    (run / NAME).write_text("second" * 1000)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            loan.end()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (owned.source / NAME).read_text() == "first"
+    assert {path.name for path in (owned.source / NAME).parent.iterdir()} == {"auth.json", "history.jsonl"}

@@ -30,8 +30,11 @@ from askback.process.guardian import Guardian
 async def main():
     guardian = Guardian()
     limits = OutputLimits(line_bytes=1000, turn_bytes=1000)
-    child = await guardian.start(Order(argv=json.loads(sys.argv[1]), env={}, cwd=Path("/"), limits=limits))
+    orders = [Order(argv=argv, env={}, cwd=Path("/"), limits=limits) for argv in (["/bin/true"], json.loads(sys.argv[1]))]
+    (await guardian.start(orders[0])).close()
+    # Told before there is one that may kill it.
     print(guardian.pid, flush=True)
+    child = await guardian.start(orders[1])
     await asyncio.sleep(600)
 asyncio.run(main())
 """
@@ -54,7 +57,7 @@ def test_nothing_of_a_hostile_engine_survives_a_kill_of_our_program(tmp_path: Pa
     with subprocess.Popen([sys.executable, "-c", PROGRAM, json.dumps(hostile.argv)], stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
         guardian = int(program.stdout.readline())
-        ready = within(20, hostile.ready.exists)
+        ready = within(60, hostile.ready.exists)
         keepers = children(guardian)
         program.kill()
     assert ready
@@ -83,9 +86,9 @@ def _with_hostile(kind: str, folder: Path, main: Callable[[Guardian, Hostile, Ch
 
     async def bounded() -> None:
         guardian = Guardian()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             child = await guardian.start(Order(argv=hostile.argv, env=ENV, cwd=folder, limits=LIMITS))
-            assert await asyncio.to_thread(within, 20, hostile.ready.exists)
+            assert await asyncio.to_thread(within, 60, hostile.ready.exists)
             try:
                 await main(guardian, hostile, child)
             finally:

@@ -1,10 +1,14 @@
 """Locks that end with their holder, also with a holder that they were handed to."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
 
 from askback.process.locks import FileLock, Programs, is_held
 
@@ -40,7 +44,7 @@ def test_a_program_that_was_killed_is_known_to_be_dead(tmp_path: Path) -> None:
     name = child.stdout.readline().strip()
     programs = Programs(tmp_path)
     assert programs.is_alive(name)
-    assert programs.pid(name) == str(child.pid)
+    assert (tmp_path / f"{name}.lock").read_text() == str(child.pid)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
     child.stdout.close()
@@ -57,3 +61,37 @@ def test_files_of_dead_programs_are_removed_and_living_ones_stay(tmp_path: Path)
     programs.forget_dead()
     assert [path.stem for path in tmp_path.iterdir()] == [alive]
     kept.release()
+
+
+def test_a_program_is_not_forgotten_while_it_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one that starts may look at its file after it was made and before it is locked."""
+    programs, lock = Programs(tmp_path), fcntl.flock
+    looks: list[int] = []
+
+    def late(fd: int, how: int) -> None:
+        if not looks:
+            looks.append(fd)
+            programs.forget_dead()
+        lock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    name, held = programs.register()
+    assert looks
+    assert programs.is_alive(name)
+    held.release()
+
+
+def test_who_only_looks_does_not_keep_anybody_from_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    looking, lock = os.open(path, os.O_RDWR), fcntl.flock
+    lock(looking, fcntl.LOCK_SH)
+
+    def over(seconds: float) -> None:
+        lock(looking, fcntl.LOCK_UN)
+
+    monkeypatch.setattr(time, "sleep", over)
+    held = FileLock.take(path)
+    os.close(looking)
+    assert held is not None
+    held.release()

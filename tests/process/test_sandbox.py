@@ -19,7 +19,7 @@ from askback.process.child import Child, NotStarted, Order, OutputLimits
 from askback.process.confinement import Confinement, InForce
 from askback.process.guardian import Guardian, available
 from askback.process.lines import Line
-from askback.process.sandbox import Sandboxed
+from askback.process.sandbox import Bubblewrap, Sandboxed
 from world import ASK, FINISH, World, over, run_async, submit, waiting
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
@@ -28,7 +28,7 @@ import asyncio, json, sys
 from pathlib import Path
 from askback.process.child import Order, OutputLimits
 from askback.process.guardian import Guardian
-from askback.process.sandbox import Sandboxed
+from askback.process.sandbox import Bubblewrap, Sandboxed
 async def main():
     folder = Path(sys.argv[1])
     spawner = Sandboxed(Guardian(), home=folder / "home", data_dir=folder / "data")
@@ -59,7 +59,7 @@ class Place:
         data_dir = self.folder / "data"
         spawner = Sandboxed(Guardian(), home=self.home, data_dir=data_dir, private_tmp=self.private_tmp)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 yield spawner
         finally:
             await spawner.close()
@@ -167,7 +167,7 @@ def test_the_program_inside_is_asked_to_end_before_it_is_killed(place: Place) ->
     async def main() -> None:
         async with place.spawning() as spawner:
             child = await spawner.start(place.order("sh", "-c", script))
-            assert await asyncio.to_thread(within, 20, (place.own / "ready").exists)
+            assert await asyncio.to_thread(within, 60, (place.own / "ready").exists)
             assert await child.end("", grace_sec=20)
             assert await child.exited() == 0
             child.close()
@@ -183,7 +183,7 @@ def test_nothing_of_a_hostile_engine_survives_its_end_inside(place: Place, kind:
         async with place.spawning() as spawner:
             hostile = Hostile(kind, place.own)
             child = await spawner.start(place.order(*hostile.argv))
-            assert await asyncio.to_thread(within, 20, hostile.ready.exists)
+            assert await asyncio.to_thread(within, 60, hostile.ready.exists)
             assert await child.end("", grace_sec=0.1)
             assert hostile.survivors() == []
             child.close()
@@ -199,7 +199,7 @@ def test_nothing_of_a_hostile_engine_survives_a_kill_of_our_program_inside(place
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
         started = program.stdout.readline()
-        ready = within(20, hostile.ready.exists)
+        ready = within(60, hostile.ready.exists)
         program.kill()
     assert (started, ready) == (b"started\n", True)
     assert hostile.is_gone()
@@ -212,7 +212,7 @@ def test_nothing_survives_when_keeper_and_guardian_are_killed_at_once(place: Pla
         spawner = Sandboxed(guardian, home=place.home, data_dir=place.folder / "data")
         hostile = Hostile("leaves a daemon without environment and files", place.own)
         child: Child = await spawner.start(place.order(*hostile.argv))
-        assert await asyncio.to_thread(within, 20, hostile.ready.exists)
+        assert await asyncio.to_thread(within, 60, hostile.ready.exists)
         assert guardian.pid is not None
         os.kill(guardian.pid, signal.SIGSTOP)
         for pid in (*children(guardian.pid), guardian.pid):
@@ -254,3 +254,18 @@ def test_a_run_is_carried_out_inside(place: Place) -> None:
             assert len(world.prompts(run.id)) == 2
 
     run_async(main)
+
+
+def test_a_program_that_was_upgraded_is_seen_where_it_lies_now(tmp_path: Path) -> None:
+    """As package managers do it: a link in `bin` leads into a folder of each version."""
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    for version in ("1.0", "1.1"):
+        (home / "cellar" / version / "bin").mkdir(parents=True)
+        (home / "cellar" / version / "bin" / "tool").touch(mode=0o700)
+    bubblewrap = Bubblewrap(program="bwrap", home=home, data_dir=tmp_path / "data", private_tmp=False)
+    order = Order(argv=["tool"], env={"PATH": str(home / "bin")}, cwd=tmp_path, limits=LIMITS)
+    for version in ("1.0", "1.1"):
+        (home / "bin" / "tool").unlink(missing_ok=True)
+        (home / "bin" / "tool").symlink_to(home / "cellar" / version / "bin" / "tool")
+        assert str(home / "cellar" / version / "bin") in bubblewrap.around(order).argv

@@ -2,13 +2,16 @@
 
 import asyncio
 import os
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from askback.core.runs import ProcessIdentity
+from askback.process import tree
 from askback.process.child import Child, Order, OutputLimits
 from askback.process.direct import Direct
 from askback.process.locks import FileLock
@@ -41,7 +44,7 @@ async def start(argv: list[str], env: dict[str, str], cwd: Path, *keep_fds: int)
 
 
 async def until_ready(folder: Path) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (folder / "ready").exists():
             await asyncio.sleep(0.01)
 
@@ -130,7 +133,7 @@ ctypes.CDLL(None).pthread_exit(None)
 
     async def main() -> None:
         child = await start([sys.executable, "-I", "-c", code], {MARK: "t-thread"}, tmp_path)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while _runs(child.identity.pid):
                 await asyncio.sleep(0.01)
         assert Tree(mark="nobody", root=child.identity).members() == {child.identity.pid}
@@ -156,3 +159,41 @@ def test_a_turn_of_ours_is_not_ended_with_another_whose_lock_we_hold(tmp_path: P
         lock.release()
 
     asyncio.run(main())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_process_that_we_may_not_end_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that runs as another user may be among an engine's, as `sudo` is."""
+    monkeypatch.setattr(tree, "_KILL_SEC", 0.01)
+    other = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    root = identity(other.pid)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setuid(65534)
+            code = 2 if asyncio.run(Tree(mark="nobody's", root=root).end(grace_sec=0.01)) else 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_the_process_table_is_not_read_by_who_serves_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have thousands of entries, and a server goes on answering meanwhile."""
+    readers: set[int] = set()
+    read = tree._table
+
+    def table() -> list[tree._Entry]:
+        readers.add(threading.get_ident())
+        return read()
+
+    monkeypatch.setattr(tree, "_table", table)
+    left = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    assert asyncio.run(Tree(mark="none", root=identity(left.pid)).end(grace_sec=0.01))
+    assert left.wait() != 0
+    assert readers
+    assert threading.get_ident() not in readers

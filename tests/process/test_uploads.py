@@ -86,6 +86,17 @@ def test_old_uploads_are_swept_away_also_unfinished_ones(tmp_path: Path) -> None
     assert Uploads(tmp_path / "nothing").sweep(0) == 0
 
 
+def test_what_others_left_among_uploads_does_not_keep_them_from_being_removed(tmp_path: Path) -> None:
+    """As a file manager leaves its own file in every folder that it shows."""
+    uploads = Uploads(tmp_path)
+    for _ in range(3):
+        uploads.keep("a", io.BytesIO(b"a"))
+    (tmp_path / ".DS_Store").write_text("theirs")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    assert uploads.sweep(-1) == 5
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("name", "safe"),
     [

@@ -22,7 +22,7 @@ from askback.store.base import RunFilter, Store
 from askback.store.connection import open_reader, open_writer
 from askback.store.statements import statements
 
-FOR_PEOPLE = {"count_runs"}
+FOR_PEOPLE = {"count_runs", "crowd"}
 """Statements that may read all there is; none of them is on the way of a run."""
 
 STATEMENTS = {

@@ -20,7 +20,7 @@ MESSAGE = NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": "hel
 
 
 async def soon(changes: Changes) -> dict[str, object]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return dict(await changes.wait())
 
 
@@ -68,6 +68,18 @@ def test_events_alone_are_told_without_a_run(open_store: OpenStore) -> None:
             await store.append(run.id, run.epoch, [MESSAGE])
             asked = await ask(store, run)
             assert await soon(changes) == {run.id: asked}
+
+    asyncio.run(main())
+
+
+def test_events_alone_are_no_news_to_who_listens_to_all_runs(open_store: OpenStore) -> None:
+    async def main() -> None:
+        async with open_store() as store:
+            run = await running(store, new_run())
+            changes = store.changes()
+            await store.append(run.id, run.epoch, [MESSAGE])
+            other = await create(store, new_run("run-2"))
+            assert await soon(changes) == {other.id: other}
 
     asyncio.run(main())
 

@@ -27,7 +27,7 @@ from stores import OpenStore
 from askback.core.errors import Invalid
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, CancelRequested, TurnLost
-from askback.store.base import RunFilter, RunPage, Store, Tally, move
+from askback.store.base import Crowd, RunFilter, RunPage, Store, Tally, move
 
 
 def ids(runs: Sequence[Run] | RunPage) -> list[str]:
@@ -117,8 +117,10 @@ def test_questions_are_listed_oldest_first_page_by_page(open_store: OpenStore) -
             assert ids(first) == ["a", "b", "c"]
             rest = await store.pending(first.next_cursor, limit=3)
             assert (ids(rest), rest.next_cursor) == (["also-c"], None)
+            assert await store.crowd() == Crowd(total=4, newest_at=at(30))
             await reply(store, first.items[0])
             assert ids(await store.pending()) == ["b", "c", "also-c"]
+            assert (await store.crowd()).total == 3
 
     asyncio.run(main())
 

@@ -19,7 +19,7 @@ from askback.store.tails import PAGE, Tails
 
 
 class Counting:
-    """A store that counts how often events are read."""
+    """A store that counts how often events were read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -29,8 +29,9 @@ class Counting:
         return getattr(self._store, name)
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
+        found = await self._store.events(run_id, after, limit)
         self.reads += 1
-        return await self._store.events(run_id, after, limit)
+        return found
 
 
 async def told(tails: Tails, run_id: str, after: int = 0) -> list[int]:
@@ -105,7 +106,7 @@ def test_followers_that_come_at_any_time_miss_and_double_nothing(open_store: Ope
 
 def test_a_change_is_read_once_for_all_who_follow(open_store: OpenStore) -> None:
     async def main() -> None:
-        async with open_store() as store, asyncio.timeout(30):
+        async with open_store() as store, asyncio.timeout(60):
             counting = Counting(store)
             tails = Tails(counting)  # type: ignore[arg-type]
             run = await running(store, new_run())
@@ -130,7 +131,7 @@ def test_a_change_is_read_once_for_all_who_follow(open_store: OpenStore) -> None
 
 def test_a_position_that_is_not_there_yet_does_not_stop_the_others(open_store: OpenStore) -> None:
     async def main() -> None:
-        async with open_store() as store, asyncio.timeout(30):
+        async with open_store() as store, asyncio.timeout(60):
             tails = Tails(store)
             run = await running(store, new_run())
             ahead = asyncio.ensure_future(told(tails, run.id, after=10**15))
@@ -164,7 +165,7 @@ def test_followers_are_told_when_the_store_closes(open_store: OpenStore) -> None
             following = asyncio.ensure_future(told(tails, run.id))
             await asyncio.sleep(0.05)
         with pytest.raises(Unavailable):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await following
 
     asyncio.run(main())
@@ -172,7 +173,7 @@ def test_followers_are_told_when_the_store_closes(open_store: OpenStore) -> None
 
 def test_a_follower_that_stops_in_the_middle_of_a_page_loses_nothing_for_others(open_store: OpenStore) -> None:
     async def main() -> None:
-        async with open_store() as store, asyncio.timeout(30):
+        async with open_store() as store, asyncio.timeout(60):
             tails = Tails(store)
             run = await succeeded(store, new_run())
             first = numbers(tails, run.id)

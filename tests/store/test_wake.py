@@ -27,7 +27,7 @@ def mailbox(folder: Path, heard: Heard | None = None) -> Iterator[Wake]:
 
 
 async def until_heard(heard: Heard) -> Heard:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not heard:
             await asyncio.sleep(0)
     return heard

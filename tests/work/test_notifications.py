@@ -15,6 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,29 @@ def test_a_receiver_that_is_gone_is_not_asked_again(tmp_path: Path) -> None:
     run_async(main)
 
 
+@pytest.mark.parametrize(
+    ("status", "asked", "pause_sec"),
+    [(503, "3600", 3600), (429, "a date", 7200), (503, "9" * 12, 86400), (503, "1", 60)],
+)
+def test_a_receiver_is_left_alone_for_as_long_as_it_asks(
+    tmp_path: Path, status: int, asked: str, pause_sec: float
+) -> None:
+    world = World(tmp_path)
+    header = format_datetime(now() + timedelta(hours=2)) if asked == "a date" else asked
+
+    async def main() -> None:
+        with receiving(Receiver(answers=[status], headers={"Retry-After": header})) as receiver:
+            async with sending(world, retries_sec=(60.0,)) as app:
+                run_id = await submitted(app, world, Webhook(url=receiver.url))
+                while (entry := (await app.store.deliveries(run_id)).items[0]).last_status is None:
+                    await asyncio.sleep(0.01)
+        assert (entry.attempts, entry.last_status) == (1, status)
+        assert entry.next_attempt_at is not None
+        assert pause_sec - 50 < (entry.next_attempt_at - now()).total_seconds() <= pause_sec
+
+    run_async(main)
+
+
 def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
     world = World(tmp_path)
 
@@ -342,9 +366,10 @@ def test_a_kill_in_the_middle_of_a_delivery_repeats_it_under_the_same_id(tmp_pat
     async def main() -> None:
         with receiving(Receiver(), hold=True) as receiver:
             with crashing(world, receiver, works=True) as program:
+                assert program.stdout is not None
+                told = await asyncio.to_thread(program.stdout.readline)
                 await until(lambda: bool(receiver.came))
                 os.kill(program.pid, signal.SIGKILL)
-                told, _ = await asyncio.to_thread(program.communicate)
             first = receiver.came[0].headers["webhook-id"]
             receiver.hold.set()
             async with sending(world, clock=lambda: now() + timedelta(minutes=5)) as app:

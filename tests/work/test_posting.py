@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from askback.work.posting import Failed, Poster, Refused
+from askback.work.posting import Answer, Failed, Poster, Refused
 from receiver import Receiver, receiving
-from world import run_async
+from world import run_async, until
 
 
 def lookup(*addresses: str) -> tuple[Callable[[str, int], list[str]], list[str]]:
@@ -68,7 +68,9 @@ def test_a_name_is_looked_up_once_and_that_address_is_told() -> None:
 
         async def post(poster: Poster) -> None:
             asyncio.get_running_loop().getaddrinfo = only_numbers  # type: ignore[method-assign, assignment]
-            assert await poster.post(f"http://hook.example:{receiver.port}/a?b=c", {"X-One": "1"}, b"body") == 204
+            assert await poster.post(f"http://hook.example:{receiver.port}/a?b=c", {"X-One": "1"}, b"body") == Answer(
+                status=204
+            )
 
         posting(Poster(allow_private=True, resolve=resolve), post)
     (came,) = receiver.came
@@ -117,7 +119,7 @@ def test_tls_is_checked_against_the_name_not_the_address(
         async def post(poster: Poster) -> None:
             url = f"https://{name}:{receiver.port}/"
             if problem is None:
-                assert await poster.post(url, {}, b"") == 204
+                assert await poster.post(url, {}, b"") == Answer(status=204)
             else:
                 with pytest.raises(Failed, match=problem):
                     await poster.post(url, {}, b"")
@@ -132,10 +134,14 @@ def test_tls_is_checked_against_the_name_not_the_address(
 
 async def with_raw(answer: bytes, post: Callable[[int], Awaitable[None]]) -> None:
     """A receiver that says `answer`, over and over, whatever it is sent."""
+    talks: list[asyncio.Task[None]] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(100)
+        talk = asyncio.current_task()
+        assert talk is not None
+        talks.append(talk)
         try:
+            await reader.read(100)
             while answer:
                 writer.write(answer)
                 await writer.drain()
@@ -143,11 +149,17 @@ async def with_raw(answer: bytes, post: Callable[[int], Awaitable[None]]) -> Non
         except ConnectionError:
             pass
         finally:
-            writer.close()
+            # What nobody reads any more would keep a connection open that is only closed.
+            writer.transport.abort()
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with server:
         await post(server.sockets[0].getsockname()[1])
+        # Whoever posts may have given up before he was heard here.
+        await until(lambda: bool(talks))
+    for each in talks:
+        each.cancel()
+    await asyncio.gather(*talks, return_exceptions=True)
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 100 Continue\r\n\r\n"], ids=["silent", "never final"])
@@ -163,7 +175,7 @@ def test_a_receiver_without_an_answer_is_left(answer: bytes) -> None:
 def test_a_body_without_end_is_not_read() -> None:
     async def post(port: int) -> None:
         async with Poster(allow_private=True) as poster:
-            assert await poster.post(f"http://127.0.0.1:{port}/", {}, b"") == 200
+            assert await poster.post(f"http://127.0.0.1:{port}/", {}, b"") == Answer(status=200)
 
     run_async(lambda: with_raw(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 60000, post))
 
@@ -171,7 +183,7 @@ def test_a_body_without_end_is_not_read() -> None:
 @pytest.mark.parametrize("answer", [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nA: " + b"a" * 60000], ids=["no", "head"])
 def test_an_answer_that_is_none_is_a_failure(answer: bytes) -> None:
     async def post(port: int) -> None:
-        async with Poster(allow_private=True, timeout_sec=5) as poster:
+        async with Poster(allow_private=True, timeout_sec=60) as poster:
             with pytest.raises(Failed, match="RemoteProtocolError"):
                 await poster.post(f"http://127.0.0.1:{port}/", {}, b"")
 

@@ -222,3 +222,27 @@ def test_the_first_mode_of_the_skill_is_the_default(tmp_path: Path) -> None:
             assert (run.mode, run.engine) == ("interactive", "scripted")
 
     run_async(main)
+
+
+def test_the_default_engine_is_that_of_the_settings_unless_the_skill_does_not_run_on_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    stand_in = json.dumps(list(ENGINE.default_command))
+    settings = f'default_engine = "scripted"\n[engines.gemini]\ncommand = {stand_in}\n'
+    plain = world.skill([FINISH])
+    other = world.skill([FINISH], name="other", runner={"unsupported_engines": ["scripted"]})
+    none = world.skill([FINISH], name="none", runner={"unsupported_engines": list(registry.engines())})
+
+    async def main() -> None:
+        async with world.working('default_engine = "iflow"\n') as app:
+            with pytest.raises(
+                Invalid, match=r"by default \(iflow: it can no longer be installed[^;]*; name a copy[^;]*\);"
+            ):
+                await submit(app, plain, engine=None, mode="auto")
+        async with world.working(settings) as app:
+            assert (await submit(app, plain, engine=None, mode="auto")).engine == "scripted"
+            assert (await submit(app, other, engine=None, mode="auto")).engine == "gemini"
+            with pytest.raises(Invalid) as refused:
+                await submit(app, none, engine=None, mode="auto")
+            assert refused.value.code is RefusalCode.ENGINE_NOT_FOUND
+
+    run_async(main)

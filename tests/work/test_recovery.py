@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from askback.bootstrap import now, opened
 from askback.core.errors import Conflict, ErrorCode, RefusalCode
 from askback.core.events import EventType
+from askback.core.interactions import Question
+from askback.core.outcomes import AskUser
 from askback.core.runs import RunState
+from askback.core.signals import SlotAcquired, TurnEnded
 from askback.process.tree import MARK, Tree
-from askback.store.base import RunFilter
+from askback.store.base import RunFilter, move
+from askback.work import recovery
 from world import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 
 SERVER = """
@@ -258,5 +263,77 @@ def test_a_run_whose_program_is_gone_goes_on_where_it_is_answered(tmp_path: Path
         async with world.working() as second:
             await second.service.reply(run.id, "red")
             assert (await over(second, run.id)).state is RunState.SUCCEEDED
+
+    run_async(main)
+
+
+@pytest.mark.contract("B-1", "B-2")
+@pytest.mark.parametrize(
+    ("left", "becomes"),
+    [
+        ("running", RunState.SUCCEEDED),
+        ("running, to be canceled", RunState.CANCELED),
+        ("waiting with its process", RunState.FAILED),
+    ],
+)
+def test_what_a_program_leaves_is_taken_up_by_a_server_that_runs_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, becomes: RunState
+) -> None:
+    monkeypatch.setattr(recovery, "_LOOK_SEC", 0.05)
+    world = World(tmp_path)
+    skill = world.skill([{"finish": {"colour": "red"}}])
+    options = {"interactive_profile": "sticky_process" if "process" in left else "resumable"}
+
+    async def main() -> None:
+        async with world.working(serving=True) as server, asyncio.timeout(20):
+            async with opened(world.settings()) as gone:
+                run = await submit(gone, skill, options=options)
+                run = await move(gone.store, run.id, SlotAcquired(worker=run.keeper, at=now()), seen=run)
+                if "waiting" in left:
+                    asked = AskUser(question=Question(prompt="Which?"))
+                    await move(gone.store, run.id, TurnEnded(epoch=run.epoch, outcome=asked, at=now()))
+                if "canceled" in left:
+                    await server.service.cancel(run.id)
+            assert (await over(server, run.id)).state is becomes
+
+    run_async(main)
+
+
+@pytest.mark.contract("W-12")
+def test_a_deadline_is_kept_by_a_server_when_its_program_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "_LOOK_SEC", 0.05)
+    world = World(tmp_path)
+    skill = world.skill([ASK], [{"finish": {"colour": "red"}}])
+    options = {"interactive_require_user_reply": False, "session_timeout_sec": 2}
+
+    async def main() -> None:
+        async with world.working(serving=True) as server, asyncio.timeout(20):
+            async with world.working() as gone:
+                run = await waiting(gone, (await submit(gone, skill, options=options)).id)
+            assert (await over(server, run.id)).state is RunState.SUCCEEDED
+
+    run_async(main)
+
+
+@pytest.mark.contract("B-1")
+def test_a_run_that_was_taken_up_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    """Between reading which runs a dead program held and looking after them, another may have begun their turns anew."""
+    world = World(tmp_path)
+    skill = world.skill([{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}])
+
+    async def main() -> None:
+        async with world.working(serving=True) as app:
+            run = await submit(app, skill)
+            work = app.workspaces.of(run.id).cwd
+            await until(lambda: (work / "started").exists())
+            run = await reach(app, run.id, RunState.RUNNING)
+            before = run.evolve(worker="program-dead", epoch=run.epoch - 1)
+            assert (await app.recovery.take_up(before)).worker == run.worker
+            (work / "go").touch()
+            assert (await over(app, run.id)).state is RunState.SUCCEEDED
+            started = [event for event in await events_of(app, run.id) if event.type is EventType.TURN_STARTED]
+            assert len(started) == 1
 
     run_async(main)

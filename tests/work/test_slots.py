@@ -1,33 +1,42 @@
 """Slots: first come first served, bounded in all and per engine, and nobody starves."""
 
-import asyncio
+from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from askback.bootstrap import App
 from askback.core.events import EventType
-from askback.core.runs import RunState
 from askback.work.slots import Slots
-from world import World, events_of, over, run_async, submit
+from world import World, events_of, over, run_async, submit, until
 
 
 def test_no_more_engines_run_than_there_are_slots(tmp_path: Path) -> None:
     world = World(tmp_path)
-    skill = world.skill([{"sleep_sec": 0.05}, {"finish": {"colour": "x"}}])
+    go = tmp_path / "go"
+    skill = world.skill([{"touch": "started"}, {"wait_for": str(go)}, {"finish": {"colour": "x"}}])
 
     async def main() -> None:
         async with world.working("slots = 2\n") as app:
-            most = 0
             runs = [await submit(app, skill) for _ in range(8)]
-            states: list[RunState] = []
-            while not states or not all(state.final for state in states):
-                states = [(await app.service.get(run.id)).state for run in runs]
-                most = max(most, states.count(RunState.RUNNING))
-                await asyncio.sleep(0.01)
-            assert most == 2
+            await until(lambda: len(list(world.data_dir.glob("runs/*/work/started"))) == 2)
+            go.touch()
+            changes = [change for run in runs for change in await _changes(app, run.id)]
+            # Of those that changed at the same moment, one had ended before the next began.
+            running = list(accumulate(step for _, step in sorted(changes)))
+            assert (max(running), running[-1]) == (2, 0)
 
     run_async(main)
+
+
+async def _changes(app: App, run_id: str) -> list[tuple[datetime, int]]:
+    """When the run, which is over then, began to run and when it ended: one more, one less."""
+    await over(app, run_id)
+    steps = {"running": 1, "succeeded": -1}
+    told = [(event.at, event.data.get("to")) for event in await events_of(app, run_id)]
+    return [(at, steps[to]) for at, to in told if to in steps]
 
 
 def test_turns_start_in_the_order_they_were_queued(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from askback.core.runs import ProfileKind, Run, RunState
 from askback.core.views import run_view
 from askback.engines import registry
 from askback.process import tree
+from passing_time import PassingTime
 from world import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 
 SECOND = {"ask": {"interaction_id": "size", "prompt": "Which size?", "default": "small"}}
@@ -157,13 +158,16 @@ def test_a_waiting_run_shows_the_process_it_holds_and_until_when(tmp_path: Path)
 
 
 @pytest.mark.contract("W-7", "X-5", "B-3", "A-4")
-def test_at_the_deadline_of_a_required_reply_the_process_is_ended_and_then_the_run_failed(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_at_the_deadline_of_a_required_reply_the_process_is_ended_and_then_the_run_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, time = World(tmp_path), PassingTime(monkeypatch)
     skill = world.skill([ASK], [FINISH])
 
     async def main() -> None:
         async with world.working("slots = 1") as app:
-            run = await sticky(app, skill, session_timeout_sec=0.3)
+            run = await sticky(app, skill, session_timeout_sec=30)
+            time.passes(30)
             failed = await over(app, run.id)
             assert not alive(run)
             assert nothing_lives(run.id)
@@ -179,13 +183,16 @@ def test_at_the_deadline_of_a_required_reply_the_process_is_ended_and_then_the_r
 
 
 @pytest.mark.contract("W-8")
-def test_at_the_deadline_without_a_required_reply_a_decision_goes_into_the_same_process(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_at_the_deadline_without_a_required_reply_a_decision_goes_into_the_same_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, time = World(tmp_path), PassingTime(monkeypatch)
     skill = world.skill([SECOND], [{"finish": {"colour": "blue"}}])
 
     async def main() -> None:
         async with world.working() as app:
-            run = await sticky(app, skill, session_timeout_sec=0.2, interactive_require_user_reply=False)
+            run = await sticky(app, skill, session_timeout_sec=30, interactive_require_user_reply=False)
+            time.passes(30)
             done = await over(app, run.id)
             assert done.state is RunState.SUCCEEDED
             assert run.process is not None
@@ -318,14 +325,19 @@ def test_an_output_that_fails_is_repaired_in_the_same_process(tmp_path: Path) ->
 
 
 @pytest.mark.contract("X-9")
-def test_a_turn_that_takes_too_long_ends_the_process_and_the_run(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    skill = world.skill([ASK], [{"wait_for": str(tmp_path / "never")}])
+def test_a_turn_that_takes_too_long_ends_the_process_and_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, time = World(tmp_path), PassingTime(monkeypatch)
+    begun = tmp_path / "begun"
+    skill = world.skill([ASK], [{"touch": str(begun)}, {"wait_for": str(tmp_path / "never")}])
 
     async def main() -> None:
         async with world.working() as app:
-            run = await sticky(app, skill, turn_timeout_sec=1)
+            run = await sticky(app, skill, turn_timeout_sec=30)
             await app.service.reply(run.id, "red")
+            await until(begun.exists)
+            time.passes(30)
             failed = await over(app, run.id)
             assert failed.error is not None
             assert failed.error.code is ErrorCode.TURN_TIMEOUT
@@ -353,7 +365,7 @@ def test_a_process_that_dies_in_a_later_turn_is_an_engine_that_crashed(tmp_path:
 def test_noise_while_it_waits_neither_ends_the_wait_nor_is_told(tmp_path: Path) -> None:
     world = World(tmp_path)
     noise = tmp_path / "noise"
-    skill = world.skill([{"misbehave": "noise_while_waiting", "mb": 3, "touch": str(noise)}, ASK], [FINISH])
+    skill = world.skill([{"misbehave": "noise_while_waiting", "mb": 3, "then_touch": str(noise)}, ASK], [FINISH])
 
     async def main() -> None:
         async with world.working() as app:

@@ -10,7 +10,8 @@ from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
-from world import ASK, FINISH, World, events_of, over, run_async, submit, waiting
+from passing_time import PassingTime
+from world import ASK, FINISH, World, events_of, over, run_async, submit, until, waiting
 
 
 def play(tmp_path: Path, *turns: Any, answers: tuple[str, ...] = (), config: str = "", **rest: Any) -> tuple[Run, Any]:
@@ -303,10 +304,21 @@ def test_a_turn_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract("X-9")
-def test_time_that_ran_out_while_connecting_is_unreachable(tmp_path: Path) -> None:
-    run, _ = play(tmp_path, [{"misbehave": "retry_forever"}], options={"turn_timeout_sec": 1})
-    assert run.error is not None
-    assert run.error.code is ErrorCode.ENGINE_UNREACHABLE
+def test_time_that_ran_out_while_connecting_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, time = World(tmp_path), PassingTime(monkeypatch)
+    skill = world.skill([{"misbehave": "retry_forever"}])
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await submit(app, skill, options={"turn_timeout_sec": 30})
+            turns = world.data_dir / "runs" / run.id / "turns"
+            await until(lambda: any("Reconnecting" in path.read_text() for path in turns.glob("*stdout*")))
+            time.passes(30)
+            run = await over(app, run.id)
+            assert run.error is not None
+            assert run.error.code is ErrorCode.ENGINE_UNREACHABLE
+
+    run_async(main)
 
 
 @pytest.mark.contract("X-9")

@@ -15,9 +15,11 @@ from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import RunState
 from askback.process.tree import Tree
+from passing_time import PassingTime
 from world import ASK, FINISH, World, events_of, over, reach, run_async, submit, waiting
 
-AUTO_DECIDE = {"interactive_require_user_reply": False, "session_timeout_sec": 0.3}
+TIME_SEC = 30.0
+AUTO_DECIDE = {"interactive_require_user_reply": False, "session_timeout_sec": TIME_SEC}
 
 
 @pytest.mark.contract("W-1", "H-1")
@@ -70,16 +72,17 @@ def test_a_waiting_run_frees_its_slot_and_queues_for_one_again(tmp_path: Path) -
 
 
 @pytest.mark.contract("W-9")
-def test_a_strict_wait_has_no_deadline_and_outlives_its_time(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_strict_wait_has_no_deadline_and_outlives_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, time = World(tmp_path), PassingTime(monkeypatch)
     skill = world.skill([ASK], [FINISH])
 
     async def main() -> None:
         async with world.working() as app:
             patient = await submit(app, skill, options={"session_timeout_sec": 0.01})
-            decided = await submit(app, skill, options=AUTO_DECIDE)
+            decided = await waiting(app, (await submit(app, skill, options=AUTO_DECIDE)).id)
             run = await waiting(app, patient.id)
             assert run.wait_deadline_at is None
+            time.passes(TIME_SEC)
             # By the time a later deadline has fired, the strict run's time is long over.
             await over(app, decided.id)
             assert (await app.service.get(patient.id)).state is RunState.WAITING_USER
@@ -90,8 +93,8 @@ def test_a_strict_wait_has_no_deadline_and_outlives_its_time(tmp_path: Path) -> 
 
 
 @pytest.mark.contract("W-10", "A-4")
-def test_past_the_deadline_an_auto_decision_is_the_reply(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_past_the_deadline_an_auto_decision_is_the_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, time = World(tmp_path), PassingTime(monkeypatch)
     ask = {"ask": {**ASK["ask"], "default": "blue"}}
     skill = world.skill([ask], [{"finish": {"colour": "decided"}}])
 
@@ -100,6 +103,7 @@ def test_past_the_deadline_an_auto_decision_is_the_reply(tmp_path: Path) -> None
             run = await submit(app, skill, options=AUTO_DECIDE)
             asked = await waiting(app, run.id)
             assert asked.wait_deadline_at is not None
+            time.passes(TIME_SEC)
             ended = await over(app, run.id)
             assert ended.state is RunState.SUCCEEDED
             (interaction,) = await app.service.interactions(run.id)
@@ -118,17 +122,16 @@ def test_past_the_deadline_an_auto_decision_is_the_reply(tmp_path: Path) -> None
 
 
 @pytest.mark.contract("W-12")
-def test_a_deadline_that_passed_while_nobody_ran_fires_at_the_next_start(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_deadline_that_passed_while_nobody_ran_fires_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, time = World(tmp_path), PassingTime(monkeypatch)
     skill = world.skill([ASK], [{"finish": {"colour": "decided"}}])
 
     async def main() -> None:
         async with world.working(serving=True) as app:
-            run = await submit(app, skill, options={**AUTO_DECIDE, "session_timeout_sec": 1.0})
-            run = await waiting(app, run.id)
-        assert run.wait_deadline_at is not None
-        while datetime.now(UTC) < run.wait_deadline_at:
-            await asyncio.sleep(0.05)
+            run = await waiting(app, (await submit(app, skill, options=AUTO_DECIDE)).id)
+        time.passes(TIME_SEC)
         async with world.working(serving=True) as app:
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
             (interaction,) = await app.service.interactions(run.id)

@@ -119,6 +119,7 @@ class Child:
         self._streams = streams
         self._limits = limits
         self._printed = 0
+        self._enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.over_limit = asyncio.Event()
 
     @property
@@ -131,9 +132,9 @@ class Child:
         async with asyncio.TaskGroup() as group:
             pumps = [group.create_task(self._pump(pipe, name, on_line)) for pipe, name in pipes]
             code = await self.exited()
-            _done, late = await asyncio.wait(pumps, timeout=_DRAIN_SEC)
-            for pump in late:
-                pump.cancel()
+            # Who still has the pipes open may never close them; who is held up in handing over gets to the end.
+            await asyncio.wait(pumps, timeout=_DRAIN_SEC)
+            self._enough.set_result(None)
         return code
 
     def begin_turn(self) -> None:
@@ -191,7 +192,7 @@ class Child:
 
     async def _pump(self, pipe: int, name: str, on_line: OnLine) -> None:
         framer = LineFramer(self._limits.line_bytes)
-        async for chunk in chunks(pipe):
+        async for chunk in chunks(pipe, self._enough):
             self._printed += len(chunk)
             if self._printed > self._limits.turn_bytes:
                 self.over_limit.set()

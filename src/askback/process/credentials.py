@@ -16,6 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from askback.process.artifacts import open_below
+from askback.process.listing import free_way
+
+_MOST_BYTES = 1 << 20
+"""A sign-in is a few kB; what is larger is none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
@@ -30,7 +36,7 @@ class Credentials:
         with self._locked():
             lent = {name: content for name in self.names if (content := _read(self.source / name)) is not None}
             for name, content in lent.items():
-                _write(home / name, content)
+                _write(free_way(home, name), content)
         return Loan(credentials=self, home=home, lent={name: _digest(content) for name, content in lent.items()})
 
     def take_back(self, home: Path, lent: dict[str, str]) -> list[str]:
@@ -38,11 +44,11 @@ class Credentials:
         renewed = []
         with self._locked():
             for name, before in lent.items():
-                content = _read(home / name)
+                content = _read_renewed(home, name)
                 if content is None or not content.strip() or _digest(content) == before:
                     continue
                 if _digest(_read(self.source / name) or b"") == before:
-                    _write(self.source / name, content)
+                    _replace(self.source / name, content)
                     renewed.append(name)
         return renewed
 
@@ -75,18 +81,34 @@ def _read(path: Path) -> bytes | None:
     return None
 
 
-def _write(path: Path, content: bytes) -> None:
+def _read_renewed(home: Path, name: str) -> bytes | None:
+    """What an engine left in its home may be anything: a link to somebody's keys, a pipe, a file without end."""
+    file = open_below(home, name)
+    if file is None:
+        return None
+    with file:
+        content = file.read(_MOST_BYTES + 1)
+    return content if len(content) <= _MOST_BYTES else None
+
+
+def _replace(path: Path, content: bytes) -> None:
     """Whole or not at all: an engine that reads while we write must not find half a sign-in."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     target = path.resolve()
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}")
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.write(fd, content)
+        _write(partial, content)
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _write(path: Path, content: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+        file.flush()
         os.fsync(fd)
-    finally:
-        os.close(fd)
-    partial.replace(target)
 
 
 def _digest(content: bytes) -> str:

@@ -22,7 +22,7 @@ from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.child import Child, NotStarted, Order, starting
 from askback.process.confinement import Confinement, InForce
-from askback.process.streams import writable
+from askback.process.streams import Streams, writable
 
 log = logging.getLogger(__name__)
 
@@ -70,11 +70,16 @@ class Guardian:
         raise NotStarted(f"{order.argv[0]} cannot be started: the process that was to keep it was killed each time")
 
     async def _start(self, order: Order, *, wrapped: bool) -> Child:
+        with starting(order) as streams:
+            held = await self._start_with(order, streams, wrapped=wrapped)
+        return Child(held, streams, order.limits)
+
+    async def _start_with(self, order: Order, streams: Streams, *, wrapped: bool) -> _Held:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         held = _Held(str(next(self._numbers)), ours, self)
         self._held[held.name] = held
         try:
-            with starting(order) as streams, theirs, _written(order, wrapped=wrapped) as request:
+            with theirs, _written(order, wrapped=wrapped) as request:
                 fds = (request, theirs.fileno(), *streams.theirs, *order.keep_fds)
                 held.line = await self._send(f"spawn {held.name}", fds)
                 theirs.close()
@@ -83,7 +88,7 @@ class Guardian:
             held.close()
             raise
         held.identity = ProcessIdentity(pid=pid, start_ticks=ticks, boot_id=self._boot_id)
-        return Child(held, streams, order.limits)
+        return held
 
     async def _answer(self, started: asyncio.Future[tuple[int, int]]) -> tuple[int, int]:
         try:

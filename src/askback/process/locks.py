@@ -5,7 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from pathlib import Path
+
+_LOOKS = 100
+_LOOK_SEC = 0.001
 
 
 class FileLock:
@@ -18,14 +22,15 @@ class FileLock:
     @classmethod
     def take(cls, path: Path) -> FileLock | None:
         """The lock, or None when somebody else has it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        while True:
+            fd = _open(path)
+            if not _locked(fd):
+                os.close(fd)
+                return None
+            if _is_at(path, fd):
+                return cls(fd, path)
+            # Whoever had it removed the file between our opening and our locking it: others would lock another one.
             os.close(fd)
-            return None
-        return cls(fd, path)
 
     def outlived(self) -> bool:
         """Let go of our own hold and say whether somebody we handed the lock to still has it; takes it again if not."""
@@ -44,6 +49,42 @@ class FileLock:
             self.fd = -1
 
 
+def _open(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o600)
+
+
+def _locked(fd: int) -> bool:
+    """Whether we have the lock now. Whoever only looks has it for a moment, and shares it; that is waited for."""
+    for _ in range(_LOOKS):
+        if _flock(fd, fcntl.LOCK_EX):
+            return True
+        if not _flock(fd, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        time.sleep(_LOOK_SEC)
+    return False
+
+
+def _flock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
 def is_held(path: Path) -> bool:
     """Whether somebody has the lock. Takes it in shared mode for a moment, so two who look do not see each other."""
     try:
@@ -51,12 +92,9 @@ def is_held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        return not _flock(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)
-    return False
 
 
 class Programs:
@@ -66,7 +104,7 @@ class Programs:
         self._folder = folder
 
     def register(self) -> tuple[str, FileLock]:
-        """A name for this program, and the lock that proves it alive."""
+        """A name for this program, and the lock that proves it alive. Its pid stands in the file, for people."""
         while True:
             name = f"program-{secrets.token_hex(6)}"
             if (lock := FileLock.take(self._path(name))) is not None:
@@ -76,12 +114,9 @@ class Programs:
     def is_alive(self, name: str) -> bool:
         return is_held(self._path(name))
 
-    def pid(self, name: str) -> str:
-        """The pid that a program wrote down, for people to read."""
-        try:
-            return self._path(name).read_text() or "unknown"
-        except OSError:
-            return "unknown"
+    def take_turn(self) -> FileLock | None:
+        """For what one program at a time may do; None while another does it."""
+        return FileLock.take(self._folder / "turn.lock")
 
     def forget_dead(self) -> None:
         """Remove the files of programs that were killed; whoever is not there is dead."""

@@ -1,7 +1,8 @@
 """Bubblewrap around every program: its own process table, a system that it can read, and its own folders to write to.
 
 What is hidden: the homes of people, our data folder, and the places where programs leave sockets; passing files, too,
-where the user insists on a sandbox, and not where one is only taken because it works. What a program was installed with is shown again where that lies in a home. The network stays.
+where the user insists on a sandbox, and not where one is only taken because it works. What a program was installed
+with is shown again where that lies in a home. The network stays.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Bubblewrap:
         path = shutil.which(order.argv[0], path=order.env.get("PATH", os.defpath))
         if path is None:
             raise NotStarted(f"{order.argv[0]} cannot be started: no such program")
-        view = _view(self, path, order.env.get("PATH", ""), tuple(order.readable))
+        view = _view(self, path, Path(path).resolve(), order.env.get("PATH", ""), tuple(order.readable))
         own = _binds("--bind", (part for each in order.writable for part in _both(each)))
         return replace(order, argv=(*view, *own, "--chdir", str(order.cwd), "--", *order.argv))
 
@@ -125,8 +126,10 @@ class Bubblewrap:
 
 
 @cache
-def _view(bubblewrap: Bubblewrap, program: str, search: str, readable: tuple[Path, ...]) -> tuple[str, ...]:
-    """Looked up once for every engine: links are slow to follow, and where a program lies does not change under us."""
+def _view(
+    bubblewrap: Bubblewrap, program: str, _lies_at: Path, search: str, readable: tuple[Path, ...]
+) -> tuple[str, ...]:
+    """Looked up once for every engine, and again when it lies elsewhere: so many links are slow to follow."""
     shown = {*installation(program, search)}
     for each in readable:
         shown |= {part for named in _both(each) for part in _siblings(named)}

@@ -12,20 +12,18 @@ the times are too coarse to tell, it counts as changed.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from askback.core.errors import RefusalCode, Unavailable
+from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
 from askback.process import manifest
 from askback.process.cloning import Cloner
 from askback.process.listing import READABLE, WRITABLE, Listing, list_tree, lock_again
 from askback.process.manifest import Manifest, SavedFile, SavedFolder, SavedLink, SnapshotDamaged, sync
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _TICK_NS = 20_000_000
 """Longer than between two ticks of a kernel's clock for files."""
 _COARSE_TICK_NS = 2_000_000_000
@@ -287,7 +285,7 @@ def _full_disk_told(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL_DISK:
             raise
         message = f"the disk that holds {folder} is full; what was saved before is safe: make room and try again"
         raise Unavailable(RefusalCode.DISK_FULL, message) from error

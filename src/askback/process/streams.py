@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import os
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -24,11 +24,15 @@ class Streams:
     @classmethod
     def open(cls, stdin: Path | None) -> Self:
         """Input from a file, so that one of any length neither blocks nor is cut; or, without one, from a pipe."""
-        if stdin is None:
-            their_in, our_in = os.pipe()
-        else:
-            their_in, our_in = os.open(stdin, os.O_RDONLY | os.O_CLOEXEC), None
-        (out, their_out), (err, their_err) = os.pipe(), os.pipe()
+        with ExitStack() as opened:
+            our_in: int | None = None
+            if stdin is None:
+                their_in, our_in = _pipe(opened)
+            else:
+                their_in = os.open(stdin, os.O_RDONLY | os.O_CLOEXEC)
+                opened.callback(os.close, their_in)
+            (out, their_out), (err, their_err) = _pipe(opened), _pipe(opened)
+            opened.pop_all()
         _widen(out)
         for fd in (our_in, out, err):
             if fd is not None:
@@ -46,6 +50,13 @@ class Streams:
                 os.close(fd)
 
 
+def _pipe(opened: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for fd in ends:
+        opened.callback(os.close, fd)
+    return ends
+
+
 def _widen(pipe: int) -> None:
     """Programs on Node lose what does not fit into the pipe when they end; a long line then takes the last one with it.
 
@@ -55,26 +66,30 @@ def _widen(pipe: int) -> None:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
 
 
-async def chunks(fd: int) -> AsyncIterator[bytes]:
-    """What comes out of a pipe, until its end."""
+async def chunks(fd: int, enough: asyncio.Future[None]) -> AsyncIterator[bytes]:
+    """What comes out of a pipe, until its end; when that is `enough`, no more is waited for."""
     while True:
         try:
             chunk = os.read(fd, _CHUNK)
         except BlockingIOError:
-            await readable(fd)
+            if enough.done():
+                return
+            await _readable(fd, enough)
             continue
         if not chunk:
             return
         yield chunk
 
 
-async def readable(fd: int) -> None:
+async def _readable(fd: int, enough: asyncio.Future[None]) -> None:
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(fd, _resolve, ready)
+    enough.add_done_callback(wake := lambda _: _resolve(ready))
     try:
         await ready
     finally:
+        enough.remove_done_callback(wake)
         loop.remove_reader(fd)
 
 

@@ -15,6 +15,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,14 +55,14 @@ class Tree:
         if not _has_table():
             return self.root is None or await _end_group(self.root.pid, grace_sec)
         await self._wait_for_keeper()
-        living = self.members()
+        living = await asyncio.to_thread(self.members)
         if living and grace_sec > 0:
             _signal_all(living, signal.SIGTERM)
             _signal_all(living, signal.SIGCONT)
             living = await self._wait_gone(grace_sec)
         deadline = time.monotonic() + _KILL_SEC
         while living and time.monotonic() < deadline:
-            self._freeze_and_kill(living)
+            await asyncio.to_thread(self._freeze_and_kill, living)
             living = await self._wait_gone(0.2)
         return not living
 
@@ -69,7 +70,7 @@ class Tree:
         lock = _inode(self.lock)
         deadline = time.monotonic() + _KILL_SEC
         while lock is not None and time.monotonic() < deadline:
-            if not any(_is_keeper(entry.pid) and _holds(entry.pid, lock) for entry in _table()):
+            if not await asyncio.to_thread(_is_kept, lock):
                 return
             await asyncio.sleep(_POLL_SEC)
 
@@ -95,7 +96,7 @@ class Tree:
     async def _wait_gone(self, seconds: float) -> set[int]:
         deadline = time.monotonic() + seconds
         pause = _POLL_SEC
-        while living := self.members():
+        while living := await asyncio.to_thread(self.members):
             if time.monotonic() >= deadline:
                 return living
             await asyncio.sleep(pause)
@@ -132,10 +133,9 @@ async def _end_group(group: int, grace_sec: float) -> bool:
 
 def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
-        try:
+        # One that is not ours to signal is still there afterwards, and is told of then.
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            continue
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +193,10 @@ def _has_mark(pid: int, mark: str) -> bool:
     except OSError:
         return False
     return f"{MARK}={mark}".encode() in environment.split(b"\0")
+
+
+def _is_kept(lock: tuple[int, int]) -> bool:
+    return any(_is_keeper(entry.pid) and _holds(entry.pid, lock) for entry in _table())
 
 
 def _is_keeper(pid: int) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import NotFound, RefusalCode
+from askback.process.listing import remove_tree
 
 _ID = re.compile(r"up-[0-9a-f]{24}", re.ASCII)
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -64,8 +65,8 @@ class Uploads:
         with suppress(FileNotFoundError):
             for folder in self._root.iterdir():
                 with suppress(FileNotFoundError):
-                    if time.time() - folder.stat().st_mtime > older_than_sec:
-                        shutil.rmtree(folder)
+                    if time.time() - folder.lstat().st_mtime > older_than_sec:
+                        remove_tree(folder)
                         removed += 1
         return removed
 

@@ -5,7 +5,7 @@
 <run>/work/skill/       the skill package
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
-<run>/snapshots/        the home before the turn
+<run>/snapshots/        the home before the turn, from the second one on
 <run>/turns/            prompt and raw output of every turn
 """
 
@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from askback.process import snapshot
 from askback.process.artifacts import bundle, is_text, open_below
-from askback.process.listing import remove_tree
+from askback.process.listing import free_way, remove_tree
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
@@ -45,23 +45,30 @@ class Workspace:
         self.lock_path = root / "turn.lock"
         self._snapshots = root / "snapshots"
 
-    def prepare(self, package: Path, home_template: Path | None) -> None:
-        """Make what a first turn needs; done again it changes nothing."""
-        for folder in (self.cwd / ARTIFACTS_DIR, self.tmp, self.turns, self._snapshots):
+    def prepare(self, package: Path) -> None:
+        """Make what every turn needs; done again it changes nothing."""
+        for folder in (self.cwd / ARTIFACTS_DIR, self.tmp, self.turns):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _copy_once(package, self.cwd / SKILL_DIR)
-        if home_template is not None:
-            _copy_once(home_template, self.home)
-        self.home.mkdir(exist_ok=True, mode=0o700)
 
-    def begin_turn(self, attempt_number: int) -> None:
+    def begin_first_turn(self, home_template: Path | None) -> None:
+        """A new home. There is no session yet that could be lost, so this is also how a first turn is taken up again."""
+        remove_tree(self.home)
+        if home_template is None:
+            self.home.mkdir(mode=0o700)
+        else:
+            shutil.copytree(home_template, self.home, symlinks=True)
+
+    def begin_later_turn(self, attempt_number: int) -> None:
+        """The home as it was before the first try of this turn."""
+        self._snapshots.mkdir(exist_ok=True, mode=0o700)
         snapshot.begin_turn(self.home, self._snapshots, attempt_number)
 
     def stage_input(self, key: str, source: Path) -> str:
         """Copy a file that was given as input; returns its path as the engine sees it."""
         name = f"{INPUTS_DIR}/{key}/{source.name}"
         self.cwd.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shutil.copyfile(source, _free_way(self.cwd, name))
+        shutil.copyfile(source, free_way(self.cwd, name))
         return name
 
     def drop_input(self, key: str) -> None:
@@ -69,14 +76,10 @@ class Workspace:
         shutil.rmtree(self.cwd / INPUTS_DIR / key, ignore_errors=True)
 
     def write_home(self, files: Mapping[str, bytes]) -> None:
-        for name, content in files.items():
-            path = self.home / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        _write_below(self.home, files)
 
     def write_work(self, files: Mapping[str, bytes]) -> None:
-        for name, content in files.items():
-            _write_below(self.cwd, name, content)
+        _write_below(self.cwd, files)
 
     def prompt_path(self, turn_name: str) -> Path:
         return self.turns / f"{turn_name}.prompt"
@@ -96,14 +99,16 @@ class Workspace:
         base = self.artifacts_path
         if base.is_symlink() or self.cwd.is_symlink():
             return
-        for folder, folders, files in os.walk(base):
-            folders.sort()
-            for name in sorted(files):
-                path = Path(folder, name)
-                with suppress(FileNotFoundError):
-                    status = path.lstat()
-                    if stat.S_ISREG(status.st_mode) and is_text(str(path)):
-                        yield Artifact(path=path.relative_to(base).as_posix(), size=status.st_size)
+        # Without recursion: an engine can nest folders deeper than Python's stack.
+        pending = [base]
+        while pending:
+            folders: list[Path] = []
+            for path, status in _looked_at(pending.pop()):
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(path)
+                elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
+                    yield Artifact(path=path.relative_to(base).as_posix(), size=status.st_size)
+            pending += reversed(folders)
 
     def open_artifact(self, path: str) -> BinaryIO | None:
         # From the run's own folder: the engine could have put a link in the place of its working directory.
@@ -140,6 +145,14 @@ class Workspaces:
         remove_tree(self._root / run_id)
 
 
+def _looked_at(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """What is in a folder, by name; what cannot be looked at, or is gone meanwhile, is left out."""
+    with suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            with suppress(OSError):
+                yield path, path.lstat()
+
+
 def _disk_usage(folder: Path) -> int:
     """Without recursion: an engine can nest folders deeper than Python's stack."""
     used, pending = 0, [str(folder)]
@@ -154,23 +167,9 @@ def _disk_usage(folder: Path) -> int:
     return used
 
 
-def _write_below(base: Path, name: str, content: bytes) -> None:
-    _free_way(base, name).write_bytes(content)
-
-
-def _free_way(base: Path, name: str) -> Path:
-    """A place below `base` and nowhere else to write to: an engine may have left a link, or something else, in the way."""
-    path = base
-    for part in Path(name).parent.parts:
-        path /= part
-        if path.is_symlink() or path.is_file():
-            path.unlink()
-        path.mkdir(exist_ok=True, mode=0o700)
-    path /= Path(name).name
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    path.unlink(missing_ok=True)
-    return path
+def _write_below(base: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        free_way(base, name).write_bytes(content)
 
 
 def _copy_once(source: Path, target: Path) -> None:

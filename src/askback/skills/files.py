@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -34,6 +35,8 @@ _CONFIGURING = frozenset(
 MAX_ENTRIES = 100_000
 MAX_TOTAL_BYTES = 2 * 1024 * 1024 * 1024
 MAX_DEPTH = 32
+_COARSEST_TICK_NS = 2_000_000_000
+"""Between two times that a file system can tell apart: some know only every other second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,9 @@ class Entry:
     path: Path
     executable: bool
     size: int
+    inode: int
+    modified_ns: int
+    changed_ns: int
 
 
 def configures_a_cli(name: str) -> bool:
@@ -88,8 +94,19 @@ def _walk(folder: Path, prefix: str, problems: list[Problem]) -> Iterator[Entry]
         elif entry.is_dir(follow_symlinks=False):
             yield from _walk(Path(entry.path), f"{name}/", problems)
         else:
-            status = entry.stat(follow_symlinks=False)
-            yield Entry(name=name, path=Path(entry.path), executable=bool(status.st_mode & 0o111), size=status.st_size)
+            yield _entry(name, Path(entry.path), entry.stat(follow_symlinks=False))
+
+
+def _entry(name: str, path: Path, status: os.stat_result) -> Entry:
+    return Entry(
+        name=name,
+        path=path,
+        executable=bool(status.st_mode & 0o111),
+        size=status.st_size,
+        inode=status.st_ino,
+        modified_ns=status.st_mtime_ns,
+        changed_ns=status.st_ctime_ns,
+    )
 
 
 def _problem_of(entry: os.DirEntry[str], name: str) -> Problem | None:
@@ -121,6 +138,30 @@ def digest_of(entries: tuple[Entry, ...]) -> str:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         whole.update(f"{entry.name}\0{'x' if entry.executable else '-'}\0{content}\n".encode())
     return whole.hexdigest()
+
+
+class Digests:
+    """Digests of folders whose files have not changed since; a changed file is known by its size, times and inode."""
+
+    def __init__(self, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self._clock_ns = clock_ns
+        self._known: dict[Path, tuple[tuple[Entry, ...], str]] = {}
+
+    def recalled(self, folder: Path, most_files: int) -> str | None:
+        """The folder's digest, where none of its few files has to be read for it."""
+        entries, digest = self._known.get(folder, ((), None))
+        return digest if len(entries) <= most_files and list_files(folder) == (entries, ()) else None
+
+    def of(self, folder: Path, entries: tuple[Entry, ...]) -> str:
+        known = self._known.get(folder)
+        if known is not None and known[0] == entries:
+            return known[1]
+        now_ns = self._clock_ns()
+        digest = digest_of(entries)
+        # A file that was just written may be written again without its times becoming others.
+        if all(entry.changed_ns < now_ns - _COARSEST_TICK_NS for entry in entries):
+            self._known[folder] = entries, digest
+        return digest
 
 
 def copy_files(entries: tuple[Entry, ...], target: Path) -> None:

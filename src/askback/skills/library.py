@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import difflib
-import errno
 import fcntl
 import json
 import os
@@ -20,9 +19,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.core.errors import AskbackError, Invalid, NotFound, RefusalCode, Unavailable
+from askback.core.errors import FULL_DISK, AskbackError, Invalid, NotFound, RefusalCode, Unavailable
 from askback.skills.archive import ZipLimits, extract_zip
-from askback.skills.files import copy_files, digest_of, list_files
+from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE
 from askback.skills.manifest import ID
 from askback.skills.package import SkillPackage, read_package
@@ -33,6 +32,7 @@ DEMO = Path(__file__).parent / "demo" / "trip-planner"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = ".new-"
 _STALE_SEC = 3600
+_FEW_FILES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,7 @@ class Library:
         self._skills_dirs = skills_dirs
         self._limits = limits or ZipLimits()
         self._read: dict[str, SkillPackage] = {}
+        self._digests = Digests()
 
     # Packages by their content.
 
@@ -182,41 +183,58 @@ class Library:
     # Finding.
 
     def find(self, name: str, *, paths: bool = True) -> SkillPackage:
-        """A skill by its folder, its installed id, or its folder's name in a skill folder or here; last, the demo's.
+        """A skill by its folder, its installed id, or its folder's name in a skill folder or here; the demo's; last, by
+        the id under which a skill folder's is listed.
 
         With `paths=False` only names count, for callers who may not name files of this machine.
         """
+        place = self._place(name, paths=paths)
+        if place is None:
+            return self._listed_as(name)
+        return self.package(place) if isinstance(place, str) else self._in(place)
+
+    def at_hand(self, name: str, *, paths: bool = True) -> SkillPackage | None:
+        """What `keep` gives of what `find` finds, where no file has to be read for it; None where one has to.
+
+        For callers who must not wait: that is so for installed skills and small folders that were used before.
+        """
+        with suppress(AskbackError, OSError):
+            place = self._place(name, paths=paths)
+            if isinstance(place, Path):
+                place = self._digests.recalled(place.resolve(), _FEW_FILES)
+            if place is not None and (self._packages / place).is_dir():
+                return self._read.get(place)
+        return None
+
+    def _place(self, name: str, *, paths: bool) -> str | Path | None:
+        """The digest of an installed skill, or a skill's folder."""
         if paths and _is_path(name):
-            return self._at(Path(name))
+            return _folder_at(Path(name))
         if versions := self._versions(name):
-            return self.package(versions[-1].digest)
+            return versions[-1].digest
         places = (*self._skills_dirs, *([Path()] if paths else []))
         for place in places if ID.fullmatch(name) else ():
             if _holds_skill(place / name):
-                return self._in(place / name)
+                return place / name
         # The demo names its skill like this, and what it prints can be typed.
-        if name == DEMO.name:
-            return self._in(DEMO)
-        raise self._unknown(name)
-
-    def _at(self, path: Path) -> SkillPackage:
-        if _is(path, Path.is_dir):
-            return self._in(path)
-        if _is(path, Path.is_file):
-            if path.name == FILE:
-                return self._in(path.parent)
-            message = f"{path} is a file; name the folder of a skill, or install a zip with `askback skills install`"
-            raise Invalid(RefusalCode.SKILL_INVALID, message)
-        raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no folder {path}; name the folder that holds {FILE}")
+        return DEMO if name == DEMO.name else None
 
     def _in(self, folder: Path) -> SkillPackage:
         """A folder whose very content is kept needs no second reading."""
+        resolved = folder.resolve()
         with suppress(OSError):
-            entries, problems = list_files(folder.resolve())
-            known = self._read.get(digest_of(entries)) if not problems else None
+            entries, problems = list_files(resolved)
+            known = self._read.get(self._digests.of(resolved, entries)) if not problems else None
             if known is not None:
-                return known.moved(folder.resolve())
+                return known.moved(resolved)
         return read_package(folder)
+
+    def _listed_as(self, skill_id: str) -> SkillPackage:
+        """A skill of a skill folder is listed by its id, which need not be its folder's name."""
+        for listed in self.in_folders():
+            if listed.id == skill_id and listed.package is not None:
+                return listed.package
+        raise self._unknown(skill_id)
 
     def _unknown(self, name: str) -> NotFound:
         known = sorted({each.id for each in self.installed()} | {each.id for each in self.in_folders()})
@@ -269,6 +287,18 @@ class Library:
             yield
 
 
+def _folder_at(path: Path) -> Path:
+    """The folder of a skill that was named by its path, or by that of its main file."""
+    if _is(path, Path.is_dir):
+        return path
+    if _is(path, Path.is_file):
+        if path.name == FILE:
+            return path.parent
+        message = f"{path} is a file; name the folder of a skill, or install a zip with `askback skills install`"
+        raise Invalid(RefusalCode.SKILL_INVALID, message)
+    raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no folder {path}; name the folder that holds {FILE}")
+
+
 def _is_path(name: str) -> bool:
     return name in (".", "..") or "/" in name or os.sep in name
 
@@ -299,7 +329,7 @@ def _writing(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         yield
     except OSError as fault:
-        if fault.errno == errno.ENOSPC:
+        if fault.errno in FULL_DISK:
             raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again") from fault
         message = (
             f"{fault.filename or folder} cannot be written or read: {fault.strerror or fault}; check its permissions"

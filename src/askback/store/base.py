@@ -51,6 +51,14 @@ class RunPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """The runs that wait for their user, all together: how many, and when the last of them asked."""
+
+    total: int
+    newest_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """How many runs there are in each state, and how long each of the latest questions waited for its user."""
 
@@ -70,7 +78,8 @@ class Changes(Protocol):
     """Which runs have changed since one last looked, in this program or another on the same store.
 
     Holds run ids, not events: a listener that is slow costs a constant, and reads what it missed from the store.
-    The value is the run as it became, or None where only events were added or another program made the change.
+    The value is the run as it became, or None where only events were added (of that, only a listener to the one run is
+    told) or another program made the change.
     Where two programs race, a run of an older version than one that was seen already may be told: it is old news.
     A listener to all runs that is told `{UNKNOWN_RUN: None}` has to look at every run that concerns it.
     """
@@ -127,6 +136,10 @@ class Store(Protocol):
 
     async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
         """Runs that wait for their user, the oldest question first."""
+        ...
+
+    async def crowd(self) -> Crowd:
+        """All runs that wait for their user; they are counted, so ask only where one page does not hold them."""
         ...
 
     async def tally(self, latest: int = 500) -> Tally:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import apsw
 
-from askback.core.errors import RefusalCode, Unavailable
+from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
@@ -35,7 +34,7 @@ def unavailable(error: Exception, path: Path, connection: apsw.Connection | None
             return read_only(path)
         case apsw.BusyError():
             return _busy(path)
-        case apsw.IOError() | apsw.CantOpenError() | OSError() if number in _FULL:
+        case apsw.IOError() | apsw.CantOpenError() | OSError() if number in FULL_DISK:
             return disk_full(path)
         case apsw.CantOpenError() | OSError() if number in _READ_ONLY:
             return read_only(path)

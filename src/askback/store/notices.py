@@ -79,8 +79,9 @@ class Notices:
         return listener
 
     def tell(self, changes: Mapping[str, Run | None]) -> None:
+        """Events alone (no run) concern only those who listen to that run."""
         for run_id, run in changes.items():
-            for listener in (*self._of_all, *self._of_one.get(run_id, ())):
+            for listener in (*(self._of_all if run is not None else ()), *self._of_one.get(run_id, ())):
                 listener.tell(run_id, run)
 
     def tell_elsewhere(self, run_ids: Collection[str] | None) -> None:

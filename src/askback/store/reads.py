@@ -14,7 +14,7 @@ from askback.core.events import Event
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest, RunState
 from askback.store import outbox, rows
-from askback.store.base import DeliveryPage, RunFilter, RunPage, Tally
+from askback.store.base import Crowd, DeliveryPage, RunFilter, RunPage, Tally
 from askback.store.connection import fetch
 from askback.store.statements import statements
 
@@ -64,6 +64,11 @@ def pending(connection: apsw.Connection, cursor: str | None, limit: int) -> RunP
     after = {"asked_at": asked_at, "number": number, "limit": size + 1}
     found = fetch(connection, statements("reads")["pending"], after)
     return _page([(f"{asked_at}.{number}", doc) for asked_at, number, doc in found], size)
+
+
+def crowd(connection: apsw.Connection) -> Crowd:
+    ((total, newest),) = fetch(connection, statements("reads")["crowd"])
+    return Crowd(total=total, newest_at=None if newest is None else rows.moment(newest))
 
 
 def events(connection: apsw.Connection, run_id: str, after: int, limit: int) -> Sequence[Event]:

@@ -18,7 +18,7 @@ from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 from askback.store import faults, outbox, reads
-from askback.store.base import Changes, DeliveryPage, IdempotencyKey, RunFilter, RunPage, Tally
+from askback.store.base import Changes, Crowd, DeliveryPage, IdempotencyKey, RunFilter, RunPage, Tally
 from askback.store.connection import open_writer, refuse_unsound
 from askback.store.forgetting import Forgetting
 from askback.store.notices import Notices
@@ -126,6 +126,9 @@ class SqliteStore:
 
     async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
         return await self._read(lambda connection: reads.pending(connection, cursor, limit))
+
+    async def crowd(self) -> Crowd:
+        return await self._read(reads.crowd)
 
     async def tally(self, latest: int = 500) -> Tally:
         return await self._read(lambda connection: reads.tally(connection, latest))

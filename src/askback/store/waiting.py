@@ -7,13 +7,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Hashable
+from dataclasses import dataclass
+from datetime import datetime
 
-from askback.store.base import RunPage, Store
+from askback.core.runs import Run
+from askback.store.base import Crowd, Store
 
 PAGE = 200
 _SPACING_SEC = 0.05
 _PATIENCE_SEC = 0.25
 """Runs that say much are told of often. Where no run is told with the news, most likely none begins or ends to wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxPage:
+    """A page of runs that wait for their user, the oldest question first, and all of them together."""
+
+    items: tuple[Run, ...]
+    next_cursor: str | None
+    crowd: Crowd
+
+
+async def read_inbox(store: Store, cursor: str | None, limit: int) -> InboxPage:
+    """Counts them only where they are more than the page."""
+    page = await store.pending(cursor, limit)
+    if cursor is None and page.next_cursor is None:
+        crowd = Crowd(total=len(page.items), newest_at=_asked_at(page.items[-1]) if page.items else None)
+    else:
+        crowd = await store.crowd()
+    return InboxPage(items=page.items, next_cursor=page.next_cursor, crowd=crowd)
 
 
 class Waiting:
@@ -22,14 +44,14 @@ class Waiting:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._followers = 0
-        self._page: RunPage | None = None
+        self._page: InboxPage | None = None
         self._news = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
 
-    async def follow(self) -> AsyncGenerator[RunPage]:
+    async def follow(self) -> AsyncGenerator[InboxPage]:
         """The first page of waiting runs, and every one after it that is another. Who is slow misses those between."""
         reading = self._join()
-        told: RunPage | None = None
+        told: InboxPage | None = None
         try:
             while True:
                 if self._page is not None and self._page is not told:
@@ -61,7 +83,7 @@ class Waiting:
         changes = self._store.changes()
         try:
             while True:
-                page = await self._store.pending(None, PAGE)
+                page = await read_inbox(self._store, None, PAGE)
                 if self._page is None or _shown(page) != _shown(self._page):
                     self._page = page
                     self._wake()
@@ -82,7 +104,11 @@ class Waiting:
         self._wake()
 
 
-def _shown(page: RunPage) -> Hashable:
-    """What a follower would see of it."""
+def _asked_at(run: Run) -> datetime | None:
+    return None if run.pending_interaction is None else run.pending_interaction.asked_at
+
+
+def _shown(page: InboxPage) -> Hashable:
+    """What a follower would see of it, or of the pages behind it."""
     items = [(run.id, run.pending_interaction and run.pending_interaction.interaction_id) for run in page.items]
-    return tuple(items), page.next_cursor is None
+    return tuple(items), page.crowd

@@ -13,7 +13,7 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import Interaction
 from askback.core.outcomes import TurnOutcome, engine_failure
 from askback.core.runs import Run, TurnKind
-from askback.engines.base import Engine, HandleInvalid, Launch, ResidentEngine, Turn
+from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentEngine, Turn
 from askback.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.credentials import Credentials, Loan
@@ -69,22 +69,33 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
     """Make the workspace ready, from before the turn's first try, and build what to start."""
     engine, setup = bench.engines[run.engine], bench.setups[run.engine]
     package = bench.packages.package(run.skill.digest)
-    workspace = bench.workspaces.of(run.id)
     installed = await bench.probes.find(engine, setup)
     if installed is None:
         message = f"{setup.command[0]} is not installed (any more); {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
-    await asyncio.to_thread(_prepare_files, workspace, package, setup, run)
-    loan = await asyncio.to_thread(_lend, bench, engine, setup, workspace)
+    prompt = await prompt_of(bench.store, run, package)
+    # All that touches the disk at one go: it costs one change of threads, also where many turns begin at once.
+    return await asyncio.to_thread(_prepare_files, bench, run, package, installed.probe, prompt)
+
+
+def _prepare_files(bench: Bench, run: Run, package: SkillPackage, probe: Probe, prompt: str) -> Prepared:
+    engine, setup = bench.engines[run.engine], bench.setups[run.engine]
+    workspace = bench.workspaces.of(run.id)
+    workspace.prepare(package.folder)
+    if run.next_turn.kind is TurnKind.START:
+        workspace.begin_first_turn(setup.home)
+    else:
+        workspace.begin_later_turn(run.attempt_number)
+    loan = _lend(bench, engine, setup, workspace)
     turn = Turn(
-        prompt=await prompt_of(bench.store, run, package),
+        prompt=prompt,
         mode=run.mode,
         attempt_number=run.attempt_number,
         command=setup.command,
         cwd=str(workspace.cwd),
         home=str(workspace.home),
         skill_dir=SKILL_DIR,
-        probe=installed.probe,
+        probe=probe,
         handle=run.handle,
         model=run.options.model or setup.model,
         output_schema=package.output_schema,
@@ -92,18 +103,21 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
         env=setup.env,
         credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),
     )
-    try:
-        launch = resident(engine).reside(turn) if run.sticky else engine.launch(turn)
-    except HandleInvalid as error:
-        raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, str(error))) from error
+    launch = _launch(engine, run, turn)
+    workspace.write_home(launch.files)
+    workspace.write_work(launch.work_files)
+    if not run.sticky:
+        workspace.write_prompt(turn_name(run), launch.stdin)
     return Prepared(
         package=package, workspace=workspace, engine=engine, setup=setup, turn=turn, launch=launch, loan=loan
     )
 
 
-def _prepare_files(workspace: Workspace, package: SkillPackage, setup: EngineSetup, run: Run) -> None:
-    workspace.prepare(package.folder, setup.home)
-    workspace.begin_turn(run.attempt_number)
+def _launch(engine: Engine, run: Run, turn: Turn) -> Launch:
+    try:
+        return resident(engine).reside(turn) if run.sticky else engine.launch(turn)
+    except HandleInvalid as error:
+        raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, str(error))) from error
 
 
 def _lend(bench: Bench, engine: Engine, setup: EngineSetup, workspace: Workspace) -> Loan | None:
@@ -111,6 +125,11 @@ def _lend(bench: Bench, engine: Engine, setup: EngineSetup, workspace: Workspace
         return None
     lock = bench.locks / f"sign-in-{engine.name}.lock"
     return Credentials(source=setup.sign_in_home, names=engine.credentials, lock=lock).lend(workspace.home)
+
+
+def turn_name(run: Run) -> str:
+    """What the files of this try of this turn are called."""
+    return f"{run.attempt_number:03d}-{run.epoch:03d}"
 
 
 def resident(engine: Engine) -> ResidentEngine:

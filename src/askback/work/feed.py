@@ -20,10 +20,13 @@ class EventFeed:
         self._room = asyncio.Event()
         self._room.set()
         self._closed = False
+        self._ended = False
 
     async def put(self, event: NewEvent) -> None:
         """Take an event; a turn that talks faster than the store writes is held up here."""
         await self._room.wait()
+        if self._ended:
+            return
         self._waiting.append(event)
         self._news.set()
         if len(self._waiting) >= _MOST_WAITING:
@@ -35,10 +38,15 @@ class EventFeed:
 
     async def run(self) -> None:
         """Write until closed and empty. Raises `StaleWrite` when the run is no longer ours."""
-        while not self._closed or self._waiting:
-            await self._news.wait()
-            self._news.clear()
-            events, self._waiting = self._waiting, []
+        try:
+            while not self._closed or self._waiting:
+                await self._news.wait()
+                self._news.clear()
+                events, self._waiting = self._waiting, []
+                self._room.set()
+                if events:
+                    await self._store.append(self._run_id, self._epoch, events)
+        finally:
+            # Nobody takes events any more, however it came: whoever waits for room would wait for ever.
+            self._ended = True
             self._room.set()
-            if events:
-                await self._store.append(self._run_id, self._epoch, events)

@@ -17,7 +17,8 @@ from askback.core.errors import Unavailable
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 from askback.store.base import Changes, Store
 from askback.work.messages import message
-from askback.work.posting import TIMEOUT_SEC, Failed, Poster, Refused
+from askback.work.posting import TIMEOUT_SEC, Answer, Failed, Poster, Refused
+from askback.work.retry_after import asked_pause_sec
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class Notifications:
         delivery = due.delivery
         try:
             sent = message(due, self._clock(), self._sending.link)
-            status = await poster.post(delivery.webhook.url, sent.headers, sent.body)
+            answer = await poster.post(delivery.webhook.url, sent.headers, sent.body)
         except Refused as error:
             return self._given_up(delivery, None, str(error))
         except Failed as error:
@@ -130,18 +131,24 @@ class Notifications:
         except Exception as error:  # a fault of ours in telling one receiver must not end the server
             # Its own words may hold the address, which may hold a secret.
             return self._failed(delivery, None, f"a fault of Askback's own ({type(error).__name__})")
+        return self._answered(delivery, answer)
+
+    def _answered(self, delivery: Delivery, answer: Answer) -> Attempt:
+        status = answer.status
         if 200 <= status < 300:
             return Attempt(status=status, delivered_at=self._clock())
         if status == _GONE:
             return self._given_up(delivery, status, "the receiver says that it is gone for good (410)")
         redirect = ": a redirect, which is not followed" if 300 <= status < 400 else ""
-        return self._failed(delivery, status, f"the receiver answered {status}{redirect}")
+        asked_sec = asked_pause_sec(answer.retry_after, self._clock())
+        return self._failed(delivery, status, f"the receiver answered {status}{redirect}", asked_sec)
 
-    def _failed(self, delivery: Delivery, status: int | None, error: str) -> Attempt:
+    def _failed(self, delivery: Delivery, status: int | None, error: str, asked_sec: float = 0.0) -> Attempt:
+        """Again after our own pause, or the longer one that the receiver asked for."""
         if delivery.attempts > len(self._sending.retries_sec):
             return self._given_up(delivery, status, error)
-        again = self._clock() + timedelta(seconds=self._sending.retries_sec[delivery.attempts - 1])
-        return Attempt(status=status, error=error, next_attempt_at=again)
+        pause_sec = max(self._sending.retries_sec[delivery.attempts - 1], asked_sec)
+        return Attempt(status=status, error=error, next_attempt_at=self._clock() + timedelta(seconds=pause_sec))
 
     def _given_up(self, delivery: Delivery, status: int | None, error: str) -> Attempt:
         log.warning("notification %s given up after %d attempts: %s", delivery.id, delivery.attempts, error)

@@ -38,6 +38,14 @@ class Failed(Exception):
     """It was not told this time; says why, without the address."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the receiver said; `retry_after` is its header of that name, as it came."""
+
+    status: int
+    retry_after: str | None = None
+
+
 def resolve(host: str, port: int) -> Sequence[str]:
     """Every numeric address of a host, in the system's order."""
     return [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
@@ -68,11 +76,11 @@ class Poster:
         if self._client is not None:
             await self._client.aclose()
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
-        """The status of the answer. Raises `Refused` or `Failed`."""
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """The head of the answer. Raises `Refused` or `Failed`."""
         try:
             async with asyncio.timeout(self.timeout_sec), self._answered(url, headers, body) as answer:
-                return answer.status_code
+                return Answer(status=answer.status_code, retry_after=answer.headers.get("retry-after"))
         except TimeoutError:
             raise Failed(f"no answer within {self.timeout_sec:g} s") from None
 

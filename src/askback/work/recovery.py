@@ -1,13 +1,18 @@
-"""After a crash: what another program left in the middle is ended for good and goes back to the queue."""
+"""After a crash: what another program left in the middle is ended for good and goes back to the queue.
+
+A program may die at any time, and a server that runs already carries on what it kept. That is looked for again and
+again: the death of a program tells nobody.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 
-from askback.core.errors import Conflict
+from askback.core.errors import Conflict, NotFound, Unavailable
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, ProcessLost, TurnLost
 from askback.process.locks import Programs
@@ -16,6 +21,9 @@ from askback.process.workspace import Workspaces
 from askback.store.base import Store, move
 
 log = logging.getLogger(__name__)
+
+_LOOK_SEC = 5.0
+_TURN_SEC = 0.05
 
 
 class Recovery:
@@ -29,20 +37,48 @@ class Recovery:
         self._workspaces = workspaces
         self._clock = clock
 
+    async def run(self) -> None:
+        """For as long as a server runs."""
+        while True:
+            await asyncio.sleep(_LOOK_SEC)
+            try:
+                await self.take_up_all()
+            except (Unavailable, OSError) as error:
+                log.error("what programs left behind cannot be taken up yet: %s", error)
+
     async def take_up_all(self) -> None:
-        """For a server's start: everything that no living program keeps is the server's from now on."""
+        """For a server: everything that no living program keeps is the server's from now on."""
         for keeper in await self._store.keepers():
             if keeper != SHARED and not self._programs.is_alive(keeper):
                 await self._adopt_all_of(keeper)
         for run in await self._store.held():
             if run.keeper == SHARED:
-                await self.take_up(run)
+                with suppress(NotFound):
+                    await self.take_up(run)
         self._programs.forget_dead()
 
     async def take_up(self, run: Run) -> Run:
         """Put back a run whose worker is dead; one that lives or is not held stays as it is."""
         if run.worker is None or self._programs.is_alive(run.worker):
             return run
+        async with self._alone():
+            now = await self._store.get(run.id)
+            # Somebody else may have done so since, and what lives of the run is a turn that was begun anew.
+            return await self._end(now) if (now.worker, now.epoch) == (run.worker, run.epoch) else now
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Of all programs on the data folder one at a time takes up a run."""
+        lock = self._programs.take_turn()
+        while lock is None:
+            await asyncio.sleep(_TURN_SEC)
+            lock = self._programs.take_turn()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def _end(self, run: Run) -> Run:
         tree = Tree(mark=run.id, root=run.process, lock=self._workspaces.of(run.id).lock_path)
         if not await tree.end(grace_sec=0):
             log.error("what is left of a turn cannot be ended; the run is left alone", extra={"run": run.id})
@@ -54,5 +90,5 @@ class Recovery:
 
     async def _adopt_all_of(self, keeper: str) -> None:
         for run in await self._store.kept_by(keeper):
-            with suppress(Conflict):
+            with suppress(Conflict, NotFound):
                 await move(self._store, run.id, Adopted(keeper=SHARED, at=self._clock()), seen=run)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 
 from askback.core.interactions import AnsweredBy
 from askback.core.lifecycle import Decision, decide
@@ -20,12 +20,12 @@ from askback.process.child import Child, Pipe
 from askback.process.lines import Line
 from askback.process.locks import FileLock
 from askback.store.base import move
-from askback.work.bench import Bench, CannotStart, Prepared, answered, prepare, prompt_of, resident
+from askback.work.bench import Bench, CannotStart, Prepared, answered, prepare, prompt_of, resident, turn_name
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
-from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock, turn_name
+from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock
 from askback.work.stopping import StopReason, StopRequest
-from askback.work.turn import TurnSignal
+from askback.work.turn import KEEPER_KILLED, TurnSignal
 from askback.work.verdict import verdict
 
 
@@ -89,7 +89,16 @@ class Residence:
     # A turn.
 
     async def turn(self, run: Run) -> TurnSignal:
-        """Say the run's next turn to its process, which is started for the first one."""
+        """Say the run's next turn to its process, which is started for the first one. A fault ends the process first."""
+        try:
+            return await self._turn(run)
+        except BaseException:
+            # What goes wrong with its end besides is told by whoever reads it, in the group.
+            with suppress(Exception):
+                await self.end(run)
+            raise
+
+    async def _turn(self, run: Run) -> TurnSignal:
         epoch, clock = run.epoch, self._bench.clock
         if run.cancel_requested:
             await self.end(run)
@@ -109,9 +118,6 @@ class Residence:
     async def _move_in(self, run: Run) -> _Resident:
         """Start the process; its lines are read until it is gone."""
         prepared = await prepare(self._bench, run)
-        launch, workspace = prepared.launch, prepared.workspace
-        await asyncio.to_thread(workspace.write_home, launch.files)
-        await asyncio.to_thread(workspace.write_work, launch.work_files)
         conversation = resident(prepared.engine).conversation(prepared.turn)
         child = await start_engine(self._bench, run, prepared, self._lock, Pipe.KEPT)
         self._resident = _Resident(prepared, child, conversation)
@@ -207,7 +213,7 @@ class Residence:
             return TreeGone(epoch=run.epoch, at=at)
         if result is None:
             await self.end(run)
-            return TurnLost(epoch=run.epoch, at=at, counted=self._stop.reason is None)
+            return TurnLost(epoch=run.epoch, at=at, counted=self._stop.reason is None, why=KEEPER_KILLED)
         outcome = verdict(run, here.prepared.package, reading, result)
         signal = TurnEnded(epoch=run.epoch, outcome=outcome, at=at, usage=reading.usage, warnings=reading.warnings)
         # No process outlives its run: one that is over with this is told so only when nothing of it lives.

@@ -30,11 +30,6 @@ async def take_lock(run: Run, workspace: Workspace) -> FileLock:
     return lock
 
 
-def turn_name(run: Run) -> str:
-    """What the files of this try of this turn are called."""
-    return f"{run.attempt_number:03d}-{run.epoch:03d}"
-
-
 async def start_engine(bench: Bench, run: Run, prepared: Prepared, lock: FileLock, stdin: Path | Pipe) -> Child:
     workspace, launch = prepared.workspace, prepared.launch
     private = {
@@ -69,6 +64,13 @@ async def end_surely(child: Child, run: Run, lock: FileLock) -> None:
 
 
 async def take_back_sign_in(run: Run, prepared: Prepared) -> None:
-    loan = prepared.loan
-    if loan is not None and (renewed := await asyncio.to_thread(loan.end)):
+    """A sign-in that cannot be kept where it came from, be it read-only there, does not undo what the turn has done."""
+    if prepared.loan is None:
+        return
+    try:
+        renewed = await asyncio.to_thread(prepared.loan.end)
+    except OSError as error:
+        log.error("a renewed sign-in cannot be taken back; sign in again if it is asked for: %s", error)
+        return
+    if renewed:
         log.info("a renewed sign-in was taken back: %s", ", ".join(renewed), extra={"run": run.id})

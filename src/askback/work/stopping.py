@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from enum import StrEnum
 
+from askback.core.runs import Run
+
 
 class StopReason(StrEnum):
     CANCEL = "cancel"
@@ -16,6 +18,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.reason: StopReason | None = None
+        self.run: Run | None = None
+        """As it became last, where that is known; it may have moved since."""
         self._asked = asyncio.Event()
         self._news = asyncio.Event()
 
@@ -25,8 +29,9 @@ class StopRequest:
         self._asked.set()
         self._news.set()
 
-    def tell_news(self) -> None:
+    def tell_news(self, run: Run) -> None:
         """The run was changed, perhaps by somebody else."""
+        self.run = run
         self._news.set()
 
     async def news(self) -> None:

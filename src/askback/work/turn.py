@@ -14,13 +14,14 @@ from askback.engines.base import Broke, Completed, Exit
 from askback.process.child import Child
 from askback.process.locks import FileLock
 from askback.store.base import move
-from askback.work.bench import Bench, CannotStart, Prepared, prepare
+from askback.work.bench import Bench, CannotStart, Prepared, prepare, turn_name
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
-from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock, turn_name
+from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock
 from askback.work.stopping import StopReason, StopRequest
 from askback.work.verdict import verdict
 
+KEEPER_KILLED = "the process that kept the engine was killed"
 LINGER_SEC = 5.0
 """How long an engine may live on after its own end-of-turn event."""
 
@@ -63,7 +64,6 @@ class _LiveTurn:
     async def carry_out(self) -> TurnSignal:
         name = turn_name(self._run)
         with self._reading.keeping_raw(self._prepared.workspace, name):
-            await asyncio.to_thread(self._write_files, name)
             prompt = self._prepared.workspace.prompt_path(name)
             child = await start_engine(self._bench, self._run, self._prepared, self._lock, prompt)
             try:
@@ -85,12 +85,6 @@ class _LiveTurn:
         if isinstance(result, Completed):
             await self._reading.take_end(result)
         return result
-
-    def _write_files(self, name: str) -> None:
-        workspace, launch = self._prepared.workspace, self._prepared.launch
-        workspace.write_home(launch.files)
-        workspace.write_work(launch.work_files)
-        workspace.write_prompt(name, launch.stdin)
 
     async def _follow(self, child: Child) -> Exit | None:
         """Read until the engine ends or has to be ended. None: it was stopped for a reason that is not its own."""
@@ -123,7 +117,7 @@ class _LiveTurn:
             return TreeGone(epoch=epoch, at=at)
         if result is None:
             # Not counted when we are asked to stop. When its keeper was killed, the engine may have done that itself.
-            return TurnLost(epoch=epoch, at=at, counted=self._stop.reason is None)
+            return TurnLost(epoch=epoch, at=at, counted=self._stop.reason is None, why=KEEPER_KILLED)
         outcome = verdict(self._run, self._prepared.package, self._reading, result)
         return TurnEnded(
             epoch=epoch, outcome=outcome, at=at, usage=self._reading.usage, warnings=self._reading.warnings

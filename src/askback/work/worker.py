@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from askback.core.errors import AskbackError, Conflict, ErrorCode, RefusalCode, Unavailable
+from askback.core.errors import FULL_DISK, AskbackError, Conflict, ErrorCode, NotFound, RefusalCode, Unavailable
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessLost, Signal, SlotAcquired, TreeGone, TurnEnded, TurnLost
@@ -21,7 +20,13 @@ from askback.work.turn import TurnSignal
 
 log = logging.getLogger(__name__)
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+T = TypeVar("T")
+
+_MAY_PASS = {
+    RefusalCode.DISK_FULL: "the disk was full",
+    RefusalCode.STORE_UNUSABLE: "the data folder could not be used",
+    RefusalCode.STORE_READ_ONLY: "the data folder could not be written to",
+}
 _RETRY_SEC = 2.0
 """How long to wait before the store is tried again after it could not write."""
 
@@ -95,30 +100,46 @@ class Worker:
 
     async def _heed(self, run_id: str, run: Run | None) -> None:
         """Tell who carries the run that it was changed, and stop it if the run is to be canceled."""
-        run = run or await self._store.get(run_id)
+        if run is None:
+            try:
+                run = await self._patiently("a change of a run", run_id, lambda: self._store.get(run_id))
+            except (NotFound, Unavailable):
+                return
         request = self._active.get(run_id)
         if request is None:
             return
         if run.cancel_requested:
             request.ask(StopReason.CANCEL)
-        request.tell_news()
+        request.tell_news(run)
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
+        """Take what there are slots for. One that is lost to somebody else makes room for the next, but is tried once."""
+        tried: set[str] = set()
         try:
             while not self._stopping and self._slots.free > 0:
                 runs = await self._store.queued(
                     self._keepers, without_engines=self._slots.full_engines(), limit=self._slots.free
                 )
-                claimed = await asyncio.gather(*(self._claim_one(run) for run in runs))
-                for run in filter(None, claimed):
-                    group.create_task(self._carry_on(run))
-                if not any(claimed):
+                if tried.issuperset(run.id for run in runs):
                     return
+                tried.update(run.id for run in runs)
+                await self._claim_all(runs, group)
         except Unavailable as error:
             log.error("no turns are taken: %s", error.message)
             asyncio.get_running_loop().call_later(_RETRY_SEC, self._wake.set)
 
+    async def _claim_all(self, runs: Sequence[Run], group: asyncio.TaskGroup) -> None:
+        """What was claimed is carried on, also when the claim of another one failed."""
+        claims = await asyncio.gather(*(self._claim_one(run) for run in runs), return_exceptions=True)
+        for claimed in claims:
+            if isinstance(claimed, Run):
+                group.create_task(self._carry_on(claimed))
+        for failed in claims:
+            if isinstance(failed, BaseException):
+                raise failed
+
     async def _claim_one(self, run: Run) -> Run | None:
+        """The run as ours; None where another has it, it is over already, or no slot is left for its engine."""
         if not self._slots.take(run.engine):
             return None
         try:
@@ -126,7 +147,7 @@ class Worker:
             claimed = await move(self._store, run.id, signal, seen=run)
         except AskbackError as error:
             self._slots.release(run.engine)
-            if not isinstance(error, Conflict):
+            if not isinstance(error, Conflict | NotFound):
                 raise
             return None
         self._active[run.id] = StopRequest()
@@ -142,26 +163,26 @@ class Worker:
                 while run.state is RunState.RUNNING or (run.sticky and run.state is RunState.WAITING_USER):
                     run = await self._one_step(run, carrier)
         except Exception as fault:
-            log.exception("a run was given up", extra={"run": run.id})
-            await self._put_back(run, _innermost(fault))
+            await self._give_up(run, _innermost(fault))
         finally:
-            del self._active[run.id]
+            # A run that went back to the queue may have been claimed again by now.
+            if self._active.get(run.id) is stop:
+                del self._active[run.id]
             self._slots.release(run.engine)
             self._wake.set()
 
     async def _one_step(self, run: Run, carrier: Carrier) -> Run:
         if run.state is RunState.RUNNING:
             return await self._one_turn(run, carrier)
+        return await self._patiently("a run that is held", run.id, lambda: self._one_wait(run, carrier))
+
+    async def _one_wait(self, run: Run, carrier: Carrier) -> Run:
         try:
             signal = await carrier.hold(run)
             return await self._store.get(run.id) if signal is None else await move(self._store, run.id, signal)
         except Conflict:
             # A reply came first: the turn that it begins finds that the process is gone.
             return await self._store.get(run.id)
-        except Unavailable as error:
-            log.error("a run that is held cannot be looked after yet: %s", error.message, extra={"run": run.id})
-            await asyncio.sleep(_RETRY_SEC)
-            return run
 
     async def _one_turn(self, run: Run, carrier: Carrier) -> Run:
         try:
@@ -170,20 +191,41 @@ class Worker:
             raise RuntimeError(f"run {run.id} is not ours any more") from lost
         except* Exception as fault:
             signal = self._cut_short(run, _innermost(fault))
-        return await self._store_end(run, signal)
+        # A turn that ended is not lost because the disk is full: its end is stored as soon as it can be.
+        return await self._patiently("the end of a turn", run.id, lambda: self._store_end(run, signal))
+
+    async def _store_end(self, run: Run, signal: Signal) -> Run:
+        """From the run as we heard of it last, which it most likely still is."""
+        request = self._active.get(run.id)
+        return await move(self._store, run.id, signal, seen=request.run if request else None)
+
+    async def _give_up(self, run: Run, fault: BaseException) -> None:
+        """Nobody takes up what a living program holds, so a run that we cannot carry on must not stay ours."""
+        if self._stopping and isinstance(fault, Unavailable):
+            log.error("a run is left to the next program: %s", fault.message, extra={"run": run.id})
+            return
+        log.error("a run was given up", exc_info=fault, extra={"run": run.id})
+        try:
+            await self._patiently("a run that was given up", run.id, lambda: self._put_back(run, fault))
+        except (Conflict, NotFound):
+            return
+        except Exception:
+            log.exception("a run is left to the next program", extra={"run": run.id})
 
     async def _put_back(self, given_up: Run, fault: BaseException) -> None:
-        """Nobody takes up what a living program holds, so a run that we cannot carry on must not stay ours."""
+        run = await self._store.get(given_up.id)
+        if run.worker == self._name and run.epoch == given_up.epoch:
+            await move(self._store, run.id, self._loss(run, fault), seen=run)
+
+    async def _patiently(self, what: str, run_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """A store that cannot be used now is tried again until it can be, or until we are to stop."""
         while True:
             try:
-                run = await self._store.get(given_up.id)
-                if run.worker == self._name and run.epoch == given_up.epoch:
-                    await move(self._store, run.id, self._loss(run, fault), seen=run)
-                return
-            except Conflict:
-                return
+                return await attempt()
             except Unavailable as error:
-                log.error("a run cannot be put back yet: %s", error.message, extra={"run": given_up.id})
+                if self._stopping:
+                    raise
+                log.error("%s cannot be looked after yet: %s", what, error.message, extra={"run": run_id})
                 await asyncio.sleep(_RETRY_SEC)
 
     def _loss(self, run: Run, fault: BaseException) -> Signal:
@@ -194,22 +236,13 @@ class Worker:
         return ProcessLost(epoch=run.epoch, at=self._clock())
 
     def _cut_short(self, run: Run, fault: BaseException) -> TurnLost | TurnEnded:
-        """A turn that could not be written down for want of room is taken up again, once that can be stored."""
-        if _is_full(fault):
+        """A turn that could not be written down is taken up again, once that can be stored."""
+        if (why := _unwritten(fault)) is not None:
             log.error("a turn was cut off: %s", fault, extra={"run": run.id})
-            return TurnLost(epoch=run.epoch, at=self._clock(), counted=True)
-        if not isinstance(fault, Unavailable):
-            log.error("a turn ended by a fault of our own", exc_info=fault, extra={"run": run.id})
+            return TurnLost(epoch=run.epoch, at=self._clock(), why=why)
+        trace = None if isinstance(fault, Unavailable) else fault
+        log.error("a turn ended by a fault of our own: %s", fault, exc_info=trace, extra={"run": run.id})
         return self._internal_error(run, fault)
-
-    async def _store_end(self, run: Run, signal: Signal) -> Run:
-        """A turn that ended is not lost because the disk is full: its end is stored as soon as it can be."""
-        while True:
-            try:
-                return await move(self._store, run.id, signal)
-            except Unavailable as error:
-                log.error("the end of a turn cannot be stored yet: %s", error.message, extra={"run": run.id})
-                await asyncio.sleep(_RETRY_SEC)
 
     def _internal_error(self, run: Run, fault: BaseException) -> TurnEnded:
         message = "Askback could not carry out the turn; the log says more"
@@ -223,7 +256,9 @@ def _innermost(fault: BaseException) -> BaseException:
     return fault
 
 
-def _is_full(fault: BaseException) -> bool:
+def _unwritten(fault: BaseException) -> str | None:
+    """Why a turn could not be written down, where that may pass."""
     if isinstance(fault, Unavailable):
-        return fault.code is RefusalCode.DISK_FULL
-    return isinstance(fault, OSError) and fault.errno in _FULL
+        return _MAY_PASS.get(fault.code)
+    full = isinstance(fault, OSError) and fault.errno in FULL_DISK
+    return _MAY_PASS[RefusalCode.DISK_FULL] if full else None

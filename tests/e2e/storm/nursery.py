@@ -25,16 +25,18 @@ import askback.http.protocol
 import askback.settings
 import askback.web.app
 from askback.cli.main import main
-from askback.process import snapshot, tree
+from askback.process import tree
 from askback.process.direct import Direct
 from askback.process.locks import FileLock
+from askback.process.workspace import Workspace
 from askback.store.statements import statements
 from askback.work import residents, turn
 
 
 def _without_snapshots() -> None:
     """A turn that is taken up finds what its first try left in the session."""
-    snapshot.begin_turn = lambda *_: None  # type: ignore[assignment]
+    Workspace.begin_first_turn = lambda self, _: self.home.mkdir(exist_ok=True)  # type: ignore[method-assign, assignment]
+    Workspace.begin_later_turn = lambda *_: None  # type: ignore[method-assign]
 
 
 def _without_lock() -> None:

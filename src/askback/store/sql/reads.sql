@@ -41,6 +41,9 @@ WHERE state = 'waiting_user' AND (asked_at, number) > (:asked_at, :number)
 ORDER BY asked_at, number
 LIMIT :limit
 
+-- name: crowd
+SELECT count(*), max(asked_at) FROM runs INDEXED BY runs_waiting WHERE state = 'waiting_user'
+
 -- Each keeper's queue has a lane an engine: the head of each lane is looked up, never the whole queue.
 -- name: queued
 WITH RECURSIVE lanes (keeper, engine) AS (

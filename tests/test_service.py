@@ -1,0 +1,75 @@
+"""The one door: what it leaves behind when something does not work out."""
+
+import os
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from askback.bootstrap import now, opened
+from askback.core.errors import Conflict, ErrorCode, RefusalCode
+from askback.core.interactions import Question
+from askback.core.outcomes import AskUser
+from askback.core.runs import RunState
+from askback.core.signals import ProcessStarted, SlotAcquired, TurnEnded
+from askback.process.tree import MARK, identity
+from askback.store.base import move
+from world import ASK, FINISH, World, run_async, submit, waiting
+
+
+def test_an_answer_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+    (tmp_path / "answer").write_bytes(bytes(2_000_000))
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await waiting(app, (await submit(app, skill)).id)
+            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+            try:
+                with pytest.raises(OSError, match="too large"):
+                    await app.service.reply_with_file(run.id, tmp_path / "answer", "colour")
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            assert list((app.workspaces.of(run.id).cwd / "inputs").glob("*")) == []
+            assert await app.service.get(run.id) == run
+
+    run_async(main)
+
+
+def sleeper(run_id: str) -> subprocess.Popen[bytes]:
+    """A process of that run."""
+    return subprocess.Popen(["sleep", "600"], start_new_session=True, env={**os.environ, MARK: run_id})
+
+
+@pytest.mark.contract("B-3", "W-11")
+def test_an_answer_to_a_run_whose_program_is_gone_ends_what_is_left_before_it_is_told_over(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+
+    async def main() -> None:
+        async with opened(world.settings()) as gone:
+            run = await submit(gone, skill, options={"interactive_profile": "sticky_process"})
+            run = await move(gone.store, run.id, SlotAcquired(worker=run.keeper, at=now()), seen=run)
+            left = sleeper(run.id)
+            process = identity(left.pid)
+            assert process is not None
+            await move(gone.store, run.id, ProcessStarted(epoch=run.epoch, process=process, at=now()))
+            asked = AskUser(question=Question(prompt="Which?"))
+            await move(gone.store, run.id, TurnEnded(epoch=run.epoch, outcome=asked, at=now()))
+        async with opened(world.settings()) as app:
+            with pytest.raises(Conflict) as refused:
+                await app.service.reply(run.id, "red")
+            assert refused.value.code is RefusalCode.INTERACTION_NOT_PENDING
+            ended = await app.service.get(run.id)
+            assert ended.state is RunState.FAILED
+            assert ended.error is not None
+            assert ended.error.code is ErrorCode.INTERACTION_PROCESS_LOST
+            lives = left.poll() is None
+            left.kill()
+            left.wait()
+            assert not lives
+
+    run_async(main)
