@@ -30,7 +30,7 @@ from world import World, run_async
 
 T = TypeVar("T")
 
-DEADLINE_SEC = 40.0
+DEADLINE_SEC = 120.0
 ASKBACK = (sys.executable, "-m", "askback")
 RUN_ID = re.compile(r"\brun ([0-9a-z]{16})\b")
 
@@ -189,10 +189,11 @@ class Terminal:
         stdout: Path | None = None,
         env: Mapping[str, str] | None = None,
         program: Sequence[str] = ASKBACK,
+        columns: int = 160,
     ) -> None:
         self._world = world
         self._master, slave = os.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         self._seen = b""
         self._read_to = 0
         self._out = stdout

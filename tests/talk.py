@@ -31,6 +31,13 @@ _Kind = TypeVar("_Kind")
 _MOST_LINE = 1 << 26
 
 
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
 class Talk:
     """`async with Talk(engine, turn, env) as talk: outcome = await talk.say("…")`. The program does not outlive it."""
 
@@ -49,11 +56,8 @@ class Talk:
         self.sent: list[bytes] = []
 
     async def __aenter__(self) -> Self:
-        for folder, files in ((self._turn.home, self._launch.files), (self._turn.cwd, self._launch.work_files)):
-            for name, content in files.items():
-                path = Path(folder, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
+        write_files(Path(self._turn.home), self._launch.files)
+        write_files(Path(self._turn.cwd), self._launch.work_files)
         pipe = asyncio.subprocess.PIPE
         self.process = await asyncio.create_subprocess_exec(
             *self._launch.argv,

@@ -56,7 +56,7 @@ class _Section(BaseModel):
 
 
 class ServerSettings(_Section):
-    host: str = Field("127.0.0.1", description="Address to listen on.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     token: str | None = Field(None, min_length=16, description="Made and stored on first start if absent.")
     allowed_hosts: tuple[str, ...] = Field(

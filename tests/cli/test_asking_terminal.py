@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import RunState
 from program import ASKBACK, Terminal, askback, stored
-from world import ASK, FINISH, World, run_async
+from world import ASK, FINISH, World, run_async, submit
 
 ANY: dict[str, Any] = {"type": "object"}
 COLOURS = [{"label": "Dark red", "value": "red", "description": "like wine"}, {"label": "Blue", "value": "blue"}]
@@ -229,12 +230,35 @@ def test_an_answer_from_another_program_lets_the_first_go_on_by_itself(tmp_path:
     run_async(main)
 
 
+# Its clock is an hour ahead once the file is there.
+LATER = """
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from askback import bootstrap
+from askback.cli.main import main
+later = Path(sys.argv.pop(1))
+bootstrap.now = lambda: datetime.now(UTC) + timedelta(hours=later.exists())
+main()
+"""
+
+
 def test_a_decision_by_time_lets_the_terminal_go_on(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ask("colour", default="blue")], [{"finish": {"colour": "decided"}}])
-    options = ("--option", "interactive_require_user_reply=false", "--option", "session_timeout_sec=0.2")
-    with Terminal(world, "run", skill, "--engine", "scripted", *options, stdout=tmp_path / "result") as terminal:
+    options = ("--option", "interactive_require_user_reply=false", "--option", "session_timeout_sec=1800")
+    arguments = ("run", skill, "--engine", "scripted", *options)
+    program = (sys.executable, "-c", LATER, str(tmp_path / "later"))
+
+    async def stir() -> None:
+        """A change that another program tells of makes this one look at its clock."""
+        async with world.client() as app:
+            await submit(app, skill)
+
+    with Terminal(world, *arguments, stdout=tmp_path / "result", program=program) as terminal:
         terminal.expect("Your answer")
+        (tmp_path / "later").touch()
+        run_async(stir)
         terminal.expect("(the time is up: decided without an answer)")
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "decided"})
@@ -295,3 +319,17 @@ def test_a_waiting_run_is_taken_up_on_a_terminal(tmp_path: Path) -> None:
         terminal.enter("2")
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "blue"})
+
+
+def test_what_moves_on_a_narrow_terminal_is_one_line(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    gate = tmp_path / "gate"
+    tool = {"tool": {"name": "measure", "detail": "the whole wall, and then all of it once more"}}
+    skill = world.skill([tool, {"wait_for": str(gate)}, {"finish": {"colour": "red"}}])
+    with Terminal(world, "run", skill, "--engine", "scripted", columns=24) as terminal:
+        terminal.expect("turn 1")
+        terminal.expect("…")
+        gate.touch()
+        assert terminal.ended().code == 0
+        # Whoever wipes two lines moves up twice in a row.
+        assert b"\x1b[1A\x1b[2K\x1b[1A" not in terminal.raw

@@ -56,6 +56,8 @@ def config(says: str, name: str) -> Case:
     return bad(says, "engines", "--config", f"$W/{name}.toml")
 
 
+_CALL = ("runs", "--url", "http://127.0.0.1:1")
+
 CASES = {
     # The command line itself.
     "no command": bad("Begin with: askback demo"),
@@ -229,6 +231,22 @@ CASES = {
     ),
     "continue an empty name": bad("there is no run ''", "run", "--continue", ""),
     "continue a surrogate": bad("there is no run", "run", "--continue", b"\xff"),
+    "token that cannot be sent": bad("the token holds a character", *_CALL, "--token", "geheimnüs"),
+    "token of two lines": bad("the token holds a character", *_CALL, "--token", "geheim\nnis"),
+    "serve on a host that is none": bad(
+        "cannot listen on nowhere.invalid:0: ", "serve", "--port", "0", "--host", "nowhere.invalid", code=MACHINE
+    ),
+    "serve on a host that is elsewhere": bad(
+        "; choose another with --host", "serve", "--port", "0", "--host", "192.0.2.1", code=MACHINE
+    ),
+    "serve on a host that cannot be": bad(
+        "; choose another with --host", "serve", "--port", "0", "--host", LONG, code=MACHINE
+    ),
+    "serve on a host with a dot too many": bad(
+        "; choose another with --host", "serve", "--port", "0", "--host", "a..b", code=MACHINE
+    ),
+    "serve on no host": bad("--host is empty", "serve", "--port", "0", "--host", ""),
+    "no host in the environment": bad("server.host: ", "serve", "--port", "0", ASKBACK_SERVER__HOST=""),
     "demo with a surrogate": bad("--answer: it is not text in UTF-8", "demo", "--answer", b"\xff"),
 }
 
@@ -323,6 +341,12 @@ def _with_runs(world: World) -> Place:
 
     run_async(main)
     return Place(world=world, waiting=ids[0], finished=ids[1])
+
+
+@pytest.mark.parametrize("name", ["folder without SKILL.md", "install a hostile zip", "unknown input"])
+def test_no_mistake_is_told_twice(place: Place, name: str) -> None:
+    told = askback(place.world, *place.args(CASES[name])).stderr
+    assert told.count(CASES[name].says) == 1
 
 
 def test_there_are_many_cases() -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from askback.process.guardian import available
-from program import askback
+from program import DEADLINE_SEC, askback
 from served import Server
 from world import World
 
@@ -34,7 +34,7 @@ def test_less_than_a_sandbox_is_told_with_the_reason_and_what_to_do(tmp_path: Pa
     assert why in finding["message"]
     assert (finding["ok"], bool(finding["advice"])) == (None, True)
     with Server(world, env=env) as server:
-        assert httpx.get(f"{server.url}/healthz").json()["sandbox"] == in_force
+        assert httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()["sandbox"] == in_force
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -46,7 +46,7 @@ def test_a_sandbox_that_works_is_told(tmp_path: Path) -> None:
         pytest.skip(finding["message"])
     assert (finding["ok"], finding["advice"]) == (True, "")
     with Server(world, env=env) as server:
-        assert httpx.get(f"{server.url}/healthz").json()["sandbox"] == "bubblewrap"
+        assert httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()["sandbox"] == "bubblewrap"
 
 
 def _findings(world: World, env: dict[str, str]) -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import time
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 
 from askback.core.runs import RunState
 from askback.process.tree import Tree
-from askback.work.starting import GRACE_SEC
 from program import ASKBACK, DEADLINE_SEC, Started, Terminal, askback, stored, until, work_folder
 from world import ASK, FINISH, World
 
@@ -61,18 +60,24 @@ def test_ctrl_c_at_the_prompt_cancels_the_waiting_run(tmp_path: Path) -> None:
     assert stored(world, run_id).state is RunState.CANCELED
 
 
+# More patient with an engine than any test is.
+PATIENT = """
+from askback.cli.main import main
+from askback.work import starting
+starting.GRACE_SEC = 3600.0
+main()
+"""
+
+
 def test_a_second_ctrl_c_does_not_wait_for_a_deaf_engine(tmp_path: Path) -> None:
     world = World(tmp_path)
-    with Terminal(world, *arguments(world, DEAF)) as terminal:
+    with Terminal(world, *arguments(world, DEAF), program=(sys.executable, "-c", PATIENT)) as terminal:
         run_id = terminal.run_id()
         at_work(world, run_id)
-        began = time.monotonic()
         terminal.interrupt()
         terminal.expect("canceling the run")
         terminal.interrupt()
         assert terminal.ended().code == 130
-        took = time.monotonic() - began
-    assert took < GRACE_SEC
     assert gone(run_id)
     assert stored(world, run_id).state is RunState.CANCELED
 

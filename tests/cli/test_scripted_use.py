@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from askback.core.runs import RunState
+from askback.http.models import EngineOut
 from program import ASKBACK, DEADLINE_SEC, Ran, Started, askback, environment, here, stored
 from world import ASK, FINISH, World
 
@@ -132,7 +133,7 @@ def test_reply_takes_its_text_from_the_command_line_or_from_a_pipe(tmp_path: Pat
 def test_a_reply_from_a_pipe_must_be_a_text_that_is_not_too_long(tmp_path: Path) -> None:
     world = World(tmp_path)
     run_id = waiting_run(world)
-    for stdin, says in ((b"r\xffd", "is not text in UTF-8"), (b"x" * 2_000_000, "at most 1,048,576 are allowed")):
+    for stdin, says in ((b"r\xffd", "is not text in UTF-8"), (b"x" * 2_000_000, "at most 1,048,576 bytes are allowed")):
         ran = askback(world, "reply", run_id, stdin=stdin)
         assert (ran.code, ran.stdout) == (2, "")
         assert says in ran.stderr
@@ -140,6 +141,12 @@ def test_a_reply_from_a_pipe_must_be_a_text_that_is_not_too_long(tmp_path: Path)
     assert stored(world, run_id).state is RunState.WAITING_USER
     ran = askback(world, "reply", run_id, stdin=b"nul \0 and all " * 1000)
     assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "nul \0 and all " * 1000})
+
+
+def test_an_answer_without_end_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    ran = shell(world, f"yes | $ASKBACK reply {waiting_run(world)}")
+    assert "too long: at most 1,048,576 bytes" in ran.stderr
 
 
 def test_a_reply_in_json_fits_a_form(tmp_path: Path) -> None:
@@ -218,6 +225,7 @@ def test_every_command_prints_one_json_document(tmp_path: Path) -> None:
     assert askback(world, "skills", "--json", "check", skill).json == {"ok": True, "problems": []}
     engines = {each["name"]: each for each in askback(world, "engines", "--json").json}
     assert (engines["scripted"]["found"], engines["scripted"]["version"]) == (True, "1.0.0")
+    assert all(EngineOut.model_validate(each) for each in engines.values())
     doctor = askback(world, "doctor", "--json")
     assert doctor.code == (0 if doctor.json["ok"] else 1)
     assert {"python", "disk", "database"} <= {each["what"] for each in doctor.json["findings"]}
@@ -236,6 +244,14 @@ def test_every_command_also_speaks_to_people(tmp_path: Path) -> None:
     assert "can be run" in askback(world, "skills", "check", skill).stdout
     assert "✔ scripted" in askback(world, "engines").stdout
     assert "✔ database" in askback(world, "doctor").stdout
+
+
+def test_the_name_of_a_broken_skill_moves_no_cursor(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.skill([FINISH], name="red\x1b[31m\x07")
+    listed = askback(world, "skills", env={"ASKBACK_SKILLS_DIR": str(world.folder / "skills")})
+    assert listed.stdout.startswith("✘ red ")
+    assert not {"\x1b", "\x07"} & set(listed.stdout)
 
 
 def test_options_of_a_group_hold_for_its_subcommands(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from program import Started, askback, stored, until
+from program import DEADLINE_SEC, Started, askback, stored, until
 from served import Server
 from world import ASK, World
 
@@ -31,7 +31,7 @@ def test_it_tells_its_address_and_token_and_keeps_them_private(tmp_path: Path) -
         }
         assert (world.data_dir / "token").read_text().strip() == server.token
         assert {mode(world.data_dir / name) for name in ("token", "server.json")} == {0o600}
-        assert httpx.get(f"{server.url}/healthz").json()["status"] == "ok"
+        assert httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()["status"] == "ok"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -41,7 +41,7 @@ def test_it_stops_when_told_and_takes_its_announcement_away(tmp_path: Path, numb
         assert server.kill(number) == 0
     assert not (world.data_dir / "server.json").exists()
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{server.url}/healthz")
+        httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC)
 
 
 def test_a_stop_does_not_wait_for_those_who_watch(tmp_path: Path) -> None:

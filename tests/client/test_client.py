@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,9 @@ from askback.client import (
     Refused,
     RunState,
     ServerUnreachable,
+    TokenUnusable,
     Unauthorized,
+    WaitTimedOut,
 )
 from served import Server
 from world import ASK, DEADLINE_SEC, FINISH, World
@@ -121,6 +124,28 @@ def test_asyncio_programs_have_the_same_calls(server: Server, tmp_path: Path) ->
     asyncio.run(main())
 
 
+def test_waiting_for_a_run_can_be_given_up(client: Client, server: Server, world: World, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    world.skill([{"wait_for": str(gate)}, {"finish": {"colour": "red"}}], name="slow")
+    run_id = start(client, "slow")
+    for timeout_sec in (0, 0.3):
+        with pytest.raises(WaitTimedOut, match=f"run {run_id} is still at work after {timeout_sec} s") as raised:
+            client.wait(run_id, timeout_sec=timeout_sec)
+        assert isinstance(raised.value, TimeoutError)
+
+    async def main() -> None:
+        async with server.async_client() as client:
+            for timeout_sec in (0, 0.3):
+                with pytest.raises(WaitTimedOut):
+                    await client.wait(run_id, timeout_sec=timeout_sec)
+            gate.touch()
+            assert (await client.wait(run_id, timeout_sec=DEADLINE_SEC)).state is RunState.SUCCEEDED
+
+    asyncio.run(main())
+    assert client.wait(run_id, timeout_sec=0).state is RunState.SUCCEEDED
+    assert client.wait(start(client, "quick"), timeout_sec=DEADLINE_SEC).state is RunState.SUCCEEDED
+
+
 def test_both_clients_have_the_same_methods() -> None:
     def names(kind: type) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")}
@@ -170,6 +195,15 @@ def test_a_skill_is_installed_from_its_folder(client: Client, world: World, tmp_
     assert client.wait(start(client, "brought")).state is RunState.SUCCEEDED
 
 
+def test_a_skill_is_installed_from_a_checkout_of_any_age(client: Client, tmp_path: Path) -> None:
+    folder = Path(World(tmp_path).skill([{"finish": {"colour": "red"}}], name="checkout"))
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("")
+    (folder / ".git" / "hooks").symlink_to(tmp_path)
+    os.utime(folder / "SKILL.md", (0, 0))
+    assert client.install_skill(folder).id == "checkout"
+
+
 def test_a_link_in_a_skill_is_not_followed(client: Client, tmp_path: Path) -> None:
     secret = tmp_path / "key"
     secret.write_text("mine")
@@ -182,8 +216,8 @@ def test_a_link_in_a_skill_is_not_followed(client: Client, tmp_path: Path) -> No
 def test_a_link_lets_its_holder_answer_without_a_token(client: Client, server: Server) -> None:
     run_id = client.wait(start(client)).id
     link = client.link(run_id, expires_in_sec=60)
-    asked = httpx.get(link.url).json()
-    httpx.post(link.url, json={"response": "blue"}).raise_for_status()
+    asked = httpx.get(link.url, timeout=DEADLINE_SEC).json()
+    httpx.post(link.url, json={"response": "blue"}, timeout=DEADLINE_SEC).raise_for_status()
     assert asked["interaction_id"] == "colour"
     assert client.wait(run_id).state is RunState.SUCCEEDED
     assert link.expires_at > client.get_run(run_id).created_at
@@ -248,6 +282,25 @@ def test_a_wrong_token_and_none_are_unauthorized(server: Server) -> None:
     for token in (None, "wrong"):
         with Client(server.url, token) as stranger:
             refused(lambda: stranger.get_run("x"), Unauthorized, "UNAUTHORIZED")
+
+
+def test_a_token_is_taken_with_the_end_of_its_line(server: Server) -> None:
+    with Client(server.url, f"{server.token}\n") as client:
+        assert list(client.list_runs(engine="codex")) == []
+
+
+@pytest.mark.parametrize("token", ["geheim\nnis", "geheimnüs", "geheim\x00nis"])
+def test_a_token_that_cannot_be_sent_is_not_told_either(token: str) -> None:
+    with pytest.raises(TokenUnusable) as raised:
+        Client("http://127.0.0.1:1", token)
+    assert "geheim" not in str(raised.value)
+
+
+def test_a_password_in_the_address_is_not_told() -> None:
+    with pytest.raises(ServerUnreachable) as raised, Client("http://me:geheim@127.0.0.1:1") as client:
+        client.health()
+    assert "geheim" not in str(raised.value)
+    assert "@127.0.0.1:1" in str(raised.value)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1", "ftp://127.0.0.1", "nonsense"])

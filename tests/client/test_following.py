@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.client import AnswerUnreadable, Event, ServerUnreachable
+from askback.client import AnswerUnreadable, Event, ServerUnreachable, WaitTimedOut
 from askback.client.following import Following
 from served import Server
 from world import ASK, DEADLINE_SEC, FINISH, World
@@ -73,6 +73,24 @@ def test_tries_become_rarer_until_something_is_heard() -> None:
     assert delays[-1] == 2.0
     reading.feed(b": alive\n\n")
     assert reading.lost(error) == delays[0]
+
+
+def test_patience_begins_with_the_loss_not_with_the_last_word() -> None:
+    reading, error = following(patience_sec=0), ServerUnreachable("http://here", "gone")
+    reading.feed(told(1))
+    assert reading.lost(error) > 0
+
+
+def test_a_time_that_is_up_ends_every_step_and_shortens_every_pause() -> None:
+    error = ServerUnreachable("http://here", "gone")
+    late = Following("r", 0, 60, timeout_sec=0)
+    for step in (late.stream, lambda: late.lost(error)):
+        with pytest.raises(WaitTimedOut, match="run r is still at work after 0 s"):
+            step()
+    soon = Following("r", 0, 60, timeout_sec=60)
+    soon.feed(told(1))
+    assert [soon.lost(error) for _ in range(8)][-1] == 2.0
+    assert late.pause() == 0
 
 
 def test_patience_has_an_end() -> None:

@@ -14,7 +14,7 @@ from askback.core.runs import Handle, Mode, ProfileKind
 from askback.engines.base import Broke, Completed, Exit, Probe, Said, Seen, SessionNamed, Stream, Turn
 from askback.engines.scripted import Scripted
 
-DEADLINE_SEC = 20
+DEADLINE_SEC = 60
 PROBE = Probe(kind=ProfileKind.RESUMABLE, reason="tested")
 
 

@@ -67,8 +67,8 @@ def cases() -> list[Path]:
     return sorted(path.parent for path in FOLDER.glob("*/*/exit"))
 
 
-def turn_of(engine: Engine, about: Mapping[str, Any]) -> Turn:
-    """A turn as it was when the recording was made."""
+def turn_of(engine: Engine, about: Mapping[str, Any], *features: str) -> Turn:
+    """A turn as it was when the recording was made, of a version with these features."""
     value = about.get("handle")
     handle = value and Handle(engine=engine.name, handle_type=engine.handle_type, handle_value=value, created_at_turn=1)
     return Turn(
@@ -79,7 +79,7 @@ def turn_of(engine: Engine, about: Mapping[str, Any]) -> Turn:
         cwd="/run/work",
         home="/run/home",
         skill_dir="skill",
-        probe=Probe(kind=ProfileKind.RESUMABLE, reason="recorded"),
+        probe=Probe(kind=ProfileKind.RESUMABLE, reason="recorded", features=features),
         handle=handle or None,
         model=about.get("model"),
     )

@@ -16,6 +16,7 @@ from askback.core.interactions import Json
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclude
 from askback.core.runs import Mode, Validation
 from askback.engines.answers import read_answer
+from askback.engines.json_text import loads
 from askback.engines.markers import MARKER
 
 OUTPUT = {"colour": "red"}
@@ -461,6 +462,9 @@ HOSTILE: dict[str, Callable[[], str]] = {
     "yaml brackets": lambda: "<ASK_USER_YAML>" + "[" * 60_000 + "</ASK_USER_YAML>",
     "digits": lambda: "1" * _LONG,
     "spaces": lambda: "{" + " " * _LONG,
+    "a block in one line": lambda: '```{"a":"' + "b" * _LONG + '"}```',
+    "spaces behind a fence": lambda: "```" + " " * _LONG + "`",
+    "spaces before a word and the marker": lambda: " " * _LONG + f"x {MARKER}",
 }
 
 
@@ -471,6 +475,18 @@ def test_megabytes_of_anything_take_no_more_than_seconds(name: str) -> None:
     assert time.process_time() - started < 5
     assert answer.output_problems != ()
     assert len(answer.message) < 70_000
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_number_that_not_every_reader_takes_is_no_json(sign: str) -> None:
+    for digits in (1, 1_000):
+        number = sign + "7" * digits
+        assert read_answer([f'{{"n": {number}, "{MARKER}": true}}'], None).output == {"n": int(number)}
+    long = sign + "7" * 4_300
+    answer = read_answer([f'{{"ask_user": {{"interaction_id": "a", "prompt": "b?", "default": {long}}}}}'], None)
+    assert answer.question is not None
+    assert (answer.question.prompt, answer.question.default) == ("b?", None)
+    assert loads(f'["{long}"]') == [long]
 
 
 def test_deep_outputs_are_refused_and_flat_ones_are_not() -> None:

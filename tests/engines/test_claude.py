@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from distortions import Lines, distorted, ends, parser_of, recorded_lines, survives
 from hypothesis import given
+from recordings import turn_of
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
@@ -25,7 +26,6 @@ from askback.engines.base import (
     Stream,
     ToolEnded,
     ToolStarted,
-    Turn,
     TurnOver,
     UsageSeen,
 )
@@ -34,16 +34,7 @@ from askback.engines.json_lines import decode_line
 
 ID = "cbbac46f-d39e-4ff4-8672-cade0256c58f"
 HANDLE = Handle(engine="claude", handle_type="session_id", handle_value=ID, created_at_turn=1)
-FIRST = Turn(
-    prompt="Paint the wall.",
-    mode=Mode.INTERACTIVE,
-    attempt_number=1,
-    command=("claude",),
-    cwd="/run/work",
-    home="/run/home",
-    skill_dir="skill",
-    probe=Probe(kind=ProfileKind.RESUMABLE, reason="seen", features=(SETTINGS,)),
-)
+FIRST = turn_of(engine(), {}, SETTINGS)
 
 
 def launch(**changes: Any) -> Launch:

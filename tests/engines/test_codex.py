@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from distortions import Lines, distorted, ends, parser_of, recorded_lines, survives
 from hypothesis import given
+from recordings import turn_of
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
@@ -25,7 +26,6 @@ from askback.engines.base import (
     Stream,
     ToolEnded,
     ToolStarted,
-    Turn,
     TurnOver,
     UsageSeen,
 )
@@ -42,16 +42,7 @@ SCHEMA = {
 }
 NEW = Probe(kind=ProfileKind.RESUMABLE, reason="seen", features=(OUTPUT_SCHEMA,))
 OLD = Probe(kind=ProfileKind.RESUMABLE, reason="seen", features=(FULL_AUTO, OPTIONS_BEFORE_RESUME))
-FIRST = Turn(
-    prompt="Paint the wall.",
-    mode=Mode.INTERACTIVE,
-    attempt_number=1,
-    command=("codex",),
-    cwd="/run/work",
-    home="/run/home",
-    skill_dir="skill",
-    probe=NEW,
-)
+FIRST = replace(turn_of(engine(), {}), probe=NEW)
 
 
 def launch(**changes: Any) -> Launch:

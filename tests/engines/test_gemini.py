@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from distortions import Lines, distorted, ends, parser_of, recorded_lines, survives
 from hypothesis import given
+from recordings import turn_of
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
@@ -26,7 +27,6 @@ from askback.engines.base import (
     Stream,
     ToolEnded,
     ToolStarted,
-    Turn,
     TurnOver,
     UsageSeen,
 )
@@ -35,16 +35,7 @@ from askback.engines.json_lines import decode_line
 
 ID = "b35e3c70-5591-45d7-94d0-0ff2ae0150d0"
 HANDLE = Handle(engine="gemini", handle_type="session_id", handle_value=ID, created_at_turn=1)
-FIRST = Turn(
-    prompt="Paint the wall.",
-    mode=Mode.INTERACTIVE,
-    attempt_number=1,
-    command=("gemini",),
-    cwd="/run/work",
-    home="/run/home",
-    skill_dir="skill",
-    probe=Probe(kind=ProfileKind.RESUMABLE, reason="seen", features=(STREAM,)),
-)
+FIRST = turn_of(engine(), {}, STREAM)
 
 
 def launch(**changes: Any) -> Launch:

@@ -12,6 +12,7 @@ from askback.core.errors import ErrorCode
 from askback.engines.base import Exit
 from askback.engines.failures import crashed, failure_of
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
+from askback.engines.probing import version_in
 
 
 @pytest.mark.parametrize(
@@ -170,3 +171,9 @@ def test_a_line_that_was_written_can_be_read_back() -> None:
     event = {"type": "message", "text": "日本 \u2028 \x00 🙂 \\ud800"}
     for ascii_only in (True, False):
         assert decode_line(json.dumps(event, ensure_ascii=ascii_only).encode()) == event
+
+
+def test_a_version_is_looked_for_in_whatever_a_program_prints() -> None:
+    assert version_in("codex-cli 0.166.0\n") == "0.166.0"
+    assert version_in("v12.3-beta of 1 day") == "12.3-beta"
+    assert version_in("1" * 1_000_000) is None

@@ -188,6 +188,12 @@ def failed_request(error: str, agent: str = "small=false agent=build", session: 
     )
 
 
+def request(session: str = ID) -> bytes:
+    return log(
+        "INFO", f"message=stream providerID=p modelID=m session.id={session} small=false agent=build mode=primary"
+    )
+
+
 def read(
     *lines: bytes, logged: tuple[bytes, ...] = (), ended: Exit | None = None, resuming: bool = False
 ) -> tuple[list[Any], Completed | Broke]:
@@ -310,6 +316,25 @@ def test_a_request_that_fails_again_and_again_ends_the_turn_soon() -> None:
         ((finish("tool-calls"),), (refused,) * 2),
     ):
         assert TurnOver() not in read(*lines, logged=logged)[0]
+
+
+@pytest.mark.contract("X-9")
+def test_a_request_that_is_made_again_has_failed_also_where_the_log_does_not_say_so() -> None:
+    working, told = log("INFO", f"message=loop session.id={ID} step=0"), failed_request("the socket was closed")
+    for logged, over in (
+        ((request(),) * 3, False),
+        ((request(),) * 4, True),
+        ((request(), told) * 2, False),
+        ((request(), told) * 3, True),
+        ((request(), told, request(), request(), told), True),
+        ((request(), request(), request(), working) * 3, False),
+        ((request(CHILD),) * 9, False),
+    ):
+        seen, result = read(logged=(working, *logged), ended=Exit(code=-15))
+        assert (TurnOver() in seen) is over
+        assert isinstance(result, Broke)
+        assert result.code is (ErrorCode.ENGINE_API_ERROR if over else ErrorCode.ENGINE_CRASHED)
+        assert result.detail or not over
 
 
 @pytest.mark.contract("X-9")

@@ -212,6 +212,9 @@ def test_yaml_has_the_types_of_json() -> None:
         "--- a\n--- b",
         "%YAML 9.9\n---\n@",
         "a: \x07",
+        'a: "\\UFFFFFFFF"',
+        'a: "\\U00110000"',
+        "%YAML 1." + "9" * 5000 + "\n---\na: 1",
     ],
     ids=lambda text: repr(text[:12]),
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from distortions import Lines, distorted, ends, parser_of, recorded_lines, survives
 from hypothesis import given
+from recordings import turn_of
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
@@ -23,7 +24,6 @@ from askback.engines.base import (
     Said,
     SessionNamed,
     Stream,
-    Turn,
     TurnOver,
     UsageSeen,
 )
@@ -32,16 +32,7 @@ from askback.engines.qwen import EXCLUDE_TOOLS, engine
 
 ID = "caf77313-2750-4058-95ef-458826ac9171"
 HANDLE = Handle(engine="qwen", handle_type="session_id", handle_value=ID, created_at_turn=1)
-FIRST = Turn(
-    prompt="Paint the wall.",
-    mode=Mode.INTERACTIVE,
-    attempt_number=1,
-    command=("qwen",),
-    cwd="/run/work",
-    home="/run/home",
-    skill_dir="skill",
-    probe=Probe(kind=ProfileKind.RESUMABLE, reason="seen", features=(EXCLUDE_TOOLS,)),
-)
+FIRST = turn_of(engine(), {}, EXCLUDE_TOOLS)
 
 
 def launch(**changes: Any) -> Launch:
@@ -242,6 +233,11 @@ def test_an_error_told_as_an_answer_is_no_success(words: str) -> None:
     assert isinstance(ended, Broke)
     assert (ended.code, ended.detail) == (ERRORS[words], words)
     assert not any(isinstance(each, Said) for each in seen)
+
+
+def test_megabytes_of_beginnings_of_errors_are_read_once() -> None:
+    words = "[API Error: " * 100_000
+    assert turn(message(words), result())[1] == Completed(messages=(words,))
 
 
 @pytest.mark.contract("T-6")

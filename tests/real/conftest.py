@@ -11,12 +11,20 @@ from double import ModelDouble
 from engines_under_test import ENGINES, EngineUnderTest
 from suite import Stage
 
+from askback import probes as asking
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of one CLI's sample conversation share it, so they belong on one worker; all others may go anywhere."""
     for item in items:
         if item.path.name == "test_clis.py" and (case := getattr(item, "callspec", None)) is not None:
             item.add_marker(pytest.mark.xdist_group(case.id))
+
+
+@pytest.fixture(autouse=True)
+def ample_time_for_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs are large and the machine is busy; how long a probe may take is tried elsewhere."""
+    monkeypatch.setattr(asking, "PROBE_SEC", 180.0)
 
 
 @pytest.fixture

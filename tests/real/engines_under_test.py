@@ -31,8 +31,6 @@ class EngineUnderTest:
     """How to start it; None: the program that is installed for the tests. Raises `NotInstalled`."""
     turn_sec: float = 30.0
     """A trivial turn ends within this, also on a busy machine."""
-    unreachable_sec: float = 10.0
-    """The turn's time limit where nobody listens; an engine that gives up sooner may do so."""
     ask_tool_is_offered: bool = False
     """The engine offers its ask tool all the same, and answers a call with a refusal."""
     error_body: str | None = None
@@ -152,7 +150,6 @@ ENGINES: Mapping[str, EngineUnderTest] = {
             ask_tool="question",
             ask_arguments={"questions": [_QUESTION]},
             turn_sec=60.0,
-            unreachable_sec=60.0,
         ),
         EngineUnderTest(
             name="iflow",

@@ -51,7 +51,7 @@ def test_where_nobody_listens_the_run_ends_as_unreachable(
 ) -> None:
     with nobody_listens() as url:
         stage = Stage(tmp_path, engine, url, probes / f"{engine.name}.json")
-        run, _ = stage.play(options={"turn_timeout_sec": engine.unreachable_sec})
+        run, _ = stage.play()
         stage.keep_probes()
     assert run.state is RunState.FAILED
     assert run.error is not None

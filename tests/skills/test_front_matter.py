@@ -158,6 +158,10 @@ HOSTILE = {
     "many keys": "\n".join(f"k{n}: v" for n in range(4000)),
     "open quote": "name: 'a-skill\ndescription: x",
     "tabs": "name:\n\t- x",
+    "no character": 'name: a-skill\ndescription: "\\UFFFFFFFF"',
+    "half a character": 'name: a-skill\ndescription: "\\uD800"',
+    "half a character in a key": 'name: a-skill\ndescription: x\n"\\uD800": x',
+    "endless version": "%YAML 1." + "9" * 5000,
 }
 
 

@@ -55,6 +55,25 @@ def test_a_schema_that_refers_to_itself_gives_a_small_example() -> None:
     assert sample({"$ref": "#"})
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "type": "object",
+            "properties": {"a": {"examples": {"x": 1}}},
+        },
+        {"$schema": "http://json-schema.org/draft-07/schema#", "type": "array", "prefixItems": 5},
+        {"type": "object", "properties": {"a": {"$ref": "#/x"}}, "x": {"anyOf": []}},
+        {"type": "integer", "minimum": 1e308, "multipleOf": 0.1},
+        {"type": "integer", "minimum": 1, "multipleOf": 1e-320},
+        {"type": "number", "minimum": 1.7e308, "multipleOf": 1e308},
+    ],
+)
+def test_what_a_draft_does_not_look_at_makes_no_example_and_no_fault(schema: Any) -> None:
+    assert compile_schema(schema, "s").problems(sample(schema)) != ()
+
+
 @settings(max_examples=60, deadline=None)
 @given(schemas)
 def test_no_proper_schema_makes_it_raise(schema: Any) -> None:

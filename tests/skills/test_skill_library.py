@@ -244,6 +244,14 @@ def test_names_are_looked_up_among_installed_then_folders_then_here(
     assert library.find("a-skill") == installed
 
 
+def test_a_skill_of_a_skill_folder_is_found_by_the_id_that_it_is_listed_under(library: Library, tmp_path: Path) -> None:
+    folder = make_skill(tmp_path / "mine", "checkout-7", files={"assets/runner.json": '{"id": "trip.planner"}'})
+    (listed,) = library.in_folders()
+    assert listed.id == "trip.planner"
+    assert library.find("trip.planner", paths=False).folder == folder
+    assert library.find("checkout-7", paths=False).folder == folder
+
+
 def test_without_paths_only_names_count(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_skill(tmp_path)
     monkeypatch.chdir(tmp_path)

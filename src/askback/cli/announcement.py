@@ -28,7 +28,7 @@ class Announcement:
 @contextmanager
 def announced(data_dir: Path, url: str, token_path: Path | None) -> Iterator[None]:
     """Tell of a server for as long as the block lasts; of two on one folder the first is told."""
-    lock = _take(data_dir / FILE_NAME)
+    lock = FileLock.take(data_dir / FILE_NAME)
     if lock is None:
         yield
         return
@@ -50,12 +50,3 @@ def read(data_dir: Path) -> Announcement | None:
     except (OSError, ValueError, TypeError):
         # No file, or one that is just being written.
         return None
-
-
-def _take(path: Path) -> FileLock | None:
-    while (lock := FileLock.take(path)) is not None:
-        if path.exists() and path.stat().st_ino == os.fstat(lock.fd).st_ino:
-            return lock
-        # A server that was just ending has removed the file between our opening and our locking it.
-        lock.release()
-    return None

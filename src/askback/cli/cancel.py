@@ -8,6 +8,7 @@ import click
 
 from askback.cli import output
 from askback.cli.connection import complete_run, connected
+from askback.cli.text import printable
 
 if TYPE_CHECKING:
     from askback.cli.connection import Server
@@ -25,7 +26,7 @@ def command(server: Server, as_json: bool, run: str) -> int:
     if as_json:
         output.print_json(sheet.document(found))
     elif found.state.final:
-        print(f"■ run {found.id} is {found.state}")
+        print(f"■ run {printable(run)} is {found.state}")
     else:
-        print(f"… run {found.id} is being canceled; see it end with: askback watch {found.id}")
+        print(f"… run {printable(run)} is being canceled; see it end with: askback watch {printable(run)}")
     return 0

@@ -96,6 +96,8 @@ def telling() -> Iterator[None]:
     except client.ServerUnreachable as error:
         message = f"no server answers on {error.url}; {_HINT} ({error.reason})"
         raise exits.Told("SERVER_UNREACHABLE", message, exit_code=exits.NO_SERVER) from None
+    except client.TokenUnusable as error:
+        raise exits.Told("TOKEN_UNUSABLE", f"{error.message}, with --token or ASKBACK_TOKEN") from None
     except client.Unauthorized as error:
         message = "the server does not take the token; give it with --token or ASKBACK_TOKEN"
         raise exits.Told(error.code, message) from None

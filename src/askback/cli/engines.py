@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,46 +24,24 @@ def command(settings: Settings, as_json: bool) -> int:
 
     async def main() -> int:
         async with opened(settings) as app:
-            reports = await app.service.engines.reports()
-            broken = app.service.engines.broken
-        if as_json:
-            documents = [view(report) for report in reports]
-            documents += [{"name": name, "found": False, "advice": reason} for name, reason in broken.items()]
-            output.print_json(documents)
-            return 0
+            engines = app.service.engines
+            if as_json:
+                output.print_json(await engines.views())
+                return 0
+            reports = await engines.reports()
         for report in reports:
-            print("\n".join(lines(report)))
-        for name, reason in broken.items():
+            print("\n".join(_lines(report)))
+        for name, reason in engines.broken.items():
             print(f"✘ {name}: {printable(reason)}")
         return 0
 
     return in_program(main)
 
 
-def view(report: EngineReport) -> dict[str, Any]:
-    """An engine as scripts see it."""
-    found = report.installed
-    return {
-        "name": report.engine.name,
-        "title": report.engine.title,
-        "found": found is not None,
-        "path": found.path if found else None,
-        "version": found.probe.version if found else None,
-        "interactive_profile": {"kind": found.probe.kind, "reason": found.probe.reason} if found else None,
-        "signed_in": found.signed_in if found else None,
-        "advice": advice(report),
-    }
-
-
-def advice(report: EngineReport) -> str | None:
-    """The one thing that would mend what is missing."""
-    if report.installed is None:
-        return report.engine.install
-    return report.engine.sign_in if report.installed.signed_in is False else None
-
-
-def lines(report: EngineReport) -> list[str]:
+def _lines(report: EngineReport) -> list[str]:
     """An engine as people see it."""
+    from askback.engines_here import engine_advice
+
     engine, found = report.engine, report.installed
     if found is None:
         return [f"✘ {engine.name:<10} not found ({report.setup.command[0]})", f"    {engine.install}"]
@@ -74,5 +52,5 @@ def lines(report: EngineReport) -> list[str]:
         f"{sign} {engine.name:<10} {printable(probe.version or 'unknown version')}, {probe.kind}{signed}",
         f"    {printable(probe.reason)}",
     ]
-    mend = advice(report)
+    mend = engine_advice(report)
     return [*told, f"    → {mend}"] if mend else told

@@ -28,7 +28,7 @@ def command(server: Server, as_json: bool) -> int:
         output.print_json(msgspec.to_builtins(questions))
         return 0
     for each in questions:
-        print(f"run {each.run_id}: {printable(each.skill)} on {printable(each.engine)}")
+        print(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}")
         for line in sheet.question(each.run_id, each, each.wait_deadline_at):
             print(line)
     if not questions:

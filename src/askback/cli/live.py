@@ -102,8 +102,12 @@ class Live(Plain):
             parts.insert(0, f"turn {self._turn}")
         if self._tokens:
             parts.append(count(self._tokens, "token"))
-        self._spinner.update(text=Text(" · ".join(parts), style="dim", no_wrap=True, overflow="ellipsis"))
-        return self._spinner
+        self._spinner.update(text=Text(" · ".join(parts), style="dim"))
+        line = self._spinner.render(self._console.get_time())
+        # It is put together anew each time, and knows nothing of what its text was told.
+        if isinstance(line, Text):
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return line
 
     def event(self, event: Event) -> None:
         self._note(event)
@@ -165,7 +169,7 @@ def told(event: Event) -> list[str]:
         case EventType.TOOL_ENDED:
             return [] if data["ok"] else [f"    {printable(data['name'])} failed"]
         case EventType.RUN_WARNING:
-            return [f"  ! {data['code']}: {printable(data['message'])}"]
+            return [f"  ! {printable(data['code'])}: {printable(data['message'])}"]
         case EventType.TURN_ENDED:
             return ["  the turn was cut off and starts again"] if data["outcome"] == "interrupted" else []
         case EventType.TURN_STARTED:

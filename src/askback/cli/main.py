@@ -146,6 +146,8 @@ def _fail(
         return exit_code
     from askback.cli.text import printable
 
-    lines = [f"askback: {printable(message)}", *(f"  - {printable(problem)}" for problem in problems)]
+    # A message that says it all in one line is not said again.
+    further = [problem for problem in problems if problem not in message]
+    lines = [f"askback: {printable(message)}", *(f"  - {printable(problem)}" for problem in further)]
     output.tell(*([usage] if usage else []), *lines)
     return exit_code

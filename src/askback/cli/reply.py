@@ -77,8 +77,14 @@ def _reply_here(
 def _piped() -> str:
     if sys.stdin.isatty():
         raise click.UsageError("name the answer: askback reply RUN TEXT, or pipe it in")
+    from askback.skills.schemas import MAX_REPLY_BYTES
+
+    content = sys.stdin.buffer.read(MAX_REPLY_BYTES + 2)
+    if len(content.removesuffix(b"\n")) > MAX_REPLY_BYTES:
+        message = f"the answer from the pipe is too long: at most {MAX_REPLY_BYTES:,} bytes are allowed"
+        raise Invalid(RefusalCode.REPLY_INVALID, message)
     try:
-        text = sys.stdin.buffer.read().decode()
+        text = content.decode()
     except UnicodeDecodeError:
         raise Invalid(RefusalCode.INPUT_INVALID, "the answer from the pipe is not text in UTF-8") from None
     if not text:

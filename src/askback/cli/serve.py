@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
 import ipaddress
 import json
 import logging
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("askback")
 
+_NEW_OBJECTS = 10_000
+"""After how many new objects garbage is looked for. Requests and turns leave little that needs it."""
+
 
 @click.command("serve", short_help="Serve the HTTP API, and carry its runs out.")
 @click.option("--host", metavar="H", help="Address to listen on; default 127.0.0.1.")
@@ -39,6 +44,9 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     """Serve the HTTP API and carry its runs out, until stopped. A token is needed for everything but /healthz."""
     from askback.cli.program import in_program
 
+    if host == "":
+        raise click.UsageError("--host is empty, which would be every address; name one, such as 127.0.0.1")
+    gc.disable()
     chosen = {"host": host, "port": port}
     server = settings.server.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"server": server})
@@ -72,10 +80,18 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
             watching = group.create_task(web.metrics.watch(app.store))
             token_path = None if settings.server.token else settings.data_dir / "token"
             with announced(settings.data_dir, _url(_near(settings.server.host), port), token_path):
+                _collect_garbage_from_now_on()
                 _announce(settings, web, port, as_json=as_json)
                 await _until_stopped(config, listening, [web.streams.close, app.worker.stop])
             watching.cancel()
     return 0
+
+
+def _collect_garbage_from_now_on() -> None:
+    """What stands by now, modules above all, stays to the end and is not looked through again."""
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS, 10, 10)
+    gc.enable()
 
 
 async def _until_stopped(config: uvicorn.Config, listening: socket.socket, ends: Sequence[Callable[[], None]]) -> None:
@@ -108,12 +124,18 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         listening.close()
-        message = f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
+        why = "it cannot be the name of a machine" if isinstance(error, UnicodeError) else error.strerror
+        message = f"cannot listen on {host}:{port}: {why}; choose another with {_to_blame(error)}"
         raise Unavailable(RefusalCode.PORT_UNUSABLE, message) from None
     listening.listen(1024)
     return listening
+
+
+def _to_blame(error: OSError | UnicodeError) -> str:
+    of_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
+    return "--host" if of_host else "--port"
 
 
 def _announce(settings: Settings, web: WebServer, port: int, *, as_json: bool) -> None:

@@ -41,7 +41,7 @@ def line(run: Run) -> str:
     """A row of the list of runs."""
     age = f"{duration(_since(run.created_at))} ago"
     return (
-        f"{_SIGNS[run.state]} {run.id}  {run.state:<12} {one_line(run.skill, 24):<24} "
+        f"{_SIGNS[run.state]} {printable(run.id)}  {run.state:<12} {one_line(run.skill, 24):<24} "
         f"{one_line(run.engine, 10):<10} {age:<16} {_note(run)}"
     ).rstrip()
 
@@ -50,14 +50,14 @@ def _note(run: Run) -> str:
     if run.pending_interaction is not None:
         return one_line(run.pending_interaction.prompt, 60)
     if run.error is not None:
-        return run.error.code
+        return printable(run.error.code)
     return _QUEUE_REASONS.get(run.queue_reason or "", "")
 
 
 def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact]) -> Iterator[str]:
     """Everything about a run that a person may want to know."""
     version = f" {printable(run.skill_version)}" if run.skill_version else ""
-    yield f"{_SIGNS[run.state]} run {run.id}: {run.state}{_queued(run)}"
+    yield f"{_SIGNS[run.state]} run {printable(run.id)}: {run.state}{_queued(run)}"
     yield f"  skill    {printable(run.skill)}{version} on {printable(run.engine)} ({run.mode})"
     yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
     yield f"  turn     {run.attempt_number}"
@@ -70,7 +70,7 @@ def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Arti
         yield f"  usage    {count(run.usage.total_tokens, 'token')}: {_usage(run)}"
     yield from failure(run)
     for warning in run.warnings:
-        yield f"  ! {warning.code}: {printable(warning.message)}"
+        yield f"  ! {printable(warning.code)}: {printable(warning.message)}"
     for interaction in interactions:
         yield from _settled(interaction)
     if run.pending_interaction is not None:
@@ -93,9 +93,9 @@ def _usage(run: Run) -> str:
 def failure(run: Run) -> Iterator[str]:
     if run.error is None:
         return
-    yield f"  {run.error.code}: {printable(run.error.message)}"
+    yield f"  {printable(run.error.code)}: {printable(run.error.message)}"
     if run.error.cause is not None:
-        yield f"  cause: {run.error.cause}"
+        yield f"  cause: {printable(run.error.cause)}"
     if run.error.detail:
         yield f"  {printable(run.error.detail.strip()[-_MOST_DETAIL:])}"
 
@@ -116,7 +116,7 @@ def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iter
     for number, option in enumerate(asked.options, 1):
         yield f"    {number}) {printable(option_label(option))}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
-    yield f"    answer with: askback reply {run_id} TEXT"
+    yield f"    answer with: askback reply {printable(run_id)} TEXT"
 
 
 def _held_until(deadline: datetime | None) -> str:

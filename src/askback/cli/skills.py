@@ -95,6 +95,6 @@ def _view(listing: SkillListing) -> dict[str, Any]:
 
 def _line(listing: SkillListing) -> str:
     if listing.package is None:
-        return f"✘ {listing.id:<24} {printable(listing.problem or 'cannot be read')}"
+        return f"✘ {printable(listing.id):<24} {printable(listing.problem or 'cannot be read')}"
     package = listing.package
     return f"✔ {listing.id:<24} {package.version or '-':<8} {one_line(package.description, 80)}"

@@ -45,7 +45,7 @@ async def _watch(client: AsyncClient, run_id: str, display: Display) -> Run:
     from askback.cli import sheet
 
     run = await client.get_run(run_id)
-    display.write(f"▸ {printable(run.skill)} on {printable(run.engine)} ({run.mode}) · run {run.id}")
+    display.write(f"▸ {printable(run.skill)} on {printable(run.engine)} ({run.mode}) · run {printable(run.id)}")
     try:
         async for event in client.follow(run_id):
             await _tell(client, event, display)

@@ -2,7 +2,7 @@
 
     with Client("http://127.0.0.1:8765", token) as client:
         run = client.create_run("trip-planner", input={"destination": "Lisbon", "days": 3})
-        run = client.wait(run.id)
+        run = client.wait(run.id, timeout_sec=600)
         if run.pending_interaction:
             client.reply(run.id, run.pending_interaction.interaction_id, "relaxed")
 
@@ -19,7 +19,9 @@ from askback.client.errors import (
     Refused,
     ServerFault,
     ServerUnreachable,
+    TokenUnusable,
     Unauthorized,
+    WaitTimedOut,
 )
 from askback.client.sync_client import Client
 from askback.client.values import (
@@ -67,6 +69,8 @@ __all__ = [
     "ServerFault",
     "ServerUnreachable",
     "Skill",
+    "TokenUnusable",
     "Unauthorized",
     "Upload",
+    "WaitTimedOut",
 ]

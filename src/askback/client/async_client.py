@@ -13,7 +13,7 @@ import httpx
 
 from askback.client import calls
 from askback.client.calls import Call, Listing
-from askback.client.errors import ServerFault, ServerUnreachable
+from askback.client.errors import ServerFault, ServerUnreachable, WaitTimedOut
 from askback.client.following import PATIENCE_SEC, Following, may_settle
 from askback.client.requests import TIMEOUT_SEC, connection, packed, sent, stream_timeout, telling, written
 from askback.client.values import (
@@ -133,15 +133,22 @@ class AsyncClient:
             except (ServerUnreachable, ServerFault) as error:
                 await asyncio.sleep(following.lost(error))
 
-    async def wait(self, run_id: str) -> Run:
-        """Until the run asks, or is over."""
+    async def wait(self, run_id: str, *, timeout_sec: float | None = None) -> Run:
+        """Until the run asks, or is over; `WaitTimedOut` if it does neither for `timeout_sec`. With 0 it only looks."""
         run = await self.get_run(run_id)
         if run.settled:
             return run
-        async with aclosing(self.follow(run_id)) as events:
+        try:
+            async with asyncio.timeout(timeout_sec):
+                return await self._settled(run)
+        except TimeoutError:
+            raise WaitTimedOut(run_id, timeout_sec or 0.0) from None
+
+    async def _settled(self, run: Run) -> Run:
+        async with aclosing(self.follow(run.id)) as events:
             async for event in events:
                 if may_settle(event):
-                    run = await self.get_run(run_id)
+                    run = await self.get_run(run.id)
                     if run.settled:
                         break
         return run

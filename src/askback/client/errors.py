@@ -1,7 +1,9 @@
 """What a call may raise.
 
 CallFailed
+├── TokenUnusable        the token cannot be sent: no server has made one like this
 ├── ServerUnreachable    nobody answers there, or the connection broke
+├── WaitTimedOut         the run neither asked nor ended in time; also a TimeoutError
 ├── AnswerUnreadable     somebody answers, but it is not Askback
 └── Refused              the server's own refusal: `code`, `status`, `message`, `problems`
     ├── Unauthorized     401: no valid token
@@ -22,6 +24,18 @@ class CallFailed(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+class TokenUnusable(CallFailed):
+    def __init__(self) -> None:
+        super().__init__("the token holds a character that no token has; give it as the server printed it")
+
+
+class WaitTimedOut(CallFailed, TimeoutError):
+    def __init__(self, run_id: str, timeout_sec: float) -> None:
+        super().__init__(f"run {run_id} is still at work after {timeout_sec:g} s; wait again, or cancel it")
+        self.run_id = run_id
+        self.timeout_sec = timeout_sec
 
 
 class ServerUnreachable(CallFailed):

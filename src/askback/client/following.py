@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from askback.client import calls
-from askback.client.errors import AnswerUnreadable, CallFailed
+from askback.client.errors import AnswerUnreadable, CallFailed, WaitTimedOut
 from askback.client.values import Event
 from askback.core.events import EventType
 from askback.core.runs import RunState
@@ -21,18 +21,30 @@ _MOMENTOUS = frozenset({RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAIL
 
 
 class Following:
-    """One run's events, each exactly once, over as many connections as it takes."""
+    """One run's events, each exactly once, over as many connections as it takes.
 
-    def __init__(self, run_id: str, after: int, patience_sec: float) -> None:
+    With a `timeout_sec` it raises `WaitTimedOut` at the first step after that.
+    """
+
+    def __init__(self, run_id: str, after: int, patience_sec: float, timeout_sec: float | None = None) -> None:
         self.after = after
         self._run_id = run_id
         self._patience_sec = patience_sec
+        self._timeout_sec = timeout_sec
+        self._began_at = time.monotonic()
         self._buffer = b""
-        self._heard_at: float | None = None
+        self._heard = False
+        self._lost_at: float | None = None
         self._delay_sec = _SHORTEST_SEC
+
+    @property
+    def left_sec(self) -> float | None:
+        """How much of the time is left; None where it has no end."""
+        return None if self._timeout_sec is None else self._began_at + self._timeout_sec - time.monotonic()
 
     def stream(self) -> calls.Call[bytes]:
         """The call that goes on behind the last event that was seen."""
+        self._check_time()
         self._buffer = b""
         return calls.event_stream(self._run_id, self.after)
 
@@ -42,7 +54,7 @@ class Following:
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that this part of the stream completes."""
-        self._heard_at, self._delay_sec = time.monotonic(), _SHORTEST_SEC
+        self._heard, self._lost_at, self._delay_sec = True, None, _SHORTEST_SEC
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         found = [_event(line) for line in lines if line.startswith(b"data:")]
         return [event for event in found if self.is_new(event)]
@@ -54,8 +66,14 @@ class Following:
         return True
 
     def lost(self, error: CallFailed) -> float:
-        """How long to wait before the next try; raises the error when nobody was there, or for too long."""
-        if self._heard_at is None or time.monotonic() - self._heard_at > self._patience_sec:
+        """How long to wait before the next try; raises the error when nobody was ever there, or not for too long.
+
+        Counted from the loss: whoever takes his time over an event has not tried to come back yet.
+        """
+        self._check_time()
+        now = time.monotonic()
+        self._lost_at = now if self._lost_at is None else self._lost_at
+        if not self._heard or now - self._lost_at > self._patience_sec:
             raise error
         return self.pause()
 
@@ -63,7 +81,12 @@ class Following:
         """How long to wait before the next try: longer each time that nothing was heard in between."""
         delay_sec = self._delay_sec
         self._delay_sec = min(2 * delay_sec, _LONGEST_SEC)
-        return delay_sec
+        left_sec = self.left_sec
+        return delay_sec if left_sec is None else max(0.0, min(delay_sec, left_sec))
+
+    def _check_time(self) -> None:
+        if self._timeout_sec is not None and time.monotonic() >= self._began_at + self._timeout_sec:
+            raise WaitTimedOut(self._run_id, self._timeout_sec)
 
 
 def may_settle(event: Event) -> bool:

@@ -15,7 +15,7 @@ from askback.client import calls
 from askback.client.calls import Call, Listing
 from askback.client.errors import ServerFault, ServerUnreachable
 from askback.client.following import PATIENCE_SEC, Following, may_settle
-from askback.client.requests import TIMEOUT_SEC, connection, packed, sent, stream_timeout, telling, written
+from askback.client.requests import TIMEOUT_SEC, connection, cut_off, packed, sent, stream_timeout, telling, written
 from askback.client.values import (
     Artifact,
     Delivery,
@@ -117,10 +117,12 @@ class Client:
         self, run_id: str, *, after: int = 0, patience_sec: float = PATIENCE_SEC
     ) -> Generator[Event, None, None]:
         """Every event exactly once, then as they come, until the run is over; also through restarts of the server."""
-        following = Following(run_id, after, patience_sec)
+        return self._follow(run_id, Following(run_id, after, patience_sec))
+
+    def _follow(self, run_id: str, following: Following) -> Generator[Event, None, None]:
         while True:
             try:
-                with self._stream(following.stream(), stream_timeout(self._timeout_sec)) as chunks:
+                with self._stream(following.stream(), stream_timeout(self._timeout_sec), following.left_sec) as chunks:
                     for chunk in chunks:
                         yield from following.feed(chunk)
                 if self.get_run(run_id).state.final:
@@ -130,12 +132,13 @@ class Client:
             except (ServerUnreachable, ServerFault) as error:
                 time.sleep(following.lost(error))
 
-    def wait(self, run_id: str) -> Run:
-        """Until the run asks, or is over."""
+    def wait(self, run_id: str, *, timeout_sec: float | None = None) -> Run:
+        """Until the run asks, or is over; `WaitTimedOut` if it does neither for `timeout_sec`. With 0 it only looks."""
+        following = Following(run_id, 0, PATIENCE_SEC, timeout_sec)
         run = self.get_run(run_id)
         if run.settled:
             return run
-        with closing(self.follow(run_id)) as events:
+        with closing(self._follow(run_id, following)) as events:
             for event in filter(may_settle, events):
                 run = self.get_run(event.run_id)
                 if run.settled:
@@ -212,12 +215,15 @@ class Client:
             listing = listing.after(page)
 
     @contextmanager
-    def _stream(self, call: Call[bytes], timeout: httpx.Timeout | None = None) -> Iterator[Iterator[bytes]]:
+    def _stream(
+        self, call: Call[bytes], timeout: httpx.Timeout | None = None, cut_after_sec: float | None = None
+    ) -> Iterator[Iterator[bytes]]:
         more: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         with (
             sent(call) as words,
             telling(self.url),
             self._http.stream(call.method, call.path, **words, **more) as response,
+            cut_off(response, cut_after_sec),
         ):
             if response.status_code != httpx.codes.OK:
                 calls.check(call, response.status_code, response.read())

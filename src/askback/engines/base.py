@@ -16,6 +16,9 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
 
+UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""How most programs write a session's id, as a pattern."""
+
 
 class Stream(StrEnum):
     STDOUT = "stdout"

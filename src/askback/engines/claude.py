@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from askback.core.runs import Mode, ProfileKind
-from askback.engines.base import CallResult, Launch, Probe, Turn, session_of
+from askback.engines.base import UUID, CallResult, Launch, Probe, Turn, session_of
 from askback.engines.claude_talk import ClaudeTalk
 from askback.engines.claude_turn import ClaudeParser, as_it_is
 from askback.engines.probing import printed_by, version_in, why_not
@@ -42,7 +42,7 @@ class Claude:
     default_command: tuple[str, ...] = ("claude",)
     install = "install it with: npm install -g @anthropic-ai/claude-code"
     handle_type = "session_id"
-    handle_pattern = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+    handle_pattern = re.compile(UUID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = (

@@ -10,7 +10,7 @@ from askback.core.errors import ErrorCode
 from askback.core.runs import Usage
 from askback.engines.base import Broke, Completed, Exit, Seen, SessionNamed, Stream, TurnOver, UsageSeen
 from askback.engines.claude_events import Conversation
-from askback.engines.failures import crashed, failure_of_status, stopped
+from askback.engines.failures import crashed, ended_badly, failure_of_status, stopped, unknown_session
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 
 _COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
@@ -74,8 +74,7 @@ class ClaudeParser:
         words = _words(self._result)
         if _is_error(self._result):
             code = failure_of_status(count_at(self._result, "api_error_status"), words)
-            broke = Broke(code=code, message="the engine ended its turn with an error", detail=as_detail(words))
-            return self._unknown(words) or broke
+            return self._unknown(words) or ended_badly(code, words)
         if count_at(self._result, "num_turns") == 0:
             message = "the engine ended its turn without asking the model"
             return Broke(
@@ -84,10 +83,7 @@ class ClaudeParser:
         return Completed(messages=tuple(self.messages))
 
     def _unknown(self, words: str) -> Broke | None:
-        if not self._resuming or not _UNKNOWN_SESSION.search(words):
-            return None
-        message = "the engine does not know the session (any more)"
-        return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(words))
+        return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None
 
 
 def _retry(event: Mapping[str, Any]) -> str:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from askback.core.errors import ErrorCode
 from askback.core.runs import Mode, ProfileKind
 from askback.engines.base import (
+    UUID,
     Broke,
     CallResult,
     Completed,
@@ -30,7 +30,7 @@ from askback.engines.base import (
 )
 from askback.engines.codex_app_server import AppServerConversation
 from askback.engines.codex_items import Items, usage_in
-from askback.engines.failures import crashed, failure_of, stopped
+from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
 from askback.engines.json_lines import Tail, as_detail, decode_line, object_at, text_at
 from askback.engines.probing import printed_by, version_in, why_not
 from askback.engines.strict_schema import strict_form
@@ -73,7 +73,7 @@ class Codex:
     default_command: tuple[str, ...] = ("codex",)
     install = "install it with: npm install -g @openai/codex"
     handle_type = "session_id"
-    handle_pattern = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+    handle_pattern = re.compile(UUID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = (
@@ -220,12 +220,10 @@ class CodexParser:
 
     def finish(self, ended: Exit) -> Completed | Broke:
         if self._failure is not None:
-            message = "the engine ended its turn with an error"
-            return Broke(code=failure_of(self._failure), message=message, detail=as_detail(self._failure))
+            return ended_badly(failure_of(self._failure), self._failure)
         if self._completed:
             return Completed(messages=tuple(self._items.messages))
         said = self._stderr.text
         if self._resuming and _UNKNOWN_SESSION.search(said):
-            message = "the engine does not know the session (any more)"
-            return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(said))
+            return unknown_session(said)
         return stopped(ended, self._trouble) or crashed(ended, as_detail(f"{self._trouble}\n{said}"))

@@ -62,6 +62,17 @@ def failure_of_status(status: int, words: str) -> ErrorCode:
             return ErrorCode.ENGINE_API_ERROR
 
 
+def ended_badly(code: ErrorCode, words: str) -> Broke:
+    """A turn that the engine itself ended with an error, in its own words."""
+    return Broke(code=code, message="the engine ended its turn with an error", detail=as_detail(words))
+
+
+def unknown_session(words: str) -> Broke:
+    """A resume of a session that the engine does not find."""
+    message = "the engine does not know the session (any more)"
+    return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(words))
+
+
 def stopped(ended: Exit, retrying: str) -> Broke | None:
     """A turn that we had to stop, or None. `retrying`: what the engine said of trying again, where that was its last word."""
     broke = out_of_bounds(ended)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from askback.core.runs import ProfileKind
 from askback.engines.acp import AcpConversation, Dialect
-from askback.engines.base import CallResult, Launch, Probe, Turn, session_of
+from askback.engines.base import UUID, CallResult, Launch, Probe, Turn, session_of
 from askback.engines.gemini_events import GeminiParser, is_noise, retry_in
 from askback.engines.probing import printed_by, version_in, why_not
 
@@ -55,7 +55,7 @@ class Gemini:
     default_command: tuple[str, ...] = ("gemini",)
     install = "install it with: npm install -g @google/gemini-cli"
     handle_type = "session_id"
-    handle_pattern = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+    handle_pattern = re.compile(UUID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = (

@@ -26,7 +26,14 @@ from askback.engines.base import (
     TurnOver,
     UsageSeen,
 )
-from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
+from askback.engines.failures import (
+    crashed,
+    ended_badly,
+    failure_of,
+    failure_of_status,
+    stopped,
+    unknown_session,
+)
 from askback.engines.gemini_document import Document, events_of
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 from askback.engines.json_text import clean
@@ -142,14 +149,12 @@ class GeminiParser:
 
     def finish(self, ended: Exit) -> Completed | Broke:
         if self._failure is not None:
-            code, words = self._failure
-            return Broke(code=code, message="the engine ended its turn with an error", detail=as_detail(words))
+            return ended_badly(*self._failure)
         if self._succeeded:
             return self._answer()
         said = self._stderr.text
         if self._resuming and _UNKNOWN_SESSION.search(said):
-            message = "the engine does not know the session (any more)"
-            return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(said))
+            return unknown_session(said)
         if ended.code == _NOT_SIGNED_IN:
             return Broke(
                 code=ErrorCode.ENGINE_AUTH_REQUIRED, message="the engine is not signed in", detail=as_detail(said)

@@ -15,6 +15,7 @@ from askback.core.errors import ErrorCode
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
+    UUID,
     Broke,
     CallResult,
     Completed,
@@ -49,7 +50,7 @@ _MANNERS = {
 
 _OPENS, _CLOSES = "<Execution Info>", "</Execution Info>"
 _MOST_BLOCK = 20_000
-_ID = "session-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_ID = f"session-{UUID}"
 _RESUMING = re.compile(rf"Resuming session ({_ID}) \(\d+ messages? loaded\)")
 _TRIED = re.compile(r"Attempt \d+ failed.*?Error: (.*)")
 _STATUS = re.compile(r"\bstatus: (\d{3})\b")

@@ -27,8 +27,10 @@ _MOST_FENCED = 64
 _MOST_EMBEDDED = 64
 _MOST_HITS = 20_000
 _MOST_MISSES = 2_000
+_MOST_DIGITS = 1_001
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
+# Possessive: a whole block in one line is no fence, and must not be found out by trying every way to read it.
+_FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
 # An array counts only at the start of a line: `[1]` within a sentence is a footnote.
 _OPENING = re.compile(r'\{\s*+(?:\}|"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+:)|^[ \t]*+(\[)', re.MULTILINE | re.DOTALL)
 
@@ -151,11 +153,18 @@ def _read_at(text: str, start: int) -> tuple[Json, int | None, int]:
 
 @cache
 def _decoder() -> json.JSONDecoder:
-    return json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, strict=False)
+    return json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole, strict=False)
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _whole(digits: str) -> int:
+    """Readers differ in how many digits they take, and what was written down must be readable by all of ours."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number is too long")
+    return int(digits)
 
 
 def _finite(digits: str) -> float:

@@ -22,7 +22,7 @@ _NOTHING_ELSE = re.compile(rf"{_DRESS}{MARKER}{_DRESS}")
 _KEY = re.compile(rf'"{MARKER}"\s*:\s*true\b')
 _KEY_ALONE = re.compile(rf'(?:```(?:json)?\s*)?\{{\s*"{MARKER}"\s*:\s*true\s*\}}(?:\s*```)?')
 # What is left of a line that held only the marker: `**…**`, `<!-- … -->`, a list's dash.
-_EMPTY_LINE = re.compile(r"[ \t]*(?:[*`>#-]+|<!--[ \t]*-->)?\s*")
+_EMPTY_LINE = re.compile(r"[ \t]*+(?:[*`>#-]++|<!--[ \t]*+-->)?+\s*+")
 
 
 def is_done(text: str) -> bool:

@@ -32,7 +32,14 @@ from askback.engines.base import (
     UsageSeen,
     session_of,
 )
-from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
+from askback.engines.failures import (
+    crashed,
+    ended_badly,
+    failure_of,
+    failure_of_status,
+    stopped,
+    unknown_session,
+)
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
 from askback.engines.probing import printed_at_all, printed_by, version_in, why_not
 
@@ -68,9 +75,9 @@ _ID = "ses_[0-9A-Za-z]{26}"
 _LOG = rb"timestamp=\S+ level=%s run=\w+ "
 _AT_WORK = re.compile(_LOG % b"INFO" + b"message=loop session\\.id=(" + _ID.encode() + b") ")
 _INFO = re.compile(_LOG % b"INFO")
-_REQUEST_FAILED = re.compile(
-    _LOG % b"ERROR" + b'message="stream error" [^"]*\\bsession\\.id=(' + _ID.encode() + b") small=false "
-)
+_ITS_REQUEST = b' [^"]*\\bsession\\.id=(' + _ID.encode() + b") small=false "
+_REQUEST = re.compile(_LOG % b"INFO" + b"message=stream" + _ITS_REQUEST)
+_REQUEST_FAILED = re.compile(_LOG % b"ERROR" + b'message="stream error"' + _ITS_REQUEST)
 _ERROR = re.compile(_LOG % b"ERROR" + rb'.*? error(?:\.error)?="((?:[^"\\]|\\.)*)"')
 _UNKNOWN_SESSION = re.compile(r"session not found", re.IGNORECASE)
 
@@ -156,6 +163,7 @@ class OpencodeParser:
         self._failure: Mapping[str, Any] | None = None
         self._trouble = ""
         self._fault = ""
+        self._requests = 0
         self._tries = 0
         self._stderr = Tail()
 
@@ -167,9 +175,7 @@ class OpencodeParser:
 
     def _read_log(self, line: bytes) -> Iterator[Seen]:
         if _INFO.match(line):
-            # The first is the turn's own; its helpers have sessions of their own later.
-            if self._session is None and (named := _AT_WORK.match(line)):
-                yield from self._name(named[1].decode())
+            yield from self._read_info(line)
             return
         self._stderr.add(line)
         failed, words = _REQUEST_FAILED.match(line), _words(line)
@@ -178,8 +184,24 @@ class OpencodeParser:
         # A helper that tries again is the model's business, which waits for it.
         elif self._session in (None, failed[1].decode()):
             self._trouble = words
-            self._tries += 1
-            if self._tries == _MOST_TRIES:
+            yield from self._have_failed(self._tries + 1)
+
+    def _read_info(self, line: bytes) -> Iterator[Seen]:
+        if begun := _AT_WORK.match(line):
+            # The first is the turn's own; its helpers have sessions of their own later.
+            if self._session is None:
+                yield from self._name(begun[1].decode())
+            if begun[1].decode() == self._session:
+                self._requests = self._tries = 0
+        elif (asked := _REQUEST.match(line)) and asked[1].decode() == self._session:
+            # It does not tell of every answer that broke off; but within a step it asks again only for one that did.
+            yield from self._have_failed(self._requests)
+            self._requests += 1
+
+    def _have_failed(self, tries: int) -> Iterator[Seen]:
+        if tries > self._tries:
+            self._tries = tries
+            if tries == _MOST_TRIES:
                 yield TurnOver()
 
     def _name(self, session: str) -> Iterator[Seen]:
@@ -225,15 +247,14 @@ class OpencodeParser:
         if self._completed:
             return Completed(messages=tuple(self._messages.values()))
         if self._failure is not None:
-            code, words = _failure_in(self._failure, self._fault)
-            return Broke(code=code, message="the engine ended its turn with an error", detail=as_detail(words))
+            return ended_badly(*_failure_in(self._failure, self._fault))
         said = plain(self._stderr.text)
         if self._resuming and self._session is None and _UNKNOWN_SESSION.search(said):
-            message = "the engine does not know the session (any more)"
-            return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(said))
+            return unknown_session(said)
         if self._tries >= _MOST_TRIES:
             message = f"the engine's request failed {self._tries} times"
-            return Broke(code=failure_of(self._trouble), message=message, detail=as_detail(self._trouble))
+            why = self._trouble or "it did not say why"
+            return Broke(code=failure_of(why), message=message, detail=as_detail(why))
         return stopped(ended, self._trouble) or crashed(ended, as_detail(said))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from askback.engines.base import CallResult
 from askback.engines.json_lines import plain
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)+\S*")
+_NUMBER = re.compile(r"(?<!\d)\d++(?:\.\d++)++\S*")
 
 
 def printed_by(results: Sequence[CallResult], args: tuple[str, ...]) -> str:

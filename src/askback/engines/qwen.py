@@ -16,6 +16,7 @@ from askback.core.errors import ErrorCode
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
+    UUID,
     Broke,
     CallResult,
     Completed,
@@ -31,7 +32,7 @@ from askback.engines.base import (
     session_of,
 )
 from askback.engines.claude_events import Conversation
-from askback.engines.failures import crashed, failure_of, stopped
+from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 from askback.engines.probing import printed_by, version_in, why_not
 
@@ -75,11 +76,9 @@ _DEFAULTS = {
 }
 
 _UNKNOWN_SESSION = re.compile(r"no saved session found", re.IGNORECASE)
-_API_ERROR = re.compile(
-    r"\[API Error: .*\](?:\n(?:Please wait and|Possible quota)[^\n]*)?\s*\Z"
-    r"|\AQwen OAuth (?:quota exceeded|free tier has been discontinued).*",
-    re.DOTALL,
-)
+_ERROR_BEGINS = "[API Error: "
+_ERROR_ENDS = re.compile(r"\](?:\n(?:Please wait and|Possible quota)[^\n]*)?\s*\Z")
+_NO_SIGN_IN = re.compile(r"Qwen OAuth (?:quota exceeded|free tier has been discontinued)")
 
 
 class Qwen:
@@ -88,7 +87,7 @@ class Qwen:
     default_command: tuple[str, ...] = ("qwen",)
     install = "install it with: npm install -g @qwen-code/qwen-code"
     handle_type = "session_id"
-    handle_pattern = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+    handle_pattern = re.compile(UUID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = (
@@ -219,36 +218,36 @@ class QwenParser:
             return self._unknown(said) or stopped(ended, said) or crashed(ended, as_detail(said))
         words = text_at(self._result, "error", "message") or text_at(self._result, "result")
         if _is_error(self._result):
-            return _failed(words or text_at(self._result, "subtype"))
+            words = words or text_at(self._result, "subtype")
+            return ended_badly(failure_of(words), words)
         if self._trouble:
-            return _failed(self._trouble)
+            return ended_badly(failure_of(self._trouble), self._trouble)
         if count_at(self._result, "num_turns") == 0:
             message = "the engine ended its turn without an answer of the model"
             return Broke(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or said))
         return Completed(messages=tuple(self._conversation.messages))
 
     def _unknown(self, words: str) -> Broke | None:
-        if not self._resuming or not _UNKNOWN_SESSION.search(words):
-            return None
-        message = "the engine does not know the session (any more)"
-        return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(words))
+        return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None
 
 
 def _error_told_in(event: Mapping[str, Any]) -> str:
     """The error that the program put into the assistant's mouth; a helper's is the helper's."""
     blocks = object_at(event, "message").get("content")
     texts = [text_at(block, "text") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
-    told = _API_ERROR.search("".join(texts))
-    return told[0] if told and not text_at(event, "parent_tool_use_id") else ""
+    return "" if text_at(event, "parent_tool_use_id") else _error_at_end("".join(texts))
+
+
+def _error_at_end(text: str) -> str:
+    """The error that the text ends with, from its first word; nothing when it ends otherwise."""
+    if _NO_SIGN_IN.match(text):
+        return text
+    begin = text.find(_ERROR_BEGINS)
+    return text[begin:] if begin >= 0 and _ERROR_ENDS.search(text, begin) else ""
 
 
 def _is_error(result: Mapping[str, Any]) -> bool:
     return text_at(result, "subtype") != "success" or result.get("is_error") is not False
-
-
-def _failed(words: str) -> Broke:
-    message = "the engine ended its turn with an error"
-    return Broke(code=failure_of(words), message=message, detail=as_detail(words))
 
 
 def _usage(tokens: Mapping[str, Any]) -> Usage:

@@ -16,6 +16,7 @@ from askback.core.interactions import Question
 from askback.core.runs import ProfileKind, Usage
 from askback.engines import questions
 from askback.engines.base import (
+    UUID,
     Asked,
     Broke,
     CallResult,
@@ -37,7 +38,7 @@ from askback.engines.base import (
     out_of_bounds,
     session_of,
 )
-from askback.engines.failures import crashed, failure_of
+from askback.engines.failures import crashed, ended_badly, failure_of
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 
 SCRIPT = "assets/scripted.json"
@@ -55,7 +56,7 @@ class Scripted:
     )
     install = "it comes with Askback: pip install askback"
     handle_type = "session_id"
-    handle_pattern = re.compile(r"ses-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+    handle_pattern = re.compile(f"ses-{UUID}", re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     env_allow: tuple[str, ...] = ()
     chosen_by_default = False
@@ -165,11 +166,7 @@ class ScriptedParser:
     def ending(self) -> Completed | Broke | None:
         """How the program itself ended its turn, if it did."""
         if self._failure is not None:
-            return Broke(
-                code=failure_of(self._failure),
-                message="the engine ended its turn with an error",
-                detail=as_detail(self._failure),
-            )
+            return ended_badly(failure_of(self._failure), self._failure)
         return Completed(messages=tuple(self.messages)) if self._completed else None
 
     def finish(self, ended: Exit) -> Completed | Broke:

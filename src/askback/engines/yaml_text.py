@@ -33,6 +33,9 @@ def load(text: str) -> Json:
         raise NotYaml(" ".join(str(error).split())[:300]) from None
     except RecursionError:
         raise NotYaml("it is nested too deeply") from None
+    # The parser lets through what Python says of a character or a version that does not exist.
+    except (ValueError, OverflowError) as error:
+        raise NotYaml(str(error)[:300]) from None
 
 
 def _compose(text: str) -> Any:

@@ -5,7 +5,6 @@ Every entry's name is judged before anything is written; sizes are counted while
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.core.errors import Invalid, RefusalCode, Unavailable
+from askback.core.errors import FULL_DISK, Invalid, RefusalCode, Unavailable
 from askback.skills.files import MAX_DEPTH, refused
 from askback.skills.mistakes import short
 from askback.skills.problems import in_one_line
@@ -77,7 +76,7 @@ def _telling(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as fault:
-        if fault.errno == errno.ENOSPC:
+        if fault.errno in FULL_DISK:
             raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again") from fault
         raise _refusal(path, [f"cannot be read: {fault.strerror or fault}"]) from fault
     except broken as fault:

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from askback.skills.mistakes import short
+from askback.skills.mistakes import encodes, short
 from askback.skills.problems import Problem, error, errors_of, unknown_name, warning
 
 FILE = "SKILL.md"
@@ -88,6 +88,10 @@ def _load(text: str) -> tuple[dict[str, Any], tuple[Problem, ...]]:
         return {}, (refusal.problem,)
     except yaml.YAMLError as fault:
         return {}, (_yaml_problem(fault),)
+    # The parser lets through what Python says of a character or a version that does not exist.
+    except (ValueError, OverflowError):
+        mend = "take the odd character, or the line %YAML, out"
+        return {}, (error(FILE, "is not YAML: a character or a version in it does not exist", mend),)
     if not isinstance(value, dict):
         return {}, (error(FILE, "the front matter is not a list of `key: value` lines", _FRAME),)
     return value, ()
@@ -102,6 +106,8 @@ def _scan(text: str) -> None:
             raise _Refused(error(line, "aliases (&, *) are not allowed", "write it out, or put the text in quotes"))
         if getattr(event, "tag", None):
             raise _Refused(error(line, "tags (!) are not allowed", "write it plainly, or put the text in quotes"))
+        if not encodes(getattr(event, "value", "")):
+            raise _Refused(error(line, "holds half of a character", "write the whole one, as it is"))
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_YAML_DEPTH:
             raise _Refused(error(line, f"is nested deeper than {MAX_YAML_DEPTH} levels", "make it flatter"))

@@ -16,6 +16,7 @@ MAX_ITEMS = 3
 MAX_VALUES = 200
 MAX_TEXT = 200
 
+_UNKNOWN = "…"
 _FORMATS = {
     "date": "2030-01-31",
     "date-time": "2030-01-31T12:00:00Z",
@@ -32,7 +33,11 @@ _FORMATS = {
 
 
 def sample(schema: Json) -> Json:
-    return _Sampling(schema).of(schema, MAX_DEPTH)
+    try:
+        return _Sampling(schema).of(schema, MAX_DEPTH)
+    # A draft has no say in the keywords of another, and none in how far two numbers lie apart.
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
+        return _UNKNOWN
 
 
 class _Sampling:
@@ -46,7 +51,7 @@ class _Sampling:
         schema = resolve(self._document, schema)
         self._left -= 1
         if not isinstance(schema, Mapping) or depth == 0 or self._left < 0:
-            return "…"
+            return _UNKNOWN
         for word in ("const", "default"):
             if word in schema:
                 return schema[word]
@@ -124,5 +129,5 @@ def _number(schema: Mapping[str, Any], *, whole: bool) -> float:
 
 
 def _text(schema: Mapping[str, Any]) -> str:
-    text = _FORMATS.get(schema.get("format", ""), "…")
-    return text.ljust(min(int(schema.get("minLength", 0)), MAX_TEXT), "…")
+    text = _FORMATS.get(schema.get("format", ""), _UNKNOWN)
+    return text.ljust(min(int(schema.get("minLength", 0)), MAX_TEXT), _UNKNOWN)
