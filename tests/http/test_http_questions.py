@@ -119,6 +119,8 @@ def test_the_inbox_has_every_pending_question_the_oldest_first(client: httpx.Cli
     found = listed()
     assert [each["run_id"] for each in found] == [first, second, third]
     assert (found[1]["skill"], found[1]["engine"], found[1]["prompt"]) == ("form", "scripted", "Which colour?")
+    total = client.get("/v1/inbox", params={"limit": 1}).json()["total"]
+    assert total == len(client.get("/v1/inbox", params={"limit": 200}).json()["items"])
     reply(client, second, "x")
     assert [each["run_id"] for each in listed()] == [first, third]
 

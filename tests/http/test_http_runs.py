@@ -265,3 +265,16 @@ def test_a_queued_run_says_why(own_world: World, config: str, reason: str) -> No
             assert "queue_reason" not in (await client.get(f"/v1/runs/{second}")).json()
 
     run_async(main)
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("state=x", "state: Input should be 'queued', "),
+        ("skill=" + "x" * 300, "skill: Value should have at most 200 "),
+        ("limit=0", "limit: Input should be greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_parameter_is_named_as_it_was_written(client: httpx.Client, query: str, problem: str) -> None:
+    (told,) = refused(client.get(f"/v1/runs?{query}"), 422, "REQUEST_INVALID")["problems"]
+    assert told.startswith(problem)

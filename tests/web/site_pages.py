@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from askback.skills.library import DEMO
 from served import Server
@@ -26,14 +26,26 @@ READS = {
     "then": {"required": ["kind"]},
 }
 """The last part is beyond what the page checks itself."""
-LANGUAGE = {"type": "object", "properties": {"language": {"type": "string", "default": "English"}}}
+LANGUAGE = {
+    "type": "object",
+    "properties": {
+        "language": {"type": "string", "default": "English"},
+        "api_key": {"type": "string", "format": "password"},
+    },
+}
+PATIENCE_MS = 60_000
 BOTH = {"id": "reads", "version": "0.3.0", "execution_modes": ["auto", "interactive"]}
 
 
 def furnish(world: World) -> None:
-    """Skills for every page: the demo's, one with files, a plain one, one that asks, and a broken one."""
+    """Skills for every page: the demo's, one with files, a plain one, one that asks, one that waits for a file `go` in
+    its folder, one that asks twice and writes files, and a broken one.
+    """
     world.skill([ASK], [FINISH], name="asking")
     world.skill([{"say": "ok"}, {"finish": {"colour": "red"}}], name="plain")
+    more = [wrote("b.txt", "it has grown"), wrote("a.txt", "it has come")]
+    world.skill([wrote("b.txt", "small"), ASK], [*more, ASK], [FINISH], name="writing")
+    world.skill([{"wait_for": "go"}, {"finish": {"colour": "red"}}], name="gated")
     world.skill(
         [{"say": "ok"}, {"finish": {"colour": "{{input.document}}"}}],
         name="reads",
@@ -44,6 +56,11 @@ def furnish(world: World) -> None:
     broken = world.folder / "skills" / "broken"
     broken.mkdir()
     (broken / "SKILL.md").write_text("no front matter")
+
+
+def wrote(name: str, text: str) -> dict[str, Any]:
+    """A step that leaves a file."""
+    return {"write": {"path": f"artifacts/{name}", "text": text}}
 
 
 class FurnishedServer(Server):
@@ -61,7 +78,8 @@ class Site:
     def __init__(self, server: Server, context: BrowserContext) -> None:
         self.server = server
         self.context = context
-        self.api = httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"})
+        headers = {"Authorization": f"Bearer {server.token}"}
+        self.api = httpx.Client(base_url=server.url, headers=headers, timeout=PATIENCE_MS / 1000)
         self.mistakes: list[str] = []
 
     def open(self, path: str) -> Page:
@@ -76,11 +94,17 @@ class Site:
             self.mistakes.append(message.text)
 
 
+def be_patient(context: BrowserContext) -> None:
+    """A browser, a server and its engines share this machine with other tests: what is waited for may take long."""
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+
+
 @contextmanager
 def signed_in(server: Server, browser: Browser, **how: Any) -> Iterator[Site]:
     """Ends with a look at whether the pages' scripts did well."""
     context = browser.new_context(**({"locale": "en-GB", "timezone_id": "UTC"} | how))
-    context.set_default_timeout(10_000)
+    be_patient(context)
     context.request.get(f"{server.url}/enter", params={"token": server.token})
     site = Site(server, context)
     try:

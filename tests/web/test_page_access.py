@@ -20,7 +20,7 @@ PAGES = ("/", "/runs", "/new", "/new?skill=reads", "/skills", "/skills/reads", "
 
 @pytest.fixture(scope="module")
 def runs(furnished_server: FurnishedServer) -> list[str]:
-    """The pages of a run that waits, one that is over, and one of its files."""
+    """The pages of a run that waits, one that is over, one of its files, and the form to run it again."""
     with wire.calling(furnished_server.url, furnished_server.token) as api:
         waiting = wire.waiting(api)
         done = wire.waiting(api)
@@ -29,7 +29,8 @@ def runs(furnished_server: FurnishedServer) -> list[str]:
         (folder / "note.md").write_text("# A\n\ntext [link](https://a.example)\n\n## B\n\n`code`")
         wire.reply(api, done, "red")
         wire.over(api, done)
-    return [f"/runs/{waiting}", f"/runs/{done}", f"/runs/{done}/preview?path=note.md"]
+    again = f"/new?skill=asking&again={done}"
+    return [f"/runs/{waiting}", f"/runs/{done}", f"/runs/{done}/preview?path=note.md", again]
 
 
 def settled(site: Site, path: str) -> Page:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from site_pages import FurnishedServer
+from site_pages import FurnishedServer, be_patient
 
 from askback.client import RunState
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 def stranger(browser: Browser) -> Iterator[Page]:
     """Somebody on a phone, who has no token."""
     context = browser.new_context(locale="en-GB", viewport={"width": 360, "height": 740})
-    context.set_default_timeout(10_000)
+    be_patient(context)
     yield context.new_page()
     context.close()
 

@@ -156,7 +156,7 @@ def test_lines_of_a_list_are_added_and_removed_by_the_keyboard(blank: Page) -> N
     blank.keyboard.type("one")
     assert problems(blank) == ["The same stands here twice."]
     blank.get_by_role("button", name="Remove number 2").press("Enter")
-    assert problems(blank) == ["At least 2 are needed."]
+    assert problems(blank) == ["Give 2 or more."]
     expect(first).to_be_focused()
     assert form_value(blank) == {"it": ["one"]}
 

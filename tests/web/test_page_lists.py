@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from site_pages import FurnishedServer, Site, signed_in
 
 from served import Server
-from wire import over, reply, start, waiting
+from wire import over, reach, reply, start, waiting
 from world import World
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -134,10 +134,42 @@ def test_the_dashboard_counts_what_there_is(site: Site, runs: dict[str, str]) ->
     expect(states.filter(has_text="Waiting for you")).to_contain_text("1")
     expect(states.filter(has_text="Canceled")).to_contain_text(str(canceled))
     expect(page.get_by_role("img", name=re.compile(r"\d of \d+ slots are in use"))).to_be_visible()
-    expect(page.locator(".figure", has_text="Time to answer")).to_contain_text("Half of the last 1 answers")
+    expect(page.locator(".figure", has_text="Time to answer")).to_contain_text("The one answer so far")
     expect(page.get_by_text("Well", exact=True)).to_be_visible()
     page.get_by_role("link", name="Canceled").click()
     expect(page.locator(f"a[href='/runs/{runs['gone']}']")).to_be_visible()
+
+
+def test_a_list_of_runs_and_the_dashboard_change_with_every_run_and_keep_the_focus(
+    site: Site, furnished_server: FurnishedServer, runs: dict[str, str]
+) -> None:
+    page, queue, dashboard = site.open("/runs"), site.open("/runs?state=queued"), site.open("/dashboard")
+    gated = start(site.api, "gated", mode="auto")
+    row = page.locator(f"a[href='/runs/{gated}']")
+    expect(row).to_contain_text("Running")
+    running = dashboard.locator(".legend li", has_text="Running")
+    expect(running).to_contain_text("1")
+    row.focus()
+    (furnished_server.world.data_dir / "runs" / gated / "work" / "go").touch()
+    expect(row).to_contain_text("Succeeded")
+    expect(row).to_be_focused()
+    expect(running).to_contain_text("0")
+    expect(queue.get_by_role("heading", name="No run fits")).to_be_visible()
+
+
+def test_a_list_is_renewed_only_for_runs_that_concern_it(site: Site, runs: dict[str, str]) -> None:
+    fetched: list[str] = []
+    site.context.on("response", lambda response: fetched.append(response.url) if "/runs?" in response.url else None)
+    page = site.open("/runs?skill=gated&state=canceled")
+    expect(page.get_by_role("heading", name="No run fits")).to_be_visible()
+    for _ in range(4):
+        over(site.api, start(site.api, "plain", mode="auto"))
+    gone = start(site.api, "gated", mode="auto")
+    reach(site.api, gone, "running")
+    site.api.post(f"/v1/runs/{gone}/cancel")
+    expect(page.locator(f"a[href='/runs/{gone}']")).to_contain_text("Canceled")
+    # The page itself, once more when the stream had begun, and for the one run that belongs there.
+    assert len([url for url in fetched if "/v1/" not in url]) <= 3
 
 
 def test_engines_say_what_was_found_and_what_to_do(site: Site) -> None:

@@ -97,7 +97,10 @@ def test_a_question_is_answered_on_its_page_and_the_result_comes_up(running: Sit
     expect(page.get_by_text("Complete", exact=True)).to_be_visible()
     page.get_by_role("button", name="As JSON").click()
     expect(page.locator("#result")).to_have_text('{\n  "colour": "blue"\n}', use_inner_text=True)
-    page.get_by_role("link", name="deep/note.md", exact=True).click()
+    page.locator("summary", has_text="deep/note.md").click()
+    expect(page.locator("#files").get_by_role("heading", name="Painted")).to_be_visible()
+    page.get_by_role("link", name="Look at deep/note.md on a page of its own").click()
+    page.wait_for_url("**/preview?path=deep/note.md")
     expect(page.get_by_role("heading", name="Painted")).to_be_visible()
 
 

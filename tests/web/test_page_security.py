@@ -42,13 +42,13 @@ document.addEventListener("securitypolicyviolation", (event) => window.violation
 
 @pytest.fixture
 def stranger(furnished_server: FurnishedServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=furnished_server.url, headers=HTML) as client:
+    with httpx.Client(base_url=furnished_server.url, headers=HTML, timeout=wire.PATIENCE_SEC) as client:
         yield client
 
 
 @pytest.fixture
 def known(furnished_server: FurnishedServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=furnished_server.url, headers=HTML) as client:
+    with httpx.Client(base_url=furnished_server.url, headers=HTML, timeout=wire.PATIENCE_SEC) as client:
         client.get("/enter", params={"token": furnished_server.token})
         yield client
 
@@ -248,6 +248,7 @@ def _asked(harmless: Harmless, run_id: str) -> None:
         harmless.check(page, place)
     page.goto(f"{harmless.site.server.url}/runs/{run_id}")
     expect(page.locator("#pending form")).to_be_visible()
+    expect(page.locator("#progress")).to_have_text(re.compile(r"^\d+ events$"))
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     expect(page.locator(".tool-body").last).to_be_attached()
     for place in (".message", ".tool-name", ".tool-body", ".asked .prompt", "#pending form"):
@@ -281,8 +282,14 @@ def _files(harmless: Harmless, run_id: str) -> None:
     page.close()
     listed: list[dict[str, Any]] = harmless.site.api.get(f"/v1/runs/{run_id}/artifacts").json()["items"]
     page = harmless.open(f"/runs/{run_id}")
-    links = page.eval_on_selector_all("#files .file-name", "all => all.map((each) => each.href)")
+    links = page.eval_on_selector_all("#files .file-body a", "all => all.map((each) => each.href)")
     assert len(links) == len(listed)
     for address in links[:10]:
         assert harmless.site.api.get(address, headers=HTML).status_code == 200
+    for name in ("all.html", "all.svg", "all.md"):
+        row = page.locator("#files > li", has=page.locator(".file-name", has_text=re.compile(f"^{re.escape(name)}$")))
+        row.locator("summary").click()
+        expect(row.locator(".file-look:not([aria-busy])")).to_be_visible()
+    assert page.locator(".file-look").locator("script, img, iframe, style, form, input, svg").count() == 0
+    harmless.unharmed(page)
     page.close()

@@ -186,6 +186,7 @@ class InboxOut(_Out):
 
     items: list[PendingOut] = Field(description="At most `limit` of them.")
     next_cursor: NextCursor
+    total: int = Field(description="How many are pending in all.", examples=[1])
 
 
 class InteractionsOut(_Out):

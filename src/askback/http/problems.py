@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from askback.core.errors import (
+    FULL_DISK,
     REFUSAL_KINDS,
     AskbackError,
     Conflict,
@@ -128,7 +128,9 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        problems = [_path(each["loc"]) + ": " + each["msg"] for each in error.errors()]
+        # That a parameter may also be left out is no advice to one who gave it.
+        told = [each for each in error.errors() if each["type"] != "none_required"]
+        problems = [f"{_path(each['loc'])}: {each['msg']}" for each in told]
         return problem(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             "the request is wrong",
@@ -142,7 +144,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(OSError)
     async def of_the_machine(request: Request, error: OSError) -> Response:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL_DISK:
             raise error
         return refused(Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again"))
 
@@ -164,7 +166,9 @@ def _sentence(error: HTTPException) -> str:
 
 
 def _path(place: Sequence[int | str]) -> str:
-    """`("body", "input", "a", 3)` → `input.a[3]`."""
+    """`("body", "input", "a", 3)` → `input.a[3]`. Behind a parameter's name come only the types that were tried."""
+    if place[:1] and place[0] in ("query", "path", "header"):
+        place = place[:2]
     text = ""
     for part in place[1:] if place and place[0] in ("body", "query", "path", "header") else place:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
-from askback.core.views import inbox_view, interaction_view
+from askback.core.views import inbox_page_view, interaction_view
 from askback.http import docs, inputs, models
 from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope
 from askback.http.bodies import StrictRoute
@@ -28,7 +28,7 @@ _ASKING = (AccessScope.READ, AccessScope.ANSWER)
 _STREAM = {
     "text/event-stream": {
         "schema": {"type": "string", "description": "Server-sent events `inbox`: `data` is the page as it is now."},
-        "example": 'event: inbox\ndata: {"items":[],"next_cursor":null}\n\n',
+        "example": 'event: inbox\ndata: {"items":[],"next_cursor":null,"total":0}\n\n',
     }
 }
 
@@ -100,13 +100,14 @@ async def list_questions(here: Reading, run_id: RunPath) -> Response:
 async def inbox(request: Request, here: ReadingQuestions, cursor: Cursor = None, limit: Limit = 50) -> Response:
     """Every pending question, the oldest first.
 
-    With `Accept: text/event-stream` the 200 oldest are sent at once, and again whenever a run begins or ends to wait.
+    With `Accept: text/event-stream` the 200 oldest are sent at once, and again whenever a run begins or ends to wait,
+    be it one behind those.
     """
     if "text/event-stream" in request.headers.get("accept", ""):
         followed = one_by_one(here.service.follow_pending())
         return EventStream(here.streams, followed, request.scope["grant"].name, here.streams.encoded_inbox)
-    page = await here.service.pending(cursor, limit)
-    return answer({"items": [inbox_view(run) for run in page.items], "next_cursor": page.next_cursor})
+    page = await here.service.inbox(cursor, limit)
+    return answer(inbox_page_view(page.items, page.next_cursor, page.crowd.total))
 
 
 @router.post(

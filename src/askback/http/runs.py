@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -10,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.core.runs import RunState
+from askback.core.runs import Run, RunState
 from askback.core.views import event_view, result_view
 from askback.http import docs, inputs, models
 from askback.http.auth import AccessScope
@@ -28,6 +31,12 @@ _STREAM = {
         "schema": {"type": "string", "description": "Server-sent events: `id` is the `seq`, `data` the whole event."},
         "example": 'id: 2\nevent: run.state\ndata: {"seq":2,"run_id":"1m7gekfsksrgk77s","type":"run.state",'
         '"at":"2026-03-01T09:30:00.123456Z","data":{"from":"queued","to":"running"}}\n\n',
+    }
+}
+_MOVEMENTS = {
+    "text/event-stream": {
+        "schema": {"type": "string", "description": "Server-sent events `run`: `data` is the run as it is now."},
+        "example": 'event: run\ndata: {"id":"1m7gekfsksrgk77s","state":"running","skill":"trip-planner"}\n\n',
     }
 }
 _CREATING = (
@@ -79,11 +88,13 @@ async def create_run(
     **docs.call(
         AccessScope.READ,
         answer=models.RunPageOut,
-        says="One page.",
-        refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
+        says="One page, or a stream.",
+        content=_MOVEMENTS,
+        refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RequestCode.TOO_MANY_STREAMS),
     ),
 )
 async def list_runs(
+    request: Request,
     here: Reading,
     state: Annotated[RunState | SkipJsonSchema[None], Query(description="Only runs in this state.")] = None,
     skill: Annotated[str | SkipJsonSchema[None], Query(max_length=200, description="Only runs of this skill.")] = None,
@@ -93,7 +104,13 @@ async def list_runs(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
-    """Runs, newest first."""
+    """Runs, newest first.
+
+    With `Accept: text/event-stream` every run of that skill and engine is sent when it is created and whenever its state
+    changes, from the answer's first byte on. A stream that ends has told all it knows: read the list anew.
+    """
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return await _movements(request, here, skill, engine)
     page = await here.service.list_runs(RunFilter(state=state, skill=skill, engine=engine), cursor, limit)
     return answer({"items": [here.run(run) for run in page.items], "next_cursor": page.next_cursor})
 
@@ -179,6 +196,18 @@ async def get_events(
         after = _number(last_event_id)
     followed = here.service.follow_many(run_id, after)
     return EventStream(here.streams, followed, request.scope["grant"].name, here.streams.encoded)
+
+
+async def _movements(request: Request, here: Context, skill: str | None, engine: str | None) -> Response:
+    async def fitting() -> AsyncGenerator[Sequence[Run]]:
+        async with aclosing(here.service.follow_runs()) as followed:
+            async for runs in followed:
+                yield [run for run in runs if skill in (None, run.skill.id) and engine in (None, run.engine)]
+
+    batches = fitting()
+    await anext(batches)
+    encoded = functools.partial(here.streams.encoded_run, view=here.run)
+    return EventStream(here.streams, batches, request.scope["grant"].name, encoded)
 
 
 async def _page(here: Context, run_id: str, after: int, limit: int) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Live events: server-sent events of a run or of the inbox, with a cap on how many are open and an end when the server stops."""
+"""Live events: server-sent events of a run, of all runs or of the inbox, with a cap on how many are open and an end when the server stops."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
@@ -16,8 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from askback.core.errors import Unavailable
 from askback.core.events import Event
-from askback.core.views import event_view, inbox_view
-from askback.store.base import RunPage
+from askback.core.runs import Run
+from askback.core.views import event_view, inbox_page_view
+from askback.store.waiting import InboxPage
 
 Batches = AsyncGenerator[Sequence[Any]]
 
@@ -46,8 +47,8 @@ class Streams:
         self.most_in_all = most_in_all
         self.closing = asyncio.Event()
         self._open: Counter[str] = Counter()
-        self._kept: dict[tuple[str, int], bytes] = {}
-        self._inbox: tuple[RunPage, bytes] | None = None
+        self._kept: dict[Hashable, bytes] = {}
+        self._inbox: tuple[InboxPage, bytes] | None = None
 
     @property
     def count(self) -> int:
@@ -73,17 +74,26 @@ class Streams:
         if (known := self._kept.get(key)) is not None:
             return known
         data = msgspec.json.encode(event_view(event))
-        text = b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), data)
+        return self._keep(key, b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), data))
+
+    def encoded_run(self, run: Run, view: Callable[[Run], Any]) -> bytes:
+        """The run as `view` makes it, as it is sent to who follows all runs."""
+        key = (run.id, "version", run.version)
+        if (known := self._kept.get(key)) is not None:
+            return known
+        return self._keep(key, b"event: run\ndata: %s\n\n" % msgspec.json.encode(view(run)))
+
+    def _keep(self, key: Hashable, text: bytes) -> bytes:
         if len(text) <= _KEPT_EVENT_BYTES:
             self._kept[key] = text
             if len(self._kept) > _KEPT_EVENTS:
                 del self._kept[next(iter(self._kept))]
         return text
 
-    def encoded_inbox(self, page: RunPage) -> bytes:
+    def encoded_inbox(self, page: InboxPage) -> bytes:
         """The pending questions as they are sent; all clients are told of the same page."""
         if self._inbox is None or self._inbox[0] is not page:
-            data = {"items": [inbox_view(run) for run in page.items], "next_cursor": page.next_cursor}
+            data = inbox_page_view(page.items, page.next_cursor, page.crowd.total)
             self._inbox = page, b"event: inbox\ndata: %s\n\n" % msgspec.json.encode(data)
         return self._inbox[1]
 
@@ -140,7 +150,7 @@ class EventStream(Response):
             await send(_chunk(b": alive\n\n"))
 
 
-async def one_by_one(pages: AsyncGenerator[RunPage]) -> Batches:
+async def one_by_one(pages: AsyncGenerator[InboxPage]) -> Batches:
     async with aclosing(pages):
         async for page in pages:
             yield (page,)

@@ -22,6 +22,7 @@ from askback.web import (
     dashboard,
     doorstep,
     engines,
+    files,
     inbox,
     new_run,
     preview,
@@ -35,7 +36,7 @@ from askback.web.desk import Desk, Page, environment
 
 log = logging.getLogger(__name__)
 
-_MODULES = (answer, inbox, run_list, new_run, run, preview, skills, engines, dashboard)
+_MODULES = (answer, inbox, run_list, new_run, run, files, preview, skills, engines, dashboard)
 _API = ("/v1", "/healthz", "/metrics")
 _STATUS: dict[type[AskbackError], HTTPStatus] = {
     Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,

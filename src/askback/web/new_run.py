@@ -9,9 +9,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.errors import Forbidden, RefusalCode
 from askback.skills.options import OPTION_SCHEMAS, merge_options
 from askback.skills.package import SkillPackage
-from askback.web.desk import SUBMIT, Desk, Page
+from askback.web.desk import READ, SUBMIT, Desk, Page
+from askback.web.earlier import Earlier, earlier
 from askback.web.engines import usable_first
 from askback.web.skills import find, fits, listed
 from askback.web.words import Words
@@ -43,9 +45,28 @@ async def _form(desk: Desk, request: Request, skill_id: str) -> Response:
         "parameter": package.parameter_schema,
         "options": option_schema(package, desk.speech(request)),
     }
+    again = await _again(desk, request, package)
     engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(desk)]
-    by_itself = await desk.service.engines.first_for(package)
-    return desk.show(request, "new_run.html", skill=package, engines=engines, by_itself=by_itself, given=given)
+    return desk.show(
+        request,
+        "new_run.html",
+        skill=package,
+        engines=engines,
+        usable=[view["name"] for view in engines if view["found"] and view["allowed"]],
+        by_itself=await desk.service.engines.first_for(package),
+        given=given | {"again": again.given if again else None},
+        again=again,
+    )
+
+
+async def _again(desk: Desk, request: Request, package: SkillPackage) -> Earlier | None:
+    """The run that the form is to be filled from, for those who may also read it."""
+    run_id = request.query_params.get("again")
+    if not run_id:
+        return None
+    if not request.scope["grant"].allows(READ):
+        raise Forbidden(RefusalCode.SCOPE_MISSING, "this token may start runs, but not read what others were given")
+    return await earlier(desk.service, run_id, package)
 
 
 def option_schema(package: SkillPackage, t: Words) -> dict[str, Any]:

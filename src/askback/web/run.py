@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -9,12 +10,21 @@ from starlette.responses import Response
 
 from askback.core.runs import Run
 from askback.core.views import run_view
+from askback.web import files
 from askback.web.desk import Desk, Page
 
 
 async def run(desk: Desk, request: Request) -> Response:
     found = await desk.service.get(request.path_params["run_id"])
-    return desk.show(request, "run.html", run=found, first=_first(desk, found))
+    skills = await asyncio.to_thread(desk.service.skills.names)
+    return desk.show(
+        request,
+        "run.html",
+        run=found,
+        first=_first(desk, found),
+        files=await files.listed(desk, found.id),
+        runs_again=found.skill.id in skills,
+    )
 
 
 def _first(desk: Desk, run: Run) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -48,10 +49,14 @@ class Wish:
     def filter(self) -> RunFilter:
         return RunFilter(state=self.state, skill=self.skill, engine=self.engine)
 
+    @property
+    def stream(self) -> str:
+        """Where the runs that may be in such a list are followed."""
+        return _address("/v1/runs", {"skill": self.skill, "engine": self.engine})
+
     def address(self, **changes: str | None) -> str:
         given = {"state": self.state, "skill": self.skill, "engine": self.engine, "q": self.words, **changes}
-        query = urlencode({name: value for name, value in given.items() if value})
-        return f"/runs?{query}" if query else "/runs"
+        return _address("/runs", given)
 
 
 async def runs(desk: Desk, request: Request) -> Response:
@@ -82,6 +87,11 @@ async def _page(service: Service, wish: Wish, cursor: str | None) -> RunPage:
         if cursor is None or len(found) >= PAGE_SIZE:
             break
     return RunPage(items=tuple(found), next_cursor=cursor)
+
+
+def _address(path: str, given: Mapping[str, str | None]) -> str:
+    query = urlencode({name: value for name, value in given.items() if value})
+    return f"{path}?{query}" if query else path
 
 
 def _speaks_of(run: Run, words: str) -> bool:

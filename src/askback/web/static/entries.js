@@ -1,22 +1,25 @@
 // What is given to a skill that does not say what it takes: named texts and named files.
 
+import { shown } from "./checks.js";
 import { make, newId } from "./elements.js";
 import { fieldFor } from "./fields.js";
 import { spelled } from "./form.js";
 
 const FIRST_NAME = "request";
+const TEXT = { type: "string", maxLength: 1_000_000 };
 const NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/;
 
 /** As `schemaForm`, for an object of whatever names. */
-export function entriesForm({ t, root }) {
+export function entriesForm({ t, root, given = {} }) {
   const entries = [];
   const list = make("div", { class: "entries" });
   const addText = make("button", { type: "button", class: "button button-small" }, t("new.entry.text"));
   const addFile = make("button", { type: "button", class: "button button-small" }, t("new.entry.file"));
   const element = make("div", {}, make("p", { class: "hint" }, t("new.entry.hint")), list, make("div", { class: "row" }, addText, addFile));
 
-  function insert(schema, name = "") {
-    const field = fieldFor(schema, { title: t("new.entry.value"), required: false, root: schema, depth: 1, bare: true, t });
+  function insert(schema, name = "", value = undefined) {
+    const spot = { title: t("new.entry.value"), required: false, root: schema, depth: 1, bare: true, given: value, t };
+    const field = fieldFor(schema, spot);
     const label = t("new.entry.name");
     const input = make("input", { class: "input", id: newId("name"), value: name, placeholder: label, "aria-label": label });
     const drop = make("button", { type: "button", class: "button button-quiet", "aria-label": t("new.entry.remove") }, "×");
@@ -46,9 +49,10 @@ export function entriesForm({ t, root }) {
   };
   const wrong = () => entries.map((entry) => [entry, problemOf(entry)]).filter(([, message]) => message !== null);
 
-  addText.addEventListener("click", () => insert({ type: "string", maxLength: 1_000_000 }).input.focus());
+  addText.addEventListener("click", () => insert(TEXT).input.focus());
   addFile.addEventListener("click", () => insert({ "x-input-source": "file" }).input.focus());
-  insert({ type: "string", maxLength: 1_000_000 }, FIRST_NAME);
+  for (const [name, value] of Object.entries(given)) insert(TEXT, name, shown(value));
+  if (entries.length === 0) insert(TEXT, FIRST_NAME);
 
   return {
     element,

@@ -97,12 +97,12 @@ function chooseLanguage(language) {
 
 function showCount(page) {
   const badge = document.getElementById("inbox-count");
-  const count = page.next_cursor === null ? String(page.items.length) : `${page.items.length}+`;
-  document.title = page.items.length > 0 ? `(${count}) ${plainTitle}` : plainTitle;
+  document.title = page.total > 0 ? `(${page.total}) ${plainTitle}` : plainTitle;
   if (badge === null) return;
-  badge.hidden = page.items.length === 0;
-  badge.textContent = count;
-  badge.title = t("frame.count", { n: count });
+  badge.hidden = page.total === 0;
+  badge.textContent = String(page.total);
+  badge.title = t("frame.count", { n: page.total });
+  showPlace();
 }
 
 /** On the desk, for whoever allowed it and is not looking at this page. */

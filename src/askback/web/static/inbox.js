@@ -1,6 +1,7 @@
-// The inbox: one card for each pending question, kept in step with the stream.
+// The inbox: one card for each pending question, kept in step with the stream. The stream has the oldest; who wants to
+// see more gets them page by page from the list, and all of those anew whenever the stream says that something changed.
 
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { deadline } from "./deadline.js";
 import { make, newId } from "./elements.js";
 import { questionForm } from "./form.js";
@@ -12,9 +13,15 @@ import { t } from "./words.js";
 
 const place = document.getElementById("inbox");
 const mayAnswer = place.dataset.mayAnswer === "yes";
+const more = document.getElementById("inbox-more");
+const PAGE = 200;
 const cards = new Map();
-const answeredHere = new Set();
-let seen = null;
+const settled = new Set();
+let told = JSON.parse(document.getElementById("first").textContent);
+let shown = null;
+let further = 0;
+let renewal = null;
+let stale = false;
 
 /** One question on the page. `mine` is true from the moment its answer is on its way from here. */
 class Card {
@@ -64,10 +71,12 @@ class Card {
     } catch (problem) {
       this.mine = false;
       if (problem.status !== 409) throw problem;
+      settled.add(keyOf(this.asked));
       this.sayTaken();
+      showCount();
       return;
     }
-    answeredHere.add(keyOf(this.asked));
+    settled.add(keyOf(this.asked));
     toast(t("inbox.sent", { skill: this.asked.skill }));
     this.leave();
   }
@@ -108,37 +117,81 @@ class Card {
   }
 }
 
+/** Show what the stream told last, with as many pages behind it as are open. What comes meanwhile is shown next. */
+function renew() {
+  stale = true;
+  renewal ??= renewAll().finally(() => (renewal = null));
+  return renewal;
+}
+
+async function renewAll() {
+  while (stale) {
+    stale = false;
+    try {
+      show(await whole(told));
+    } catch {
+      // The stream says that the server is away, and brings a new reason to look when it is back.
+    }
+  }
+}
+
+async function whole(first) {
+  let { items, next_cursor: cursor, total } = first;
+  for (let pages = 0; pages < further && cursor !== null; pages += 1) {
+    const page = await get(`/v1/inbox?limit=${PAGE}&cursor=${encodeURIComponent(cursor)}`);
+    [items, cursor, total] = [[...items, ...page.items], page.next_cursor, page.total];
+  }
+  return { items, next_cursor: cursor, total };
+}
+
 function show(page) {
   const wanted = new Map(page.items.map((asked) => [keyOf(asked), asked]));
   for (const [key, card] of cards) if (!wanted.has(key)) card.settledElsewhere();
   for (const [key, asked] of wanted) {
     // A page that was on its way may still have what was just answered.
-    if (cards.has(key) || answeredHere.has(key)) continue;
+    if (cards.has(key) || settled.has(key)) continue;
     const card = new Card(asked);
     cards.set(key, card);
     place.append(card.element);
   }
-  document.getElementById("inbox-more").hidden = page.next_cursor === null;
   announce(page);
+  shown = page;
   showCount();
 }
 
+/** Only where all were shown before is one that was not among them really new. */
 function announce(page) {
-  if (seen !== null) {
-    for (const asked of page.items.filter((each) => !seen.has(keyOf(each)))) {
-      toast(t("inbox.new", { skill: asked.skill }));
-    }
+  if (shown === null || shown.next_cursor !== null) return;
+  const seen = new Set(shown.items.map(keyOf));
+  for (const asked of page.items.filter((each) => !seen.has(keyOf(each)))) {
+    toast(t("inbox.new", { skill: asked.skill }));
   }
-  seen = new Set(page.items.map(keyOf));
 }
 
+/** How many wait in all, less those that are known here to be settled. */
 function showCount() {
-  const count = cards.size;
-  document.getElementById("inbox-empty").hidden = count > 0;
+  const count = shown.total - shown.items.filter((asked) => settled.has(keyOf(asked))).length;
+  document.getElementById("inbox-empty").hidden = count > 0 || cards.size > 0;
   document.getElementById("inbox-summary").textContent = t(
     count === 0 ? "inbox.none" : count === 1 ? "inbox.one" : "inbox.many",
     { n: count },
   );
+  more.hidden = shown.next_cursor === null;
+  document.getElementById("inbox-shown").textContent = t("inbox.shown", { n: cards.size, total: count });
+}
+
+/** The focus goes on to the first question that came; nobody has to look for it. */
+async function showMore() {
+  const last = place.lastElementChild;
+  const before = shown;
+  further += 1;
+  await renew();
+  if (shown === before) {
+    further -= 1;
+    toast(t("frame.offline"));
+    return;
+  }
+  (last?.nextElementSibling ?? place.lastElementChild)?.querySelector("h2").focus();
 }
 
 function showConnection(live) {
@@ -158,9 +211,13 @@ function offerNotifications() {
   });
 }
 
-show(JSON.parse(document.getElementById("first").textContent));
+show(told);
 offerNotifications();
+more.querySelector("button").addEventListener("click", showMore);
 onInbox((page, live) => {
-  if (page !== null) show(page);
+  if (page !== null) {
+    told = page;
+    renew();
+  }
   showConnection(live);
 });

@@ -1,6 +1,6 @@
-// Lists: filtered while one types, sent when a choice changes, and renewed when the inbox says that something happened.
+// Lists: filtered while one types, sent when a choice changes, and renewed when a run was created or changed its state.
 
-import { onInbox } from "./frame.js";
+import { follow } from "./live.js";
 import { refreshTimes } from "./time.js";
 
 const WAIT_MS = 300;
@@ -20,30 +20,61 @@ filters?.addEventListener("formdata", (event) => {
   for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
 });
 
+const part = document.querySelector("[data-refresh]");
+let stream = null;
+let due = false;
+let busy = false;
+
 /** Fetch this very page and take over the part that changes. The focus stays where it was. */
-async function refresh(part) {
+async function refresh() {
   const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const fresh = page.getElementById(part.id);
-  if (fresh === null || part.contains(document.activeElement)) return;
-  refreshTimes(fresh);
+  if (fresh === null) return;
+  for (const each of [fresh, part]) refreshTimes(each);
+  if (fresh.isEqualNode(part)) return;
+  const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
   part.replaceChildren(...document.importNode(fresh, true).childNodes);
+  if (focused === null) return;
+  const again = [...part.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused);
+  (again ?? document.getElementById("main")).focus({ preventScroll: true });
 }
 
-const part = document.querySelector("[data-refresh]");
-if (part !== null) {
-  let timer = null;
-  let seen = null;
-  const soon = () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => refresh(part).catch(() => {}), WAIT_MS);
-  };
-  onInbox((page) => {
-    if (page === null) return;
-    const now = JSON.stringify(page.items.map((item) => [item.run_id, item.interaction_id]));
-    if (seen !== null && seen !== now) soon();
-    seen = now;
+/** What comes quickly is renewed together, and one renewal after the other. */
+async function soon() {
+  due = true;
+  if (busy) return;
+  busy = true;
+  while (due) {
+    await new Promise((resolve) => setTimeout(resolve, WAIT_MS));
+    due = false;
+    // Who cannot be reached is asked again when the stream is back.
+    await refresh().catch(() => {});
+  }
+  busy = false;
+}
+
+/** Whether a run that has changed stands in the list, or may belong into it from now on. */
+function concerns(run) {
+  if (part.dataset.entering === undefined || part.querySelector(`[href="/runs/${run.id}"]`)) return true;
+  return ["any", run.state].includes(part.dataset.entering);
+}
+
+/** A tab that nobody looks at holds no connection: a browser has only six for one server. */
+function followRuns() {
+  stream?.stop();
+  stream = null;
+  if (document.hidden) return;
+  stream = follow({
+    address: () => part.dataset.follow,
+    types: ["run"],
+    onEvent: (run) => concerns(run) && soon(),
+    onState: (live) => live && soon(),
   });
-  document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && soon());
+}
+
+if (part !== null) {
+  followRuns();
+  document.addEventListener("visibilitychange", followRuns);
 }

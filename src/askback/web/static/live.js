@@ -56,7 +56,7 @@ export function keyOf(asked) {
 
 /**
  * The pending questions now, and again whenever they change, on whichever tab they are followed.
- * @param {(page: {items: any[], next_cursor: string | null}) => void} onPage
+ * @param {(page: {items: any[], next_cursor: string | null, total: number}) => void} onPage
  * @param {(live: boolean) => void} onState
  * @param {(asked: any) => void} onNew told in one tab only
  */
@@ -93,7 +93,9 @@ export function followInbox(onPage, onState, onNew) {
     });
   }
 
+  /** What slides into a page that was full has waited before. */
   function newOnes(before, now) {
+    if (before.next_cursor !== null) return [];
     const known = new Set(before.items.map(keyOf));
     return now.items.filter((asked) => !known.has(keyOf(asked)));
   }

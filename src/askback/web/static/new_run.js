@@ -23,22 +23,24 @@ function partFor(name) {
     if (none) return null;
     document.getElementById("parameter-part").hidden = false;
   }
-  const made = none ? entriesForm({ t, root: name }) : schemaForm(schema, { words: t, root: name });
+  const how = { root: name, given: given.again?.[name] };
+  const made = none ? entriesForm({ t, ...how }) : schemaForm(schema, { words: t, ...how });
   document.getElementById(name).append(made.element);
   return made;
 }
 
 function optionsPart() {
-  const made = schemaForm(given.options, { words: t, root: "options" });
+  const made = schemaForm(given.options, { words: t, root: "options", given: given.again?.options });
   document.getElementById("options").append(made.element);
+  made.element.closest("details").open = Object.keys(differing(made)).length > 0;
   return made;
 }
 
 /** Only what differs from how it would be anyway. */
-function chosenOptions() {
+function differing(options) {
   const properties = given.options.properties;
   return Object.fromEntries(
-    Object.entries(parts.options.value()).filter(([name, value]) => !same(properties[name].default, value)),
+    Object.entries(options.value()).filter(([name, value]) => !same(properties[name].default, value)),
   );
 }
 
@@ -47,7 +49,7 @@ function body() {
   const made = { skill: given.skill, mode: chosen.get("mode"), input: parts.input.value() };
   if (chosen.get("engine")) made.engine = chosen.get("engine");
   if (parts.parameter !== null) made.parameter = parts.parameter.value();
-  const options = chosenOptions();
+  const options = differing(parts.options);
   if (Object.keys(options).length > 0) made.options = options;
   return made;
 }

@@ -3,10 +3,11 @@
 import { get, post } from "./api.js";
 import { deadline } from "./deadline.js";
 import { make } from "./elements.js";
+import { renewFiles, unfoldFiles } from "./files.js";
 import { questionForm } from "./form.js";
 import { confirmDialog, copyText, toast } from "./frame.js";
 import { follow } from "./live.js";
-import { showFacts, showFiles, showOutcome } from "./run_parts.js";
+import { showFacts, showOutcome } from "./run_parts.js";
 import { Strip } from "./strip.js";
 import { Transcript } from "./transcript.js";
 import { t } from "./words.js";
@@ -151,9 +152,19 @@ function showRun() {
   showQuestion();
   at("waiting").hidden = run.state !== "waiting_user" || !mayAnswer;
   if (at("cancel")) at("cancel").hidden = isOver();
+  showDoing();
   drawStrip();
   showArtifacts();
   if (isOver()) finish();
+}
+
+/** Where nothing else is to be seen, that something is going on. */
+function showDoing() {
+  const doing = at("doing");
+  doing.hidden = !["queued", "running"].includes(run.state);
+  if (doing.hidden || doing.dataset.state === run.state) return;
+  doing.dataset.state = run.state;
+  doing.textContent = t(`run.doing.${run.state}`);
 }
 
 function isOver() {
@@ -185,10 +196,8 @@ async function endStream() {
 
 async function showArtifacts() {
   try {
-    const { items } = await get(`${address}/artifacts`);
-    showFiles(at("files"), run.id, items);
-    at("no-files").hidden = items.length > 0;
-    at("bundle").hidden = items.length === 0;
+    await renewFiles(at("files"), `/runs/${encodeURIComponent(run.id)}/files`);
+    at("files-part").hidden = at("files").childElementCount === 0;
   } catch {
     // They are asked for again with the next change.
   }
@@ -270,6 +279,7 @@ function showToEnd([entry]) {
   at("to-end").hidden = entry.isIntersecting || entry.boundingClientRect.top < 0;
 }
 
+unfoldFiles(at("files"));
 at("copy-id").addEventListener("click", () => copyText(run.id));
 at("cancel")?.addEventListener("click", cancel);
 at("to-end").addEventListener("click", scrollToEnd);

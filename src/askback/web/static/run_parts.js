@@ -1,4 +1,4 @@
-// What stands around the conversation: facts, files, and how the run ended.
+// What stands around the conversation: facts, and how the run ended.
 
 import { make } from "./elements.js";
 import { copyText } from "./frame.js";
@@ -7,7 +7,6 @@ import { tree } from "./tree.js";
 import { language, t } from "./words.js";
 
 const number = new Intl.NumberFormat(language);
-const UNITS = ["B", "kB", "MB", "GB"];
 
 /** @param {HTMLElement} place a `<dl>` */
 export function showFacts(place, run) {
@@ -38,47 +37,6 @@ function usageText(usage) {
     number.format(each),
   );
   return t("run.usage.text", { input, cached, output });
-}
-
-/** @param {HTMLElement} place a `<ul>` */
-export function showFiles(place, run_id, files) {
-  place.replaceChildren(...files.map((file) => fileRow(run_id, file)));
-}
-
-function fileRow(run_id, { path, size }) {
-  const run = encodeURIComponent(run_id);
-  const address = path.split("/").map(encodeURIComponent).join("/");
-  const look = make(
-    "a",
-    {
-      class: "file-name",
-      href: `/runs/${run}/preview?path=${encodeURIComponent(path)}`,
-      title: t("run.preview", { name: path }),
-    },
-    path,
-  );
-  const save = make(
-    "a",
-    {
-      class: "small",
-      href: `/v1/runs/${run}/artifacts/${address}`,
-      download: "",
-      "aria-label": t("run.download.name", { name: path }),
-    },
-    t("run.download"),
-  );
-  return make(
-    "li",
-    {},
-    make("div", { class: "file-text" }, look, make("span", { class: "muted small" }, sizeText(size))),
-    save,
-  );
-}
-
-function sizeText(bytes) {
-  const step = Math.min(UNITS.length - 1, Math.floor(Math.log(Math.max(bytes, 1)) / Math.log(1000)));
-  const shown = new Intl.NumberFormat(language, { maximumFractionDigits: step > 0 ? 1 : 0 });
-  return `${shown.format(bytes / 1000 ** step)} ${UNITS[step]}`;
 }
 
 /** How the run ended: its data, or why there is none. */

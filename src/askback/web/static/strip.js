@@ -81,7 +81,8 @@ function described({ state, turn, sec }) {
 }
 
 function totals(parts) {
-  return LASTING.map((state) => {
+  const there = LASTING.filter((state) => parts.some((part) => part.state === state));
+  return there.map((state) => {
     const sec = parts.filter((part) => part.state === state).reduce((sum, part) => sum + part.sec, 0);
     return make("li", { class: `strip-key strip-key-${state}` }, `${t(`run.strip.${state}`)} ${duration(sec)}`);
   });

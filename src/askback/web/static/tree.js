@@ -48,7 +48,7 @@ function rest(count) {
 function folded(part, depth) {
   if (isFlat(part) || depth < OPEN_DEPTH) return tree(part, depth + 1);
   const size = Array.isArray(part) ? part.length : Object.keys(part).length;
-  const details = make("details", {}, make("summary", { class: "muted" }, t("run.tree.parts", { n: size })));
+  const details = make("details", {}, make("summary", { class: "muted" }, t(size === 1 ? "run.tree.part" : "run.tree.parts", { n: size })));
   details.addEventListener("toggle", () => details.append(tree(part, depth + 1)), { once: true });
   return details;
 }

@@ -1,0 +1,51 @@
+// A run's files: the list is renewed while the run goes on, and a file unfolds in place. What is shown of it is what the
+// server shows of it on a page of its own: text, a picture, or nothing.
+
+import { make } from "./elements.js";
+import { t } from "./words.js";
+
+/** @returns {Promise<HTMLElement>} that element of another page of ours, without a script of it being run */
+async function elementOf(address, id) {
+  const answer = await fetch(address, { headers: { Accept: "text/html" }, credentials: "same-origin", cache: "no-store" });
+  if (!answer.ok) throw new Error(t("frame.failed", { status: answer.status }));
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  return document.importNode(page.getElementById(id), true);
+}
+
+/** Take over what is new in the list at that address; what stays is not touched, so that it stays unfolded and focused. */
+export async function renewFiles(place, address) {
+  const fresh = await elementOf(address, place.id);
+  const known = new Map([...place.children].map((row) => [row.dataset.path, row]));
+  const wanted = [...fresh.children].map((row) => stays(known.get(row.dataset.path), row));
+  for (const row of known.values()) if (!wanted.includes(row)) row.remove();
+  let at = place.firstElementChild;
+  for (const row of wanted) {
+    if (row === at) at = at.nextElementSibling;
+    else place.insertBefore(row, at);
+  }
+}
+
+/** A file that has grown is shown anew, unfolded as it was. */
+function stays(old, row) {
+  if (old?.dataset.size === row.dataset.size) return old;
+  if (old?.querySelector("details")?.open) row.querySelector("details").open = true;
+  return row;
+}
+
+/** Each time that a file is unfolded it is looked at anew. */
+export function unfoldFiles(place) {
+  const changed = ({ target }) => (target.open ? show(target) : target.querySelector(".file-look")?.remove());
+  place.addEventListener("toggle", changed, { capture: true });
+}
+
+async function show(details) {
+  const body = details.querySelector(".file-body");
+  const look = make("div", { class: "file-look", "aria-busy": "true" }, make("p", { class: "muted small" }, t("run.preview.loading")));
+  body.prepend(look);
+  try {
+    look.replaceChildren(...(await elementOf(body.querySelector("a").href, "look")).childNodes);
+  } catch {
+    look.replaceChildren(make("p", { class: "alert alert-warn small", role: "alert" }, t("run.preview.failed")));
+  }
+  look.removeAttribute("aria-busy");
+}

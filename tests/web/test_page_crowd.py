@@ -1,0 +1,100 @@
+"""An inbox with more questions than one page holds: all can be reached, the count is true, and what is open stays live."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from crowds import crowd
+from playwright.sync_api import Browser, Locator, Page, expect
+from site_pages import Site, signed_in
+
+import wire
+from served import Server
+from world import ASK, FINISH, World
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+PAGE = 200
+BEHIND = 4
+
+
+@pytest.fixture(scope="module")
+def crowded_world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("crowd"))
+    world.skill([ASK], [FINISH], name="asking")
+    return world
+
+
+@pytest.fixture(scope="module")
+def waiting(crowded_world: World) -> list[str]:
+    """The runs that wait, the oldest first."""
+    return crowd(crowded_world, "asking", PAGE + BEHIND)
+
+
+@pytest.fixture
+def crowded(crowded_world: World, waiting: list[str], browser: Browser) -> Iterator[Site]:
+    with Server(crowded_world) as server, signed_in(server, browser) as site:
+        yield site
+
+
+def cards(page: Page) -> Locator:
+    return page.get_by_role("article")
+
+
+def card(page: Page, run_id: str) -> Locator:
+    return page.locator("article", has=page.locator(f"a[href='/runs/{run_id}']"))
+
+
+def expect_count(page: Page, count: int) -> None:
+    """The same number in the tab's title, beside the menu and below the heading."""
+    expect(page).to_have_title(f"({count}) Inbox · Askback")
+    expect(page.locator("#inbox-count")).to_have_text(str(count))
+    expect(page.locator("#inbox-summary")).to_have_text(f"{count} questions are waiting, the oldest first.")
+
+
+def test_all_questions_are_counted_and_reached_and_those_behind_the_first_page_live_too(
+    crowded: Site, waiting: list[str]
+) -> None:
+    page, other = crowded.open("/"), crowded.open("/")
+    expect(cards(page)).to_have_count(PAGE)
+    expect_count(page, len(waiting))
+    expect(page.get_by_text(f"{PAGE} of {len(waiting)} are shown.")).to_be_visible()
+    page.get_by_role("button", name="Show more").click()
+    expect(cards(page)).to_have_count(len(waiting))
+    expect(page.get_by_role("button", name="Show more")).to_be_hidden()
+    expect(card(page, waiting[PAGE]).get_by_role("heading")).to_be_focused()
+    links = page.locator(".question-link").evaluate_all("(links) => links.map((link) => link.getAttribute('href'))")
+    assert links == [f"/runs/{each}" for each in waiting]
+
+    # One of those behind is answered elsewhere, one here, and a new one comes, which only the second page has.
+    last, behind, first = waiting.pop(), waiting.pop(-2), waiting.pop(0)
+    assert wire.reply(crowded.api, last, "red").status_code == 202
+    expect(card(page, last)).to_have_count(0)
+    expect_count(page, len(waiting) + 2)
+    card(page, behind).get_by_role("button", name="red").click()
+    expect(card(page, behind)).to_have_count(0)
+    expect_count(page, len(waiting) + 1)
+    waiting.append(wire.waiting(crowded.api))
+    expect(card(page, waiting[-1])).to_be_visible()
+    expect(page.locator(".toast", has_text="New question")).to_have_count(1)
+
+    # Who has only the first page open: what slides into it is nothing new.
+    expect(cards(other)).to_have_count(PAGE)
+    expect_count(other, len(waiting) + 1)
+    card(other, first).get_by_role("button", name="blue").click()
+    expect(card(other, waiting[PAGE - 1])).to_be_visible()
+    expect_count(other, len(waiting))
+    expect(other.locator(".toast", has_text=re.compile("New question"))).to_have_count(0)
+
+
+def test_an_answer_is_counted_at_once_while_the_stream_is_away(crowded: Site, waiting: list[str]) -> None:
+    crowded.context.route("**/v1/inbox", lambda route: route.abort())
+    page = crowded.open("/")
+    expect(cards(page)).to_have_count(PAGE)
+    card(page, waiting.pop(0)).get_by_role("button", name="blue").click()
+    expect(page.locator("#inbox-summary")).to_contain_text(f"{len(waiting)} questions")
+    expect(page.get_by_text(f"{PAGE - 1} of {len(waiting)} are shown.")).to_be_visible()
+    page.close()
+    crowded.mistakes.clear()
