@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from thin_http import Connection, connections
 from waiting_runs import Bench, p99
 
 SERVE = "import sys; from askback.cli.serve import command; sys.exit(command.main(standalone_mode=False))"
@@ -37,6 +38,7 @@ esac
 echo '{"type":"turn.completed"}'
 """
 TICK = os.sysconf("SC_CLK_TCK")
+CLIENTS = 32
 
 
 class Server:
@@ -49,7 +51,7 @@ class Server:
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self.process.stdout is not None
         told = json.loads(self.process.stdout.readline())
-        self.url, self.headers = told["url"], {"Authorization": f"Bearer {told['token']}"}
+        self.url, self.token = told["url"], told["token"]
         while not self._is_healthy():
             time.sleep(0.005)
         self.start_sec = time.perf_counter() - began
@@ -69,10 +71,6 @@ class Server:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICK
 
-    def client(self) -> httpx.AsyncClient:
-        limits = httpx.Limits(max_connections=32)
-        return httpx.AsyncClient(base_url=f"{self.url}/v1", headers=self.headers, limits=limits, timeout=60)
-
 
 @contextmanager
 def served(folder: Path, data_dir: Path, *, slots: int, sandbox: str) -> Iterator[Server]:
@@ -86,33 +84,31 @@ def served(folder: Path, data_dir: Path, *, slots: int, sandbox: str) -> Iterato
         server.process.stdout.close()
 
 
-async def submit(http: httpx.AsyncClient, mode: str) -> str:
-    made = await http.post("/runs", json={"skill": "instant", "engine": "scripted", "mode": mode})
-    made.raise_for_status()
-    return str(made.json()["id"])
+async def submit(http: Connection, mode: str) -> str:
+    return str((await http.post("/v1/runs", {"skill": "instant", "engine": "scripted", "mode": mode}))["id"])
 
 
-async def until_none(http: httpx.AsyncClient, *states: str) -> None:
-    while any([(await http.get("/runs", params={"state": s, "limit": 1})).json()["items"] for s in states]):
-        await asyncio.sleep(0.02)
+async def until_none(http: Connection, *states: str) -> None:
+    while any([(await http.get(f"/v1/runs?state={state}&limit=1"))["items"] for state in states]):
+        await asyncio.sleep(0.05)
 
 
 async def whole_runs(server: Server, runs: int) -> tuple[float, float]:
     """Seconds of wall time, and of the server's CPU."""
-    async with server.client() as http:
-        await submit(http, "auto")
-        await until_none(http, "queued", "running")
+    async with connections(server.url, server.token, CLIENTS) as clients:
+        await submit(clients[0], "auto")
+        await until_none(clients[0], "queued", "running")
         began, cpu = time.perf_counter(), server.cpu_sec()
-        gate = asyncio.Semaphore(32)
+        left = iter(range(runs))
 
-        async def one() -> None:
-            async with gate:
+        async def submit_more(http: Connection) -> None:
+            for _ in left:
                 await submit(http, "auto")
 
-        await asyncio.gather(*(one() for _ in range(runs)))
-        await until_none(http, "queued", "running")
+        await asyncio.gather(*map(submit_more, clients))
+        await until_none(clients[0], "queued", "running")
         seconds, used = time.perf_counter() - began, server.cpu_sec() - cpu
-        failed = (await http.get("/runs", params={"state": "failed", "limit": 1})).json()["items"]
+        failed = (await clients[0].get("/v1/runs?state=failed&limit=1"))["items"]
         assert not failed, failed
         return seconds, used
 
@@ -120,16 +116,15 @@ async def whole_runs(server: Server, runs: int) -> tuple[float, float]:
 async def replies(server: Server, data_dir: Path, count: int) -> list[float]:
     """Milliseconds from the reply's sending to the engine's first instruction, one after the other."""
     delays = []
-    async with server.client() as http:
+    async with connections(server.url, server.token, 1) as [http]:
         for _ in range(count):
             run_id = await submit(http, "interactive")
-            while (run := (await http.get(f"/runs/{run_id}")).json())["state"] != "waiting_user":
+            while (run := await http.get(f"/v1/runs/{run_id}"))["state"] != "waiting_user":
                 await asyncio.sleep(0.005)
+            body = {"interaction_id": run["pending_interaction"]["interaction_id"], "response": "red"}
             sent = time.time_ns()
-            asked = run["pending_interaction"]["interaction_id"]
-            body = {"interaction_id": asked, "response": "red"}
-            (await http.post(f"/runs/{run_id}/interaction/reply", json=body)).raise_for_status()
-            while (await http.get(f"/runs/{run_id}")).json()["state"] != "succeeded":
+            await http.post(f"/v1/runs/{run_id}/interaction/reply", body)
+            while (await http.get(f"/v1/runs/{run_id}"))["state"] != "succeeded":
                 await asyncio.sleep(0.005)
             started = (data_dir / "runs" / run_id / "home" / "started").read_text().split()
             delays.append((int(started[-1]) - sent) / 1e6)

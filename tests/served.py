@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 from askback.client import AsyncClient, Client
+from held_port import HeldPort
 from program import Started, until
 from world import World
 
@@ -16,7 +17,9 @@ class Server(Started):
 
     def __init__(self, world: World, *args: str, port: int = 0, env: dict[str, str] | None = None) -> None:
         skills = {"ASKBACK_SKILLS_DIR": str(world.folder / "skills")}
-        super().__init__(world, "serve", "--json", "--port", str(port), *args, env=skills | (env or {}))
+        # Another server may come after this one, at the same address.
+        self._held = HeldPort(port)
+        super().__init__(world, "serve", "--json", "--port", str(self._held.number), *args, env=skills | (env or {}))
         self.told: dict[str, Any] = json.loads(until(self._line, self._alive))
 
     def _line(self) -> str:

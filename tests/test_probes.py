@@ -192,3 +192,20 @@ def test_a_probe_has_a_home_of_its_own_that_does_not_stay(tmp_path: Path, tool: 
     seen(tmp_path / "probes.json", tool.setup())
     assert tool.calls
     assert not any(Path(home).exists() for home in tool.calls)
+
+
+@pytest.mark.contract("P-4")
+def test_a_program_that_could_not_be_started_is_asked_again(tmp_path: Path, tool: Tool) -> None:
+    """The machine may have had no room for another process, or the program lacked what it runs on."""
+    cache, shell = tmp_path / "probes.json", tmp_path / "shell"
+    tool.install(ANSWERS.replace("/bin/sh", str(shell)))
+    assert seen(cache, tool.setup()).probe.kind is ProfileKind.STICKY_PROCESS
+    shell.symlink_to("/bin/sh")
+    assert seen(cache, tool.setup()).probe.kind is ProfileKind.RESUMABLE
+
+
+def test_a_cache_that_cannot_be_written_leaves_nothing_beside_it(tmp_path: Path, tool: Tool) -> None:
+    cache = tmp_path / "cache" / "probes.json"
+    cache.mkdir(parents=True)
+    assert seen(cache, tool.setup()).probe.kind is ProfileKind.RESUMABLE
+    assert list(cache.parent.iterdir()) == [cache]

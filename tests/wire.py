@@ -21,7 +21,7 @@ from program import until
 from served import Server
 from world import World
 
-PATIENCE_SEC = 60.0
+PATIENCE_SEC = 120.0
 FINAL = ("succeeded", "failed", "canceled")
 RFC_3339_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 

@@ -18,7 +18,7 @@ from askback.settings import Settings, load
 ASK = {"ask": {"interaction_id": "colour", "prompt": "Which colour?", "options": ["red", "blue"]}}
 FINISH = {"finish": {"colour": "{{reply}}"}}
 COLOUR = {"type": "object", "required": ["colour"], "properties": {"colour": {"type": "string"}}}
-DEADLINE_SEC = 30.0
+DEADLINE_SEC = 120.0
 
 
 class World:

@@ -1,0 +1,20 @@
+"""A port for one test alone: nobody else on this machine is given it, also not while no server listens there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import weakref
+
+
+class HeldPort:
+    """Bound for as long as somebody has this, and not listened on: on Linux a server that reuses addresses can still be there."""
+
+    def __init__(self, number: int = 0) -> None:
+        with socket.socket() as held:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("127.0.0.1", number))
+            self.number = int(held.getsockname()[1])
+            if sys.platform == "linux":
+                weakref.finalize(self, os.close, held.detach())
