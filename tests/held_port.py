@@ -9,7 +9,7 @@ import weakref
 
 
 class HeldPort:
-    """Bound for as long as somebody has this, and not listened on: on Linux a server that reuses addresses can still be there."""
+    """Bound for as long as somebody has this. Nobody listens yet: on Linux, a server that reuses addresses still can."""
 
     def __init__(self, number: int = 0) -> None:
         with socket.socket() as held:

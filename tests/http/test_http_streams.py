@@ -374,7 +374,7 @@ def test_a_server_that_is_killed_and_started_again_leaves_every_event_exactly_on
 
 
 def test_a_stop_is_graceful_with_streams_open_and_turns_in_flight(own_world: World, tmp_path: Path) -> None:
-    """TERM ends the server, whoever watches and however deaf an engine is; the next one takes the turn up, and the streams go on."""
+    """TERM ends it, whoever watches and however deaf an engine is; the next takes the turn up, and the streams go on."""
     own_world.skill(
         [
             {"misbehave": "ignore_term"},

@@ -79,7 +79,7 @@ def test_a_program_gets_its_streams_the_files_to_keep_and_nothing_else(tmp_path:
 
 
 def ignored_by_a_child() -> list[signal.Signals]:
-    """What whoever runs the tests ignores, as a shell does for a job in the background, and what Python itself ignores."""
+    """What whoever runs the tests ignores, as a shell has a job in the background do, and what Python itself does."""
     handed_down = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
     forgotten = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     return sorted((handed_down - forgotten) | {signal.SIGPIPE, signal.SIGXFSZ})  # type: ignore[arg-type]
