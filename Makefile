@@ -46,8 +46,8 @@ docs: $(VENV)/.dev ## write the pages that are made from the code
 	@$(BIN)/python tools/generate_docs.py
 
 bench: $(VENV)/.dev ## run the benchmarks
-	@set -e; for file in benchmarks/*.py; do \
-		if [ -f "$$file" ]; then echo "== $$file"; $(BIN)/python "$$file" $(ARGS); fi; \
+	@set -e; for file in $$(grep -l __main__ benchmarks/*.py); do \
+		echo "== $$file"; $(BIN)/python "$$file" $(ARGS); \
 	done
 
 lock: ## resolve the dependencies of pyproject.toml anew, with hashes

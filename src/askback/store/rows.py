@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,11 +18,13 @@ from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest
 
 Columns = dict[str, Any]
+T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 # Made when this is imported, by one thread: msgspec crashes the process where two meet a class for the first time.
+_JSON = msgspec.json.Decoder()
 _RUN = msgspec.json.Decoder(Run)
 _INTERACTION = msgspec.json.Decoder(Interaction)
 
@@ -67,7 +69,15 @@ def _dump_with_care(value: Json) -> str:
 
 
 def load(text: str) -> Json:
-    return msgspec.json.decode(text)
+    return _load(_JSON, text)
+
+
+def _load(decoder: msgspec.json.Decoder[T], text: str) -> T:
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError:
+        # The longest negative number that it writes is one that it does not read.
+        return msgspec.convert(json.loads(text), decoder.type)
 
 
 # Runs.
@@ -83,7 +93,7 @@ def stored(run: Run) -> tuple[Run, str]:
 
 
 def load_run(doc: str) -> Run:
-    return _RUN.decode(doc)
+    return _load(_RUN, doc)
 
 
 def run_columns(run: Run, doc: str, added: int) -> Columns:
@@ -124,7 +134,7 @@ def interaction_columns(interaction: Interaction) -> Columns:
 
 
 def load_interaction(doc: str) -> Interaction:
-    return _INTERACTION.decode(doc)
+    return _load(_INTERACTION, doc)
 
 
 def load_request(input_: str, parameter: str) -> RunRequest:
