@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import stat
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from program import DEADLINE_SEC, Started, askback, stored, until
+from program import ASKBACK, DEADLINE_SEC, Started, askback, environment, here, stored, until
 from served import Server
 from world import ASK, World
 
@@ -42,6 +45,27 @@ def test_it_stops_when_told_and_takes_its_announcement_away(tmp_path: Path, numb
     assert not (world.data_dir / "server.json").exists()
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_can_be_stopped_properly_before_it_has_told_of_itself(tmp_path: Path, number: signal.Signals) -> None:
+    world = World(tmp_path)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"\n" * 4096)
+    os.set_blocking(writing, True)
+    # Nobody reads, so it gets as far as its announcement and no further.
+    command = [*ASKBACK, "serve", "--json", "--port", "0"]
+    with subprocess.Popen(command, stdout=writing, env=environment(world), cwd=here(world)) as process:
+        os.close(writing)
+        until((world.data_dir / "server.json").exists)
+        process.send_signal(number)
+        with os.fdopen(reading) as told:
+            assert json.loads(told.read())["data_dir"] == str(world.data_dir)
+        assert process.wait(DEADLINE_SEC) == 0
+    assert not (world.data_dir / "server.json").exists()
 
 
 def test_a_stop_does_not_wait_for_those_who_watch(tmp_path: Path) -> None:

@@ -36,18 +36,21 @@ async def converse(
     *,
     answers: Iterable[str] = (),
     can_ask: bool,
+    opening: str | None = None,
     after: int = 0,
     kept: bool = True,
 ) -> Ending:
     """Carry the run on in this program until it is over, or waits with nobody here to answer; tell how it stands.
 
-    `kept` is False where the data folder goes with the program.
+    `opening` is shown first. `kept` is False where the data folder goes with the program.
     """
     conversation = Conversation(app, run.id, answers=answers, display=display, can_ask=can_ask)
-    if not run.state.final:
+    if run.state.final:
+        conversation.open(opening)
+    else:
         try:
             async with app.working():
-                run = await conversation.hold(after)
+                run = await conversation.hold(opening, after)
         except asyncio.CancelledError as left:
             if kept:
                 left.add_note(f"run {run.id} was left; go on with: askback run --continue {run.id}")
@@ -70,10 +73,16 @@ class Conversation:
         self._can_ask = can_ask
         self.interrupts = 0
 
-    async def hold(self, after: int = 0) -> Run:
+    def open(self, opening: str | None) -> None:
+        if opening is not None:
+            self._display.write(opening)
+
+    async def hold(self, opening: str | None, after: int) -> Run:
         """Until the run is over, or waits with nobody here to answer."""
         service = self._app.service
         async with self._heeding_interrupts():
+            # Whoever sees that it runs may press Ctrl-C at once.
+            self.open(opening)
             async for event in service.follow(self._run_id, after):
                 self._display.event(event)
                 if event.type is EventType.INTERACTION_ASKED and not await self._settle(event):

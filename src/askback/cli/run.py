@@ -84,8 +84,8 @@ def _carry(
         async with opened(settings) as app:
             run = await app.service.submit(wanted) if wanted else await _take_up(app, continued)
             with choose(as_json=as_json) as display:
-                display.write(f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}")
-                ending = await converse(app, run, display, answers=answers, can_ask=can_ask)
+                opening = f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}"
+                ending = await converse(app, run, display, answers=answers, can_ask=can_ask, opening=opening)
         print_result(ending, as_json=as_json)
         return ending.exit_code
 

@@ -79,10 +79,12 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
         async with app.working(), asyncio.TaskGroup() as group:
             watching = group.create_task(web.metrics.watch(app.store))
             token_path = None if settings.server.token else settings.data_dir / "token"
+            # Whoever reads of it may stop it at once.
+            server = _stopped_by_signals(config, [web.streams.close, app.worker.stop])
             with announced(settings.data_dir, _url(_near(settings.server.host), port), token_path):
                 _collect_garbage_from_now_on()
                 _announce(settings, web, port, as_json=as_json)
-                await _until_stopped(config, listening, [web.streams.close, app.worker.stop])
+                await server.serve(sockets=[listening])
             watching.cancel()
     return 0
 
@@ -94,8 +96,8 @@ def _collect_garbage_from_now_on() -> None:
     gc.enable()
 
 
-async def _until_stopped(config: uvicorn.Config, listening: socket.socket, ends: Sequence[Callable[[], None]]) -> None:
-    """Serve until a TERM or Ctrl-C; a second one does not wait. What would hold up the stop is ended at once."""
+def _stopped_by_signals(config: uvicorn.Config, ends: Sequence[Callable[[], None]]) -> uvicorn.Server:
+    """Serves until a TERM or Ctrl-C; a second one does not wait. What would hold up the stop is ended at once."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -114,7 +116,7 @@ async def _until_stopped(config: uvicorn.Config, listening: socket.socket, ends:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    await server.serve(sockets=[listening])
+    return server
 
 
 def _listen(host: str, port: int) -> socket.socket:
