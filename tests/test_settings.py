@@ -89,6 +89,19 @@ def test_lists_and_tables_are_json_in_the_environment_and_skill_folders_a_path_l
     assert settings.skills_dir == (Path("/one"), Path("/two"))
 
 
+@pytest.mark.parametrize(
+    ("given", "folders"),
+    [('["/one", "/two:2"]', ["/one", "/two:2"]), ("[]", []), ("[x]:/two", ["[x]", "/two"]), ("[" * 9999, ["[" * 9999])],
+    ids=["JSON", "empty", "no JSON", "deep"],
+)
+def test_skill_folders_may_be_json_in_the_environment_as_every_other_list(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str, folders: list[str]
+) -> None:
+    monkeypatch.setenv("ASKBACK_SKILLS_DIR", given)
+    monkeypatch.chdir(tmp_path)
+    assert load().skills_dir == tuple(tmp_path / folder for folder in folders)
+
+
 # Where the file is, and what its folders are relative to.
 
 
@@ -137,7 +150,8 @@ def test_every_mistake_is_named_by_its_key_all_at_once(tmp_path: Path) -> None:
     told = problems_of(write(tmp_path / "askback.toml", text))
     keys = [problem.partition(":")[0] for problem in told]
     assert sorted(keys) == ["engines.codex.command", "engines.codex.modle", "server.port", "slots", "slotz"]
-    assert "slotz: there is no such setting" in told
+    assert "slotz: there is no such setting; did you mean 'slots'?" in told
+    assert "engines.codex.modle: there is no such setting; did you mean 'model'?" in told
 
 
 @pytest.mark.parametrize(
@@ -148,8 +162,13 @@ def test_every_mistake_is_named_by_its_key_all_at_once(tmp_path: Path) -> None:
         (b'data_dir = "a\\u0000b"', r"data_dir: 'a\x00b' cannot be a folder"),
         (b'data_dir = "~no-such-user/x"', "data_dir: '~no-such-user/x' cannot be a folder"),
         (b'[engines.codex]\nhome = "\\u0000"', "engines.codex.home: "),
-        (b'sandbox = "perhaps"', "sandbox: "),
-        (b"skills_dir = [1]", "skills_dir.0: "),
+        (b'sandbox = "perhaps"', "sandbox: must be 'auto', 'on' or 'off'"),
+        (b'[[webhooks]]\nkind = "ntfy"', "webhooks.0.url: must be given"),
+        (b"skills_dir = [1]", "skills_dir.0: must be the path of a folder, in quotes"),
+        (b'slots = "many"', "slots: must be a whole number"),
+        (b'[engines]\ncodex = "x"', "engines.codex: must be a table"),
+        (b'[engines.codex]\ncommand = "codex --fast"', 'engines.codex.command: must be a list, such as ["one", "two"]'),
+        (b"[retention]\nyears = 1", "retention.years: there is no such setting; there are: days, max_gb"),
     ],
 )
 def test_a_file_that_cannot_be_taken_is_told(tmp_path: Path, content: bytes, says: str) -> None:
@@ -171,7 +190,8 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     [
         ("ASKBACK_SLOTS", "many", "slots: "),
         ("ASKBACK_SERVER__PORT", "-1", "server.port: "),
-        ("ASKBACK_ENGINES", "{", "written as JSON"),
+        ("ASKBACK_ENGINES", "{", "ASKBACK_ENGINES: is not JSON"),
+        ("ASKBACK_ENGINES__CODEX__COMMAND", "codex", "engines.codex.command: must be a list"),
         ("ASKBACK_SERVER__PROT", "1", "server.prot: there is no such setting"),
     ],
 )

@@ -41,7 +41,7 @@ _KEY = re.compile(rb"\b(?:sk|pk|ghp|AIza|ya29)[-_.][\w.-]{12,}|(?i:bearer) [\w.~
 def main() -> int:
     given = _arguments()
     engine, recording = asyncio.run(_from_run(given)) if given.source == "run" else asyncio.run(_from_start(given))
-    folder = given.into / engine.name / given.case
+    folder = (given.into or FOLDER / engine.name) / given.case
     if folder.exists() and not given.replace:
         print(f"{folder} is there already; give another --case, or --replace", file=sys.stderr)
         return 2
@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
     start.add_argument("--timeout", type=float, default=120.0, help="seconds until it is killed")
     for source in (run, start):
         source.add_argument("--case", required=True, help="the recording's name")
-        source.add_argument("--into", type=Path, default=FOLDER)
+        source.add_argument("--into", type=Path, help="the engine's recordings (default: tests/engines/ENGINE)")
         source.add_argument("--replace", action="store_true")
     return parser.parse_args()
 

@@ -1,9 +1,10 @@
 """A travel desk that uses Askback over HTTP: submits a job, puts the question to its own customer, prints the plan.
 
-    python trip_desk.py Lisbon 3
+    python3 trip_desk.py Lisbon 3
 
 The server's address and a token are taken from ASKBACK_URL and ASKBACK_TOKEN. The token needs the scopes
 `submit`, `answer` and `read`: askback tokens create trip-desk --scope submit --scope answer --scope read
+TRIP_ENGINE names the engine; without it the server takes the first that is installed. `scripted` needs no account.
 """
 
 import os

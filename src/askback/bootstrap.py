@@ -320,8 +320,10 @@ async def _check_sandbox(settings: Settings, spawner: Spawner) -> None:
 
 def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines, dict[str, EngineSetup]]:
     engines = registry.engines()
-    if unknown := sorted(settings.engines.keys() - engines.keys()):
-        problems = [f"engines.{name}: there is no such engine; known: {', '.join(engines)}" for name in unknown]
+    named = {f"engines.{name}": name for name in settings.engines} | {"default_engine": settings.default_engine}
+    unknown = sorted(key for key, name in named.items() if name is not None and name not in engines)
+    if unknown:
+        problems = [f"{key}: there is no such engine; known: {', '.join(engines)}" for key in unknown]
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings name engines that do not exist", problems)
     return engines, {name: _setup(engine, settings.engines.get(name), own_secrets) for name, engine in engines.items()}
 

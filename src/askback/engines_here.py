@@ -50,7 +50,7 @@ class EnginesHere:
             return engine
         name = await self.first_for(package)
         if name is None:
-            raise Invalid(RefusalCode.ENGINE_NOT_FOUND, self._nothing_installed(package))
+            raise self._nothing_installed(package)
         return self._engines[name]
 
     async def first_for(self, package: SkillPackage) -> str | None:
@@ -70,16 +70,18 @@ class EnginesHere:
             name for name, engine in self._engines.items() if engine.chosen_by_default and package.allows_engine(name)
         ]
 
-    def _nothing_installed(self, package: SkillPackage) -> str:
-        if package.engines is not None:
-            wanted = [name for name in package.engines if name in self._engines]
-            unknown = [name for name in package.engines if name not in self._engines]
-            hints = [f"{name}: {self._engines[name].install}" for name in wanted]
-            hints += [f"{name}: not known to this version" for name in unknown]
-            return f"skill '{package.id}' needs one of these engines, and none is installed: " + "; ".join(hints)
-        hints = [f"{name}: {self._engines[name].install}" for name in self._candidates(package)]
-        advice = "; ".join(hints) or "name one with --engine"
-        return f"no engine is installed that could be taken by default ({advice}); `--engine scripted` needs none"
+    def _nothing_installed(self, package: SkillPackage) -> Invalid:
+        names = self._candidates(package) if package.engines is None else package.engines
+        message = (
+            "the run names no engine, and none is installed that could be taken by default;"
+            " install one, or name the engine 'scripted', which plays scripts and needs nothing"
+            if package.engines is None
+            else f"skill '{package.id}' needs one of these engines, and none is installed"
+        )
+        return Invalid(RefusalCode.ENGINE_NOT_FOUND, message, [f"{name}: {self._how_to_get(name)}" for name in names])
+
+    def _how_to_get(self, name: str) -> str:
+        return self._engines[name].install if name in self._engines else "is not known to this version"
 
     async def profile(self, engine: Engine, mode: Mode, options: RunOptions) -> Profile:
         setup = self._setups[engine.name]

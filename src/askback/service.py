@@ -223,7 +223,8 @@ class Service:
                 RefusalCode.RUN_HELD,
                 f"run {run.id} is kept by another askback that is running; answer it there, or with `askback reply {run.id}`",
             )
-        return await move(self._store, run_id, Adopted(keeper=self._keeper, at=self._clock()), seen=run)
+        signal = Adopted(keeper=self._keeper, left_by=run.keeper, at=self._clock())
+        return await move(self._store, run_id, signal, seen=run)
 
     def keeps_elsewhere(self, run: Run) -> bool:
         """Whether another program carries the run on: one that lives, or any server."""

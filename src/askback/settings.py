@@ -5,10 +5,13 @@ The only place that reads the environment. Everyone else is given values.
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -160,7 +163,7 @@ class Settings(BaseSettings):
         default_factory=_default_slots, ge=1, description="Engine processes at a time; default: by cores and memory."
     )
     skills_dir: Annotated[tuple[Path, ...], NoDecode] = Field(
-        (), description="Folders that hold skill folders; in the environment joined by `:`."
+        (), description="Folders that hold skill folders; in the environment joined by `:`, or as JSON."
     )
     default_engine: str | None = Field(
         None, description="When neither run nor skill names one; else the first that is installed."
@@ -184,7 +187,38 @@ class Settings(BaseSettings):
     @field_validator("skills_dir", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        with suppress(ValueError, RecursionError):
+            if isinstance(listed := json.loads(value), list):
+                return listed
+        return [part for part in value.split(os.pathsep) if part]
+
+
+_SECTIONS: dict[str, type[_Section]] = {
+    "server": ServerSettings,
+    "limits": Limits,
+    "engines": EngineSettings,
+    "webhooks": WebhookSettings,
+    "notifications": NotificationSettings,
+    "retention": Retention,
+}
+_SHAPES = {
+    "missing": "given",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "a text, in quotes",
+    "path_type": "the path of a folder, in quotes",
+    "tuple_type": 'a list, such as ["one", "two"]',
+    "dict_type": "a table, of keys with their values",
+    "model_type": "a table, of keys with their values",
+}
+"""How a value of the wrong kind is told, by what pydantic calls the mistake."""
 
 
 def load(config: Path | None = None, *, data_dir: Path | None = None) -> Settings:
@@ -198,7 +232,7 @@ def load(config: Path | None = None, *, data_dir: Path | None = None) -> Setting
     except ValidationError as error:
         problems = [_problem(each) for each in error.errors()]
     except SettingsError as error:
-        problems = [f"{error}: in the environment lists and tables are written as JSON"]
+        problems = [_not_json(str(error))]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         problems = [f"the file cannot be read: {error}"]
     where = "the environment" if path is None else f"{path} and the environment"
@@ -280,5 +314,21 @@ def _absolute(settings: Settings, path: Path | None) -> Settings:
 def _problem(error: Mapping[str, Any]) -> str:
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"{key}: there is no such setting"
-    return f"{key}: {error['msg'][0].lower()}{error['msg'][1:]}"
+        return f"{key}: there is no such setting; {_known(error['loc'])}"
+    if shape := _SHAPES.get(error["type"]):
+        return f"{key}: must be {shape}"
+    said = str(error["msg"]).replace("Input should be", "must be")
+    return f"{key}: {said[0].lower()}{said[1:]}"
+
+
+def _known(place: Sequence[str | int]) -> str:
+    """What may stand where an unknown key stands: the one that is nearest, or all."""
+    names = list((Settings if len(place) == 1 else _SECTIONS[str(place[0])]).model_fields)
+    near = difflib.get_close_matches(str(place[-1]), names, n=1)
+    return f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(names)}"
+
+
+def _not_json(fault: str) -> str:
+    field = re.search(r'field "(\w+)"', fault)
+    name = f"ASKBACK_{field[1].upper()}" if field else fault
+    return f"{name}: is not JSON, as which lists and tables are written in the environment"

@@ -166,7 +166,7 @@ CASES = {
     "very long settings file name": bad("there is no settings file", "engines", "--config", LONG),
     "settings with a syntax error": config("the file cannot be read", "syntax"),
     "settings that are no text": config("the file cannot be read", "binary"),
-    "settings with an unknown key": config("slotz: there is no such setting", "unknown-key"),
+    "settings with an unknown key": config("slotz: there is no such setting; did you mean 'slots'?", "unknown-key"),
     "settings of a wrong type": config("slots: ", "wrong-type"),
     "settings with an unknown engine": config("engines.codx: there is no such engine", "unknown-engine"),
     "settings with a NUL": config("skills_dir: 'a\\x00b' cannot be a folder", "nul"),
@@ -174,11 +174,12 @@ CASES = {
     "sandbox that is not there": bad(
         "sandbox: bubblewrap is not installed", "engines", ASKBACK_SANDBOX="on", PATH="/nowhere"
     ),
-    "settings with a broken default engine": bad(
-        "engine 'codx' is unknown", "run", "$W/skills/plain", "--config", "$W/default-engine.toml"
+    "settings with a broken default engine": config("default_engine: there is no such engine", "default-engine"),
+    "settings with a folder of skills that is not there": bad(
+        "there is no folder /nowhere/skills", "doctor", ASKBACK_SKILLS_DIR="/nowhere/skills", code=MACHINE, reports=True
     ),
     "environment of a wrong type": bad("slots: ", "engines", ASKBACK_SLOTS="many"),
-    "environment with a broken table": bad("engines", "engines", ASKBACK_ENGINES="{"),
+    "environment with a broken table": bad("ASKBACK_ENGINES: is not JSON", "engines", ASKBACK_ENGINES="{"),
     # The data folder.
     "data folder that is a file": bad(
         "is a file; name a folder with --data-dir", "engines", "--data-dir", "$W/text.txt"
@@ -202,7 +203,9 @@ CASES = {
     ),
     # Installing and checking.
     "install what is missing": bad("there is no file or folder nowhere", "skills", "install", "nowhere"),
-    "install a text file": bad("text.txt", "skills", "install", "$W/text.txt"),
+    "install a text file": bad(
+        "is not a zip; name a zip of the folder that holds SKILL.md", "skills", "install", "$W/text.txt"
+    ),
     "install a folder without SKILL.md": bad("SKILL.md: is missing", "skills", "install", "$W/empty"),
     "install an empty zip": bad("empty.zip", "skills", "install", "$W/empty.zip"),
     "install a hostile zip": bad("../../evil.txt", "skills", "install", "$W/hostile.zip"),

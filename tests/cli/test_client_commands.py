@@ -74,6 +74,14 @@ def test_without_a_server_it_says_how_to_have_one(tmp_path: Path, words: list[st
     assert (told.code, told.json["error"]["code"]) == (3, "SERVER_UNREACHABLE")
 
 
+def test_a_reply_to_a_run_that_is_not_here_wants_a_server(tmp_path: Path) -> None:
+    told = askback(World(tmp_path), "reply", "x", "blue", "--json")
+    assert (told.code, told.json["error"]["code"]) == (3, "SERVER_UNREACHABLE")
+    message = told.json["error"]["message"]
+    assert message.startswith(f"no server answers on the data folder {tmp_path / 'data'}; start one with: ")
+    assert "there is no run 'x'" in message
+
+
 @pytest.mark.parametrize("words", [*TALKING, ["reply", "x", "blue"]], ids=lambda words: words[0])
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path, words: list[str]) -> None:
     by_option = askback(World(tmp_path), *words, "--url", "http://127.0.0.1:1")

@@ -235,6 +235,16 @@ def test_every_command_prints_one_json_document(tmp_path: Path) -> None:
     assert (demo.code, demo.stderr, demo.json["data"]["pace"]) == (0, "", "balanced")
 
 
+def test_doctor_tells_of_an_engine_that_cannot_be_loaded(tmp_path: Path) -> None:
+    info = tmp_path / "theirs/theirs-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[askback.engines]\nmine = no_such_module:engine\n")
+    doctor = askback(World(tmp_path), "doctor", env={"PYTHONPATH": str(info.parent)}, warm=False)
+    assert doctor.code == 1
+    assert "✘ engine mine        no_such_module:engine failed: ModuleNotFoundError" in doctor.stdout
+
+
 def test_every_command_also_speaks_to_people(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])

@@ -191,12 +191,15 @@ class Model:
     def end_held(self) -> bool:
         return self.cancel_now() if self.canceling else self.fail(str(self.error))
 
-    def adopt(self, keeper: str) -> bool | None:
+    def adopt(self, keeper: str, left_by: str) -> bool | None:
         if self.state not in OPEN:
             return None
-        changed = keeper != self.keeper
+        if keeper == self.keeper:
+            return False
+        if left_by != self.keeper:
+            return None
         self.keeper = keeper
-        return changed
+        return True
 
     # What the above have in common.
 

@@ -157,9 +157,9 @@ class Pair:
         epoch = self.models[run].epoch + off
         self.send(run, ProcessLost(epoch=epoch, at=self.now), lambda model: model.lose_process(epoch))
 
-    def adopt(self, run: str, keeper: str) -> None:
-        signal = Adopted(keeper=self.keeper(keeper), at=self.now)
-        self.send(run, signal, lambda model: model.adopt(signal.keeper))
+    def adopt(self, run: str, keeper: str, left_by: str) -> None:
+        signal = Adopted(keeper=self.keeper(keeper), left_by=self.keeper(left_by), at=self.now)
+        self.send(run, signal, lambda model: model.adopt(signal.keeper, signal.left_by))
         self.lists_agree()
 
     def append(self, run: str, off: int, count: int) -> None:

@@ -69,6 +69,7 @@ TABLE = """
   cancel            final         *          *            *       *        refused RUN_FINAL
   adopt             final         *          *            *       *        refused RUN_FINAL
   adopt-again       final         *          *            *       *        refused RUN_FINAL
+  adopt-late        final         *          *            *       *        refused RUN_FINAL
   reply             final         *          *            *       *        refused INTERACTION_NOT_PENDING
   reply-other       final         *          *            *       *        refused INTERACTION_NOT_PENDING
   deadline-required final         *          *            *       *        refused INTERACTION_NOT_PENDING
@@ -182,6 +183,7 @@ TABLE = """
 # Another program carries the run on.
   adopt             *             *          *            *       *        noted
   adopt-again       *             *          *            *       *        stays
+  adopt-late        *             *          *            *       *        refused RUN_HELD
 """
 
 TRANSITIONS = {
@@ -295,8 +297,9 @@ SIGNALS: dict[str, Maker] = {
     "expired-gone": lambda run, epoch: (expired(run), TreeGone(epoch=epoch, at=NOW)),
     "expired-lost": lambda run, epoch: (expired(run), ProcessLost(epoch=epoch, at=NOW)),
     "expired-cancel": lambda run, epoch: (expired(run), CancelRequested(at=NOW)),
-    "adopt": lambda run, epoch: (run, Adopted(keeper="another", at=NOW)),
-    "adopt-again": lambda run, epoch: (run, Adopted(keeper=KEEPER, at=NOW)),
+    "adopt": lambda run, epoch: (run, Adopted(keeper="another", left_by=KEEPER, at=NOW)),
+    "adopt-again": lambda run, epoch: (run, Adopted(keeper=KEEPER, left_by="another", at=NOW)),
+    "adopt-late": lambda run, epoch: (run, Adopted(keeper="another", left_by="third", at=NOW)),
 }
 
 PROFILES = {"resumable": ProfileKind.RESUMABLE, "sticky": ProfileKind.STICKY_PROCESS}

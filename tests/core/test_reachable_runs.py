@@ -72,7 +72,8 @@ def signals_for(run: Run) -> Iterator[Signal]:
     yield Replied(interaction_id=pending, response="red", keeper="keeper", at=NOW)
     yield DeadlinePassed(interaction_id=pending, at=LATER)
     yield CancelRequested(at=NOW)
-    yield Adopted(keeper="another", at=NOW)
+    for left_by in (run.keeper, "somebody else"):
+        yield Adopted(keeper="another", left_by=left_by, at=NOW)
 
 
 def likeness(run: Run) -> tuple[object, ...]:

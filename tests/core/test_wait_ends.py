@@ -250,6 +250,6 @@ def test_a_session_that_began_in_the_lost_turn_is_given_up_with_it() -> None:
 
 
 def test_a_run_that_is_adopted_has_its_new_keeper_and_nothing_else() -> None:
-    made = decision(waiting_run(), Adopted(keeper="another", at=NOW))
+    made = decision(waiting_run(), Adopted(keeper="another", left_by=KEEPER, at=NOW))
     assert made.run == waiting_run().evolve(keeper="another", version=made.run.version, updated_at=NOW)
     assert made.events == ()

@@ -57,7 +57,7 @@ def test_a_kept_turn_becomes_a_recording(tmp_path: Path) -> None:
     arguments = ("run", run.id, "--data-dir", str(world.data_dir), "--turn", "2", "--case", "again")
     made = record(*arguments, "--into", str(tmp_path / "made"))
     assert made.returncode == 0, made.stderr
-    folder = tmp_path / "made" / "scripted" / "again"
+    folder = tmp_path / "made" / "again"
     assert json.loads((folder / "turn.json").read_text())["handle"] == run.handle.handle_value
     assert expected(folder)["sessions"] == [run.handle.handle_value]
     assert "red" in expected(folder)["messages"][-1]
@@ -83,7 +83,7 @@ def test_a_started_program_becomes_a_recording(tmp_path: Path) -> None:
     arguments = ("start", "iflow", "--config", str(config), "--case", "told", "--into", str(tmp_path / "made"))
     made = record(*arguments, "--handle", ID, prompt="Say it.")
     assert made.returncode == 0, made.stderr
-    folder = tmp_path / "made" / "iflow" / "told"
+    folder = tmp_path / "made" / "told"
     assert (folder / "stdout").read_text() == "Say it. /run/home [redacted]\n"
     assert (folder / "exit").read_text() == "0\n"
     assert json.loads((folder / "turn.json").read_text()) == {"handle": ID}

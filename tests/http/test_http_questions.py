@@ -139,6 +139,14 @@ def test_a_wait_that_will_be_decided_says_until_when(client: httpx.Client) -> No
 # Links.
 
 
+def test_a_link_that_says_nothing_of_its_time_is_good_for_a_day(server: Server, client: httpx.Client) -> None:
+    path = f"/v1/runs/{waiting(client)}/interaction/link"
+    bare, empty = client.post(path), client.post(path, json={})
+    assert (bare.status_code, empty.status_code) == (201, 201), bare.text
+    lasts = datetime.fromisoformat(bare.json()["expires_at"]) - datetime.now(UTC)
+    assert timedelta(hours=23) < lasts <= timedelta(days=1)
+
+
 def make_link(client: httpx.Client, run_id: str, **body: Any) -> str:
     made = client.post(f"/v1/runs/{run_id}/interaction/link", json=body)
     assert made.status_code == 201, made.text

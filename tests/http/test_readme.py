@@ -1,13 +1,13 @@
-"""The lines in the README work as they are printed, from creating a run to its result."""
+"""The lines in the README work as they are printed, over HTTP and on a terminal, from creating a run to its result."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
-
-import pytest
 
 from program import DEADLINE_SEC, environment
 from served import Server
@@ -15,33 +15,47 @@ from world import World
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = ROOT / "README.md"
-HEADING = "## Use it over HTTP\n"
 
 
-def printed_lines() -> str:
-    """The block of the section that holds the curl lines."""
-    section = README.read_text(encoding="utf-8").partition(HEADING)[2].partition("\n## ")[0]
-    if not section:
-        pytest.skip(f"{README} has no section {HEADING.strip()!r} yet")
-    (block,) = [block for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) if "curl" in block]
+def printed_lines(heading: str, word: str) -> str:
+    """The one block of the section that holds the word."""
+    section = README.read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    blocks: list[str] = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    (block,) = [block for block in blocks if word in block]
     return block
 
 
+def typed(lines: str, world: World, **known: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-u", "-c", lines],
+        capture_output=True,
+        text=True,
+        env=environment(world, **known),
+        cwd=world.folder,
+        timeout=DEADLINE_SEC,
+        check=False,
+    )
+
+
+def test_the_lines_for_a_script_lead_to_a_result_and_to_a_question_that_is_answered_later(tmp_path: Path) -> None:
+    lines, world = printed_lines("Run a skill", "--answer"), World(tmp_path)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    first, reply = lines.rpartition("askback reply ")[::2]
+    asked = typed(first, world, PATH=path)
+    assert asked.returncode == 4, asked.stderr
+    assert json.loads((tmp_path / "plan.json").read_text())["pace"] == "balanced"
+    run = json.loads(asked.stdout)
+    assert run["state"] == "waiting_user"
+    answered = typed("askback reply " + reply.replace("1m7gekfsksrgk77s", run["id"]), world, PATH=path)
+    assert json.loads(answered.stdout)["pace"] == "relaxed, please"
+
+
 def test_the_curl_lines_lead_from_a_run_to_its_result(tmp_path: Path) -> None:
-    lines = printed_lines()
-    world = World(tmp_path)
+    lines, world = printed_lines("Use it over HTTP", "curl"), World(tmp_path)
     (tmp_path / "src").symlink_to(ROOT / "src")
     with Server(world) as server:
-        known = environment(world, ASKBACK_URL=server.url, ASKBACK_TOKEN=server.token, PATH=os.environ["PATH"])
-        ran = subprocess.run(
-            ["bash", "-eu", "-c", lines],
-            capture_output=True,
-            text=True,
-            env=known,
-            cwd=tmp_path,
-            timeout=DEADLINE_SEC,
-            check=False,
-        )
+        known = {"ASKBACK_URL": server.url, "ASKBACK_TOKEN": server.token, "PATH": os.environ["PATH"]}
+        ran = typed(f"set -e\n{lines}", world, **known)
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
     assert '"prompt":"What pace would you like in Lisbon?"' in ran.stdout
     assert "event: interaction.closed\n" in ran.stdout

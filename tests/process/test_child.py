@@ -149,6 +149,34 @@ def test_a_child_that_prints_too_much_is_noticed_without_reading_it_all(tmp_path
     asyncio.run(main())
 
 
+def test_short_lines_that_come_all_at_once_do_not_keep_others_from_their_turn(
+    tmp_path: Path, kind: str, mark: str
+) -> None:
+    async def main() -> None:
+        async with spawning(kind) as spawner:
+            child = await start(spawner, "import os; os.write(1, b'y\\n' * 32_000)", tmp_path, mark=mark)
+            read = 0
+            seen: set[int] = set()
+
+            async def take(_name: str, _line: Line) -> None:
+                nonlocal read
+                read += 1
+
+            async def other() -> None:
+                while read < 32_000:
+                    seen.add(read)
+                    await asyncio.sleep(0)
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(other())
+                await child.lines(take)
+            await child.end(mark, grace_sec=0)
+            finish(child, mark)
+            assert len(seen) > 50
+
+    asyncio.run(main())
+
+
 def test_an_exit_is_seen_while_a_descendant_keeps_the_pipe_open(tmp_path: Path, kind: str, mark: str) -> None:
     code = "import subprocess, sys; subprocess.Popen(['sleep', '600']); print('bye')"
 

@@ -81,6 +81,26 @@ def test_a_program_is_not_forgotten_while_it_registers(tmp_path: Path, monkeypat
     held.release()
 
 
+def test_a_program_that_registers_while_the_dead_are_looked_for_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may lock its file after another one has found it free, and before that one has removed it."""
+    programs, unlink = Programs(tmp_path), Path.unlink
+    dead, lost = programs.register()
+    lost.release()
+    registered: list[tuple[str, FileLock | None]] = []
+
+    def late(path: Path, missing_ok: bool = False) -> None:
+        registered.append((path.stem, FileLock.take(path)))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", late)
+    programs.forget_dead()
+    [(name, held)] = registered
+    assert name == dead
+    assert held is None or programs.is_alive(name)
+
+
 def test_who_only_looks_does_not_keep_anybody_from_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "lock"
     path.touch()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from askback.core.runs import ProfileChoice, RunOptions, Validation
 from askback.skills.checkers import compile_schema
-from askback.skills.options import OPTION_SCHEMAS, TEN_YEARS_SEC, merge_options, read_options
+from askback.skills.options import MAX_MODEL_LENGTH, OPTION_SCHEMAS, TEN_YEARS_SEC, merge_options, read_options
 
 
 class Defaults:
@@ -74,6 +76,7 @@ def test_a_time_is_a_positive_number_of_seconds_up_to_ten_years(name: str, value
         ("model", "  "),
         ("model", "a\0b"),
         ("model", "\ud800"),
+        ("model", "x" * 1_000_000),
         ("model", 4),
     ],
 )
@@ -81,6 +84,16 @@ def test_an_improper_value_is_named_by_its_path(name: str, value: Any) -> None:
     options, (problem,) = read_options({name: value}, "options")
     assert options == {}
     assert problem.startswith(f"options.{name}: ")
+
+
+@pytest.mark.contract("E-5")
+def test_the_longest_name_of_a_model_can_be_put_on_a_command_line() -> None:
+    longest = "🙂" * MAX_MODEL_LENGTH
+    assert read_options({"model": longest}, "options") == ({"model": longest}, ())
+    argv = [sys.executable, "-c", "import sys; print(len(sys.argv[1]))", f"--model={longest}"]
+    printed = subprocess.run(argv, capture_output=True, check=True, text=True, env={"PYTHONUTF8": "1"})
+    assert int(printed.stdout) == len("--model=") + MAX_MODEL_LENGTH
+    assert read_options({"model": longest + "x"}, "options")[0] == {}
 
 
 def test_an_unknown_option_lists_the_known_ones_or_the_near_one() -> None:

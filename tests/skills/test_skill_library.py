@@ -187,6 +187,15 @@ def test_a_removed_skill_is_gone_but_its_package_stays_for_its_runs(library: Lib
             library.remove(name)
 
 
+def test_a_skill_of_a_skill_folder_is_not_removed_and_the_message_says_why(library: Library, tmp_path: Path) -> None:
+    folder = make_skill(tmp_path / "mine")
+    with pytest.raises(NotFound) as refused:
+        library.remove("good-skill")
+    assert refused.value.code is RefusalCode.SKILL_NOT_FOUND
+    assert refused.value.message == "skill 'good-skill' is not installed; take it out of its folder of `skills_dir`"
+    assert folder.is_dir()
+
+
 def test_programs_that_install_at_once_lose_no_version(root: Path, tmp_path: Path) -> None:
     folders = [make_skill(tmp_path / str(n), runner={"version": str(n)}) for n in range(4)]
     code = "import sys; from pathlib import Path; from askback.skills.library import Library; Library(Path(sys.argv[1])).install(Path(sys.argv[2]))"

@@ -176,7 +176,7 @@ def test_a_run_that_is_adopted_keeps_its_place(open_store: OpenStore) -> None:
         async with open_store() as store:
             for name, keeper in (("left", "dead"), ("mine", "me")):
                 await create(store, new_run(name, keeper=keeper))
-            await move(store, "left", Adopted(keeper="me", at=NOON))
+            await move(store, "left", Adopted(keeper="me", left_by="dead", at=NOON))
             assert await queue(store, "dead") == []
             assert await queue(store, "me") == ["left", "mine"]
 

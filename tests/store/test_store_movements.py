@@ -14,7 +14,8 @@ from stores import OpenStore
 from askback.core.errors import Unavailable
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import Run
-from askback.store.base import Changes, Store
+from askback.core.signals import TurnLost
+from askback.store.base import Changes, Store, move
 from askback.store.movements import MOST_UNTOLD, Movements
 
 SAID = [NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": "well"})]
@@ -107,5 +108,32 @@ def test_who_leaves_at_once_leaves_no_listener_behind(open_store: OpenStore) -> 
             async with asyncio.timeout(5):
                 with pytest.raises(Unavailable):
                     await listeners[0].wait()
+
+    asyncio.run(main())
+
+
+def test_who_came_between_two_changes_that_are_read_together_is_told(open_store: OpenStore) -> None:
+    """The run is again as others were told before, but not as the one who came has seen it."""
+
+    async def main() -> None:
+        async with open_store() as store, open_store() as elsewhere:
+            hub = Movements(store)
+            heard = store.changes("other")
+            async with aclosing(hub.follow()) as early, aclosing(hub.follow()) as late:
+                await anext(early)
+                run = await start(store, await create(store, new_run()))
+                while states(await anext(early)) != [("run-1", "running")]:
+                    pass
+                # A change by another program is waited with: what comes meanwhile is read together.
+                await create(elsewhere, new_run("other"))
+                await heard.wait()
+                run = await move(store, run.id, TurnLost(epoch=run.epoch, at=NOON))
+                await anext(late)
+                await start(store, run)
+                async with asyncio.timeout(10):
+                    told: list[tuple[str, str]] = []
+                    while ("run-1", "running") not in told:
+                        told += states(await anext(late))
+            heard.close()
 
     asyncio.run(main())

@@ -127,6 +127,13 @@ def test_pages_of_runs_follow_each_other(site: Site, runs: dict[str, str]) -> No
         over(site.api, each)
 
 
+def test_no_length_of_time_has_sixty_of_a_unit(site: Site) -> None:
+    told = site.open("/dashboard").evaluate(
+        "async () => [9.96, 59.6, 119.7, 7190].map((await import('/static/time.js')).duration)"
+    )
+    assert told == ["10 s", "1 min 0 s", "2 min 0 s", "2 h 0 min"]
+
+
 def test_the_dashboard_counts_what_there_is(site: Site, runs: dict[str, str]) -> None:
     canceled = len(site.api.get("/v1/runs", params={"state": "canceled"}).json()["items"])
     page = site.open("/dashboard")

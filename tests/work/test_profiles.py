@@ -235,9 +235,11 @@ def test_the_default_engine_is_that_of_the_settings_unless_the_skill_does_not_ru
     async def main() -> None:
         async with world.working('default_engine = "iflow"\n') as app:
             with pytest.raises(
-                Invalid, match=r"by default \(iflow: it can no longer be installed[^;]*; name a copy[^;]*\);"
-            ):
+                Invalid, match="could be taken by default; install one, or name the engine 'scripted'"
+            ) as told:
                 await submit(app, plain, engine=None, mode="auto")
+            (problem,) = told.value.problems
+            assert problem.startswith("iflow: it can no longer be installed; name a copy")
         async with world.working(settings) as app:
             assert (await submit(app, plain, engine=None, mode="auto")).engine == "scripted"
             assert (await submit(app, other, engine=None, mode="auto")).engine == "gemini"

@@ -5,18 +5,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from askback.bootstrap import now, opened
-from askback.core.errors import Conflict, ErrorCode, RefusalCode
+from askback.core.errors import Conflict, ErrorCode, RefusalCode, Unavailable
 from askback.core.events import EventType
 from askback.core.interactions import Question
 from askback.core.outcomes import AskUser
-from askback.core.runs import RunState
+from askback.core.runs import Run, RunState
 from askback.core.signals import SlotAcquired, TurnEnded
+from askback.process.locks import Programs
 from askback.process.tree import MARK, Tree
 from askback.store.base import RunFilter, move
 from askback.work import recovery
@@ -335,5 +336,52 @@ def test_a_run_that_was_taken_up_meanwhile_is_left_alone(tmp_path: Path) -> None
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
             started = [event for event in await events_of(app, run.id) if event.type is EventType.TURN_STARTED]
             assert len(started) == 1
+
+    run_async(main)
+
+
+@pytest.mark.contract("B-1")
+def test_a_run_that_a_living_program_took_over_meanwhile_is_not_taken_from_it(tmp_path: Path) -> None:
+    """Between reading what a dead program kept and adopting it, somebody may have said `--continue`."""
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+
+    async def main() -> None:
+        async with world.working() as gone:
+            run = await waiting(gone, (await submit(gone, skill)).id)
+        async with opened(world.settings(), serving=True) as server, opened(world.settings()) as living:
+            kept_by = server.store.kept_by
+
+            async def late(keeper: str) -> Sequence[Run]:
+                kept = await kept_by(keeper)
+                await living.take_over(run.id)
+                return kept
+
+            server.store.kept_by = late  # type: ignore[method-assign]
+            await server.recovery.take_up_all()
+            assert not living.service.keeps_elsewhere(await living.service.get(run.id))
+
+    run_async(main)
+
+
+def test_a_program_that_stands_still_while_it_takes_runs_up_does_not_hold_up_others_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "_MOST_SEC", 0.01)
+    world = World(tmp_path)
+    skill = world.skill([FINISH])
+
+    async def main() -> None:
+        async with opened(world.settings()) as gone:
+            run = await submit(gone, skill)
+            run = await move(gone.store, run.id, SlotAcquired(worker=run.keeper, at=now()), seen=run)
+        async with opened(world.settings(), serving=True) as app, asyncio.timeout(20):
+            stopped = Programs(world.data_dir / "programs").take_turn()
+            assert stopped is not None
+            with pytest.raises(Unavailable, match="too long; end it"):
+                await app.recovery.take_up_all()
+            stopped.release()
+            await app.recovery.take_up_all()
+            assert (await app.service.get(run.id)).state is RunState.QUEUED
 
     run_async(main)

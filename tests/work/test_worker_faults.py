@@ -1,9 +1,11 @@
 """The worker through what may come between its steps: no run is left behind, and no slot lost."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from askback.core.errors import RefusalCode, Unavailable
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
+from askback.skills import library
+from askback.skills.package import read_package
 from askback.work import worker
 from askback.work.stopping import StopRequest
 from world import ASK, World, over, reach, run_async, submit, until
@@ -255,5 +259,63 @@ def test_a_run_that_is_claimed_again_before_its_last_carrier_is_done_can_be_canc
             await app.service.cancel(run.id)
             assert (await over(app, run.id)).state is RunState.CANCELED
         assert app.slots.taken == 0
+
+    run_async(main)
+
+
+@pytest.mark.contract("W-6")
+def test_old_news_of_a_run_do_not_cost_it_the_end_of_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another program did is told late where much is to be read: the turn may have begun and ended by then."""
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+
+    async def main() -> None:
+        async with world.working() as app, asyncio.timeout(20):
+            carry = app.worker._carry
+
+            @asynccontextmanager
+            async def told_late(run: Run, stop: StopRequest) -> AsyncIterator[worker.Carrier]:
+                async with carry(run, stop) as carrier:
+                    waited: list[Run] = []
+
+                    async def hold(run: Run) -> Any:
+                        waited.append(run)
+                        return await carrier.hold(run)
+
+                    async def turn(run: Run) -> Any:
+                        signal = await carrier.turn(run)
+                        for each in waited:
+                            stop.tell_news(each)
+                        return signal
+
+                    yield SimpleNamespace(turn=turn, hold=hold)
+
+            monkeypatch.setattr(app.worker, "_carry", told_late)
+            run = await submit(app, skill, options={"interactive_profile": "sticky_process"})
+            await reach(app, run.id, RunState.WAITING_USER)
+            await app.service.reply(run.id, "red")
+            assert (await over(app, run.id)).state is RunState.SUCCEEDED
+
+    run_async(main)
+
+
+def test_a_package_that_was_not_read_before_is_read_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be large, and everybody else would wait for it."""
+    world = World(tmp_path)
+    skill = world.skill([FINISH])
+    read: list[threading.Thread] = []
+
+    def noted(*args: Any) -> Any:
+        read.append(threading.current_thread())
+        return read_package(*args)
+
+    async def main() -> None:
+        async with opened(world.settings(), serving=True) as before:
+            run = await submit(before, skill)
+        monkeypatch.setattr(library, "read_package", noted)
+        async with world.working(serving=True) as app, asyncio.timeout(20):
+            assert (await over(app, run.id)).state is RunState.SUCCEEDED
+        assert read
+        assert threading.main_thread() not in read
 
     run_async(main)

@@ -128,7 +128,8 @@ def _call(method: str, path: str, operation: Document, always: list[str]) -> str
     if parameters := operation.get("parameters"):
         parts.append(table(("parameter", "in", "type", "meaning"), [_parameter(each) for each in parameters]))
     if body := operation.get("requestBody"):
-        parts.append("Body: " + "; ".join(_content(body["content"])) + ".\n")
+        optional = "" if body.get("required") else ", or none"
+        parts.append("Body: " + "; ".join(_content(body["content"])) + f"{optional}.\n")
     good = [(status, each) for status, each in operation["responses"].items() if int(status) < 400]
     parts.append(table(("answer", "body", "meaning"), [_answer(status, each) for status, each in good]))
     refusals = [name for name in _codes(operation) if name not in always]

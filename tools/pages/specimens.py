@@ -11,6 +11,7 @@ from askback.core.interactions import Interaction, Question
 from askback.core.lifecycle import MAX_TAKE_UPS, Decision, Refusal, Stay, decide
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
 from askback.core.runs import (
+    SHARED,
     Handle,
     Mode,
     ProcessIdentity,
@@ -180,7 +181,14 @@ def circumstances() -> list[Circumstance]:
         Circumstance(when="a later turn was cut off", signal=lost, prepare=_in_later_turn),
         Circumstance(when=f"a turn was cut off after {MAX_TAKE_UPS} take-ups", signal=lost, prepare=_often_lost),
         Circumstance(when="a sticky run's process ended", signal=ProcessLost(epoch=EPOCH, at=LATE)),
-        Circumstance(when="another program carries the run on", signal=Adopted(keeper="another", at=LATE)),
+        Circumstance(
+            when="the run's program is dead, and another carries it on",
+            signal=Adopted(keeper="another", left_by=SHARED, at=LATE),
+        ),
+        Circumstance(
+            when="the same, but a third one does so already",
+            signal=Adopted(keeper="another", left_by="dead", at=LATE),
+        ),
     ]
 
 

@@ -54,15 +54,17 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
     def with_server(*args: Any, settings: Settings, url: str | None, token: str | None, **rest: Any) -> Any:
         server = find(settings, url, token)
         if server is None:
-            raise exits.Told(
-                "SERVER_UNREACHABLE",
-                f"no server answers on the data folder {settings.data_dir}; {_HINT}",
-                exit_code=exits.NO_SERVER,
-            )
+            raise nowhere(settings)
         with telling():
             return function(*args, server=server, **rest)
 
     return options.common(chosen(with_server))
+
+
+def nowhere(settings: Settings, further: str = "") -> exits.Told:
+    """That no server runs on the data folder, and what else is not there."""
+    message = f"no server answers on the data folder {settings.data_dir}; {_HINT}{further}"
+    return exits.Told("SERVER_UNREACHABLE", message, exit_code=exits.NO_SERVER)
 
 
 def find(settings: Settings, url: str | None, token: str | None) -> Server | None:

@@ -61,10 +61,17 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
     except Unavailable as error:
         yield Finding(what="database", ok=False, message=error.message)
     yield Finding(what="slots", ok=True, message=f"{count(app.settings.slots, 'engine')} at a time")
+    for folder in app.settings.skills_dir:
+        if not options.exists(folder):
+            advice = "make it, or take it out of skills_dir in the settings"
+            yield Finding(what="skills", ok=False, message=f"there is no folder {folder}", advice=advice)
     yield _sandbox(await app.spawner.confinement())
     reports = await app.service.engines.reports()
     for report in reports:
         yield _engine(report.engine.name, report.installed is not None, report.engine.install)
+    for name, reason in app.service.engines.broken.items():
+        advice = "mend the package that offers it, or uninstall it"
+        yield Finding(what=f"engine {name}", ok=False, message=reason, advice=advice)
     if not any(report.installed and report.engine.chosen_by_default for report in reports):
         yield Finding(
             what="engines",

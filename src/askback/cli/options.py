@@ -45,7 +45,7 @@ def _load(config: Path | None, data_dir: Path | None) -> Settings:
     from askback.settings import load
 
     if config is not None and not is_file(config):
-        raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}")
+        raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}; name one with --config")
     # Typed here, so meant from here, wherever the settings file is.
     settings = load(config, data_dir=None if data_dir is None else Path.cwd() / path_of(str(data_dir)))
     if exists(settings.data_dir) and not _is(settings.data_dir, Path.is_dir):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import connection, options
-from askback.core.errors import Invalid, RefusalCode
+from askback.core.errors import Invalid, NotFound, RefusalCode
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
@@ -58,20 +58,31 @@ def _reply_here(
 ) -> int:
     from askback.bootstrap import opened
     from askback.cli.ending import print_result
-    from askback.cli.left_runs import find_run
     from askback.cli.live import choose
     from askback.cli.program import in_program
     from askback.cli.response import pending_question
 
     async def main() -> int:
         async with opened(settings) as app:
-            pending = pending_question(await find_run(app.service, run), interaction)
+            pending = pending_question(await _find_here(app, settings, run), interaction)
             with choose(as_json=as_json) as display:
                 ending = await _answer(app, run, pending, text, display, can_ask=can_ask)
         print_result(ending, as_json=as_json)
         return ending.exit_code
 
     return in_program(main)
+
+
+async def _find_here(app: App, settings: Settings, run_id: str) -> Run:
+    """The run, if it lies in the data folder; where nothing waits at all, a server was meant that does not run."""
+    from askback.cli.left_runs import find_run
+
+    try:
+        return await find_run(app.service, run_id)
+    except NotFound as missing:
+        if missing.problems:
+            raise
+        raise connection.nowhere(settings, f"; here {missing.message}") from None
 
 
 def _piped() -> str:

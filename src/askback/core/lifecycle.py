@@ -91,4 +91,7 @@ def _adopt(run: Run, signal: Adopted) -> Decision | Stay | Refusal:
         return Refusal(code=RefusalCode.RUN_FINAL, message=f"run {run.id} is {run.state} already")
     if run.keeper == signal.keeper:
         return Stay(reason="the run has that keeper")
+    if run.keeper != signal.left_by:
+        message = f"another program took run {run.id} over meanwhile; look at it again"
+        return Refusal(code=RefusalCode.RUN_HELD, message=message)
     return Decision(run=run.evolve(version=run.version + 1, keeper=signal.keeper, updated_at=signal.at))

@@ -94,9 +94,10 @@ class ProcessLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """Another program carries the run on; the old one is dead."""
+    """Another program carries the run on: the one that it was `left_by` is dead."""
 
     keeper: str
+    left_by: str
     at: datetime
 
 

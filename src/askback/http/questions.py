@@ -6,7 +6,7 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Body, Path, Request
 from starlette.responses import RedirectResponse, Response
 
 from askback.core.errors import Conflict, NotFound, RefusalCode
@@ -24,6 +24,7 @@ from askback.http.streams import EventStream, one_by_one
 router = APIRouter(prefix="/v1", tags=["questions"], route_class=StrictRoute)
 
 LinkPath = Annotated[str, Path(description="The last part of the link.", examples=["WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"])]
+MaybeLinkIn = Annotated[inputs.LinkIn, Body(default_factory=inputs.LinkIn)]
 _ASKING = (AccessScope.READ, AccessScope.ANSWER)
 _STREAM = {
     "text/event-stream": {
@@ -121,7 +122,7 @@ async def inbox(request: Request, here: ReadingQuestions, cursor: Cursor = None,
         refusals=[*docs.JSON_BODY, RefusalCode.RUN_NOT_FOUND, RefusalCode.INTERACTION_NOT_FOUND],
     ),
 )
-async def make_link(request: Request, here: Answering, run_id: RunPath, body: inputs.LinkIn) -> Response:
+async def make_link(request: Request, here: Answering, run_id: RunPath, body: MaybeLinkIn) -> Response:
     """A link that lets its holder read and answer the pending question, and nothing else, until it expires."""
     pending = _pending(await here.service.get(run_id))
     expires = (here.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)

@@ -21,6 +21,8 @@ from askback.process.lines import Line, LineFramer
 from askback.process.streams import Streams, chunks, writable
 
 _DRAIN_SEC = 2.0
+_LINES_AT_ONCE = 256
+"""After so many, others get their turn: a chunk of short lines holds tens of thousands."""
 _TRIES = 3
 
 STDOUT = "stdout"
@@ -197,8 +199,10 @@ class Child:
             if self._printed > self._limits.turn_bytes:
                 self.over_limit.set()
                 return
-            for line in framer.feed(chunk):
+            for number, line in enumerate(framer.feed(chunk), 1):
                 await on_line(name, line)
+                if number % _LINES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         for line in framer.finish():
             await on_line(name, line)
 

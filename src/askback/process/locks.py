@@ -121,8 +121,10 @@ class Programs:
     def forget_dead(self) -> None:
         """Remove the files of programs that were killed; whoever is not there is dead."""
         for path in self._folder.glob("program-*.lock"):
-            if not is_held(path):
+            # With the lock in hand: one that registers just now would lose its file.
+            if (lock := FileLock.take(path)) is not None:
                 path.unlink(missing_ok=True)
+                lock.release()
 
     def leave(self, name: str, lock: FileLock) -> None:
         self._path(name).unlink(missing_ok=True)

@@ -67,8 +67,9 @@ def _widen(pipe: int) -> None:
 
 
 async def chunks(fd: int, enough: asyncio.Future[None]) -> AsyncIterator[bytes]:
-    """What comes out of a pipe, until its end; when that is `enough`, no more is waited for."""
-    while True:
+    """What comes out of a pipe, until its end; when that is `enough`, only what the pipe can hold by then."""
+    left = _PIPE
+    while left > 0:
         try:
             chunk = os.read(fd, _CHUNK)
         except BlockingIOError:
@@ -78,7 +79,11 @@ async def chunks(fd: int, enough: asyncio.Future[None]) -> AsyncIterator[bytes]:
             continue
         if not chunk:
             return
+        if enough.done():
+            left -= len(chunk)
         yield chunk
+        # Who prints without a pause must not keep everybody else from their turn.
+        await asyncio.sleep(0)
 
 
 async def _readable(fd: int, enough: asyncio.Future[None]) -> None:

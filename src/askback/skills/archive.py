@@ -106,7 +106,7 @@ def _refuse_large_directory(path: Path, limits: ZipLimits) -> None:
         tail = file.read()
     end = tail.rfind(b"PK\x05\x06")
     if end < 0 or len(tail) - end < 22:
-        raise _refusal(path, ["is not a zip"])
+        raise _refusal(path, ["is not a zip; name a zip of the folder that holds SKILL.md, or that folder"])
     if end >= 20 and tail[end - 20 : end - 16] == b"PK\x06\x07":
         raise _refusal(path, ["is a zip64 archive, which is for more than a skill may hold"])
     count, directory_bytes = struct.unpack("<HI", tail[end + 10 : end + 16])

@@ -70,6 +70,9 @@ class Library:
             self._read[digest] = self._verified(digest)
         return self._read[digest]
 
+    def read_before(self, digest: str) -> SkillPackage | None:
+        return self._read.get(digest)
+
     def _verified(self, digest: str) -> SkillPackage:
         folder = self._packages / digest
         if not _DIGEST.fullmatch(digest) or not folder.is_dir():
@@ -132,7 +135,10 @@ class Library:
         elif _is(path, Path.is_file):
             package = self._keep_zip(path)
         else:
-            raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no file or folder {path}")
+            raise NotFound(
+                RefusalCode.SKILL_NOT_FOUND,
+                f"there is no file or folder {path}; name a zip or the folder that holds {FILE}",
+            )
         with _writing(self._skills), self._locked():
             others = [each for each in self._versions(package.id) if each.digest != package.digest]
             newest = InstalledVersion(version=package.version, digest=package.digest)
@@ -148,8 +154,14 @@ class Library:
         """Take a skill from the list; its packages stay for the runs that use them."""
         with _writing(self._skills), self._locked():
             if not self._versions(skill_id):
-                raise self._unknown(skill_id)
+                raise self._not_installed(skill_id)
             self._listing_path(skill_id).unlink()
+
+    def _not_installed(self, skill_id: str) -> NotFound:
+        if all(each.id != skill_id for each in self.in_folders()):
+            return self._unknown(skill_id)
+        message = f"skill {skill_id!r} is not installed; take it out of its folder of `skills_dir`"
+        return NotFound(RefusalCode.SKILL_NOT_FOUND, message)
 
     def installed(self) -> list[SkillListing]:
         ids = sorted(path.stem for path in self._skills.glob("*.json")) if self._skills.is_dir() else []

@@ -13,6 +13,8 @@ from askback.skills.problems import Problem, error, unknown_name
 
 TEN_YEARS_SEC = 10 * 365.25 * 24 * 3600
 MAX_REPAIR_ATTEMPTS = 10
+MAX_MODEL_LENGTH = 30_000
+"""Linux takes at most 131,071 bytes as one argument, and a character may have four."""
 
 OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "session_timeout_sec": {"type": "number", "exclusiveMinimum": 0, "maximum": TEN_YEARS_SEC},
@@ -21,7 +23,7 @@ OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "interactive_profile": {"type": "string", "enum": list(ProfileChoice)},
     "ask_user_validation": {"type": "string", "enum": list(Validation)},
     "repair_attempts": {"type": "integer", "minimum": 0, "maximum": MAX_REPAIR_ATTEMPTS},
-    "model": {"type": ["string", "null"], "minLength": 1},
+    "model": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_MODEL_LENGTH},
 }
 """What each option takes, as JSON Schema: for typing the texts of a command line, and for documents."""
 
@@ -107,6 +109,8 @@ def _model(value: Json) -> str | None:
         raise _Unfit(f"{short(value)} is not the name of a model")
     if "\0" in value or not encodes(value):
         raise _Unfit(f"{short(value)} holds a character that no program can be given")
+    if len(value) > MAX_MODEL_LENGTH:
+        raise _Unfit(f"{short(value)} is longer than {MAX_MODEL_LENGTH} characters, which no program can be given")
     return value
 
 

@@ -7,6 +7,7 @@ and decides again from what is there now; `move` does that.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -14,7 +15,7 @@ from typing import Protocol
 from askback.core.errors import Conflict
 from askback.core.events import Event, NewEvent
 from askback.core.interactions import Interaction, Json
-from askback.core.lifecycle import Decision, Refusal, Stay, decide
+from askback.core.lifecycle import Decision, Stay, decide
 from askback.core.runs import Run, RunRequest, RunState
 from askback.core.signals import Signal
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
@@ -222,16 +223,16 @@ class Store(Protocol):
 async def move(store: Store, run_id: str, signal: Signal, *, seen: Run | None = None) -> Run:
     """Let the lifecycle decide and store what it says; when the run has moved meanwhile, decide again.
 
-    `seen` spares the first read. Raises `Conflict` when the lifecycle refuses.
+    `seen` spares the first read; it may be old. Raises `Conflict` when the lifecycle refuses.
     """
-    run = seen or await store.get(run_id)
+    run, as_it_is = (await store.get(run_id), True) if seen is None else (seen, False)
     while True:
         answer = decide(run, signal)
-        if isinstance(answer, Stay):
-            return run
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Decision):
+            with suppress(StaleWrite):
+                return await store.apply(run, answer)
+        elif as_it_is:
+            if isinstance(answer, Stay):
+                return run
             raise Conflict(answer.code, answer.message)
-        try:
-            return await store.apply(run, answer)
-        except StaleWrite:
-            run = await store.get(run_id)
+        run, as_it_is = await store.get(run_id), True

@@ -6,26 +6,27 @@ The store's news are taken once for all followers, and by nobody while there are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Hashable, Sequence
 
 from askback.core.errors import NotFound
-from askback.core.runs import Run, RunState
+from askback.core.runs import Run
 from askback.store.base import UNKNOWN_RUN, Changes, Store
 
 MOST_UNTOLD = 1000
 """Of a follower that is further behind than this many runs, nothing is kept: its stream ends."""
 _PATIENCE_SEC = 0.5
-"""A run that was not told with the news has most likely only said something; it is looked at when it has said more."""
+"""Another program tells also of a run that has only said something, and never what became of it: those are not read
+each time."""
 _MOST_KNOWN = 10_000
 
 
 class Movements:
-    """Who follows, and what they were told last of each run."""
+    """Who follows, and each run as it was known last."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._followers: set[_Follower] = set()
-        self._known: dict[str, tuple[int, RunState]] = {}
+        self._known: dict[str, tuple[int, Hashable]] = {}
         self._reading: asyncio.Task[None] | None = None
 
     async def follow(self) -> AsyncGenerator[Sequence[Run]]:
@@ -66,9 +67,9 @@ class Movements:
                 self._lose_all()
                 continue
             self._tell([run for run in news.values() if run is not None])
-            if unsure := [run_id for run_id, run in news.items() if run is None]:
+            if elsewhere := [run_id for run_id, run in news.items() if run is None]:
                 await asyncio.sleep(_PATIENCE_SEC)
-                self._tell(await self._look_at(unsure))
+                self._tell(await self._look_at(elsewhere))
 
     async def _look_at(self, run_ids: Collection[str]) -> Sequence[Run]:
         found: list[Run] = []
@@ -85,13 +86,13 @@ class Movements:
             follower.tell(moved)
 
     def _is_news(self, run: Run) -> bool:
-        version, state = self._known.get(run.id, (-1, None))
+        version, movement = self._known.get(run.id, (-1, None))
         if run.version <= version:
             return False
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[run.id] = (run.version, run.state)
-        return run.state is not state
+        self._known[run.id] = (run.version, _movement(run))
+        return _movement(run) != movement
 
     def _lose_all(self) -> None:
         for follower in self._followers:
@@ -129,3 +130,11 @@ class _Follower:
         self._over = True
         self._untold = {}
         self._news.set()
+
+
+def _movement(run: Run) -> Hashable:
+    """Another one for each change of state, also where two are read together and the run is again what it was.
+
+    To come back to a state it takes a new claim, or a new question.
+    """
+    return run.state, run.epoch, len(run.interaction_ids)

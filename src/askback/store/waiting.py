@@ -16,7 +16,7 @@ from askback.store.base import Crowd, Store
 PAGE = 200
 _SPACING_SEC = 0.05
 _PATIENCE_SEC = 0.25
-"""Runs that say much are told of often. Where no run is told with the news, most likely none begins or ends to wait."""
+"""Another program tells also of runs that have only said something: most likely none of them begins or ends to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

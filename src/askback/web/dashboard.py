@@ -56,7 +56,8 @@ def squares(taken: int, total: int) -> list[bool]:
 
 
 def _duration(seconds: float | None) -> str | None:
-    return None if seconds is None else duration_text(seconds)
+    """Not broken between a number and its unit, in the narrow boxes it stands in."""
+    return None if seconds is None else duration_text(seconds).replace(" ", "\u00a0")
 
 
 def bars(counts: Sequence[tuple[RunState, int]]) -> list[Bar]:

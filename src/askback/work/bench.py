@@ -28,6 +28,10 @@ class Packages(Protocol):
 
     def package(self, digest: str) -> SkillPackage: ...
 
+    def read_before(self, digest: str) -> SkillPackage | None:
+        """The same without a wait, where it need not be read again."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
@@ -68,7 +72,9 @@ class CannotStart(Exception):
 async def prepare(bench: Bench, run: Run) -> Prepared:
     """Make the workspace ready, from before the turn's first try, and build what to start."""
     engine, setup = bench.engines[run.engine], bench.setups[run.engine]
-    package = bench.packages.package(run.skill.digest)
+    package = bench.packages.read_before(run.skill.digest)
+    if package is None:
+        package = await asyncio.to_thread(bench.packages.package, run.skill.digest)
     installed = await bench.probes.find(engine, setup)
     if installed is None:
         message = f"{setup.command[0]} is not installed (any more); {engine.install}"

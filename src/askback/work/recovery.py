@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 
-from askback.core.errors import Conflict, NotFound, Unavailable
+from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, ProcessLost, TurnLost
-from askback.process.locks import Programs
+from askback.process.locks import FileLock, Programs
 from askback.process.tree import Tree
 from askback.process.workspace import Workspaces
 from askback.store.base import Store, move
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 _LOOK_SEC = 5.0
 _TURN_SEC = 0.05
+_MOST_SEC = 60.0
+"""How long another program may be at it; to end what is left of one run takes some ten seconds at most."""
 
 
 class Recovery:
@@ -69,14 +71,23 @@ class Recovery:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Of all programs on the data folder one at a time takes up a run."""
-        lock = self._programs.take_turn()
-        while lock is None:
-            await asyncio.sleep(_TURN_SEC)
-            lock = self._programs.take_turn()
+        lock = await self._turn()
         try:
             yield
         finally:
             lock.release()
+
+    async def _turn(self) -> FileLock:
+        try:
+            async with asyncio.timeout(_MOST_SEC):
+                lock = self._programs.take_turn()
+                while lock is None:
+                    await asyncio.sleep(_TURN_SEC)
+                    lock = self._programs.take_turn()
+                return lock
+        except TimeoutError:
+            message = "another program on this data folder takes up what was left for too long; end it, and try again"
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
 
     async def _end(self, run: Run) -> Run:
         tree = Tree(mark=run.id, root=run.process, lock=self._workspaces.of(run.id).lock_path)
@@ -91,4 +102,5 @@ class Recovery:
     async def _adopt_all_of(self, keeper: str) -> None:
         for run in await self._store.kept_by(keeper):
             with suppress(Conflict, NotFound):
-                await move(self._store, run.id, Adopted(keeper=SHARED, at=self._clock()), seen=run)
+                signal = Adopted(keeper=SHARED, left_by=keeper, at=self._clock())
+                await move(self._store, run.id, signal, seen=run)

@@ -13,7 +13,7 @@ from askback.core.errors import FULL_DISK, AskbackError, Conflict, ErrorCode, No
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessLost, Signal, SlotAcquired, TreeGone, TurnEnded, TurnLost
-from askback.store.base import StaleWrite, Store, move
+from askback.store.base import UNKNOWN_RUN, StaleWrite, Store, move
 from askback.work.slots import Slots
 from askback.work.stopping import StopReason, StopRequest
 from askback.work.turn import TurnSignal
@@ -93,7 +93,7 @@ class Worker:
     async def _listen(self, wait: Callable[[], Awaitable[Mapping[str, Run | None]]]) -> None:
         while True:
             changed = await wait()
-            for run_id in self._active.keys() & changed.keys() if "" not in changed else list(self._active):
+            for run_id in self._active.keys() & changed.keys() if UNKNOWN_RUN not in changed else list(self._active):
                 await self._heed(run_id, changed.get(run_id))
             if any(run is None or run.state is RunState.QUEUED for run in changed.values()):
                 self._wake.set()
