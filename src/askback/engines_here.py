@@ -94,7 +94,7 @@ class EnginesHere:
         probe, choice = installed.probe, options.interactive_profile
         kind = probe.kind if choice is ProfileChoice.AUTO else ProfileKind(choice)
         if mode is Mode.INTERACTIVE:
-            _check_profile(engine, kind, probe)
+            _check_profile(engine, kind, probe, asked_for=choice is not ProfileChoice.AUTO)
         reason = probe.reason if kind is probe.kind else f"the run asked for it; {probe.reason}"
         return Profile(kind=kind, reason=reason, session_timeout_sec=options.session_timeout_sec)
 
@@ -122,12 +122,16 @@ class EnginesHere:
         return self._engines.broken
 
 
-def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe) -> None:
-    """Refuse what the installed engine cannot give, with what the probe saw."""
+def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe, *, asked_for: bool) -> None:
+    """Refuse what the installed engine cannot give, with what the probe saw.
+
+    A run that did not ask for its profile is tried in one process, also where the probe did not see that it can stay.
+    """
     if kind is ProfileKind.RESUMABLE and probe.kind is not ProfileKind.RESUMABLE:
         reason = f"engine '{engine.name}' cannot give a resumable run: {probe.reason}"
         raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
-    if kind is ProfileKind.STICKY_PROCESS and not (kind in engine.profiles and probe.resident):
+    stays = kind in engine.profiles and (probe.resident or not asked_for)
+    if kind is ProfileKind.STICKY_PROCESS and not stays:
         reason = (
             f"engine '{engine.name}' cannot give a {kind} run: its process cannot be kept while the run waits; "
             f"and of going on in a new one: {probe.reason}"

@@ -130,6 +130,26 @@ def test_a_last_event_id_that_is_none_is_refused(client: httpx.Client, last: str
     refused(answer, 422, "INPUT_INVALID")
 
 
+def test_a_client_gets_the_form_that_it_likes_best(client: httpx.Client) -> None:
+    run_id = start(client, "quick")
+    over(client, run_id)
+    forms = {
+        "text/event-stream": "text/event-stream",
+        "Text/Event-Stream; charset=utf-8": "text/event-stream",
+        "application/json, text/event-stream": "text/event-stream",
+        "application/json, text/event-stream;q=0.1": "application/json",
+        "application/json;q=0.5, text/event-stream; q=0.9": "text/event-stream",
+        "text/event-stream;q=0": "application/json",
+        "text/event-stream;q=high": "text/event-stream",
+        "text/event-streams": "application/json",
+        "*/*": "application/json",
+        "": "application/json",
+    }
+    for accept, form in forms.items():
+        answer = client.get(f"/v1/runs/{run_id}/events", headers={"accept": accept})
+        assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, form), accept
+
+
 def test_a_stream_of_an_unknown_run_is_404(client: httpx.Client) -> None:
     refused(client.get("/v1/runs/0000000000000000/events", headers=STREAM), 404, "RUN_NOT_FOUND")
 

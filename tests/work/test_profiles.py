@@ -116,6 +116,52 @@ def test_a_profile_that_the_engine_cannot_give_is_refused_with_the_reason(tmp_pa
     run_async(main)
 
 
+@pytest.mark.contract("P-2", "P-4")
+@pytest.mark.parametrize("broken", ["hides what it can", "hangs"])
+def test_where_the_probe_saw_nothing_the_run_is_tried_in_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    from askback import probes
+
+    monkeypatch.setattr(probes, "PROBE_SEC", 0.5 if broken == "hangs" else 60.0)
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+    program = wrapper(tmp_path, hang=broken == "hangs", hide="resume|stay")
+
+    async def main() -> None:
+        async with world.working(using(program)) as app:
+            run = await submit(app, skill)
+            assert run.profile.kind is ProfileKind.STICKY_PROCESS
+            asking = await waiting(app, run.id)
+            await app.service.reply(run.id, "red")
+            ended = await over(app, run.id)
+            assert (ended.state, ended.attempt_number) == (RunState.SUCCEEDED, 2)
+            assert asking.process is not None
+            assert (tmp_path / "calls").read_text().split().count("--help") >= 1
+
+    run_async(main)
+
+
+@pytest.mark.contract("P-2")
+def test_an_engine_that_cannot_stay_after_all_fails_its_run_by_its_own_code(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+    program = wrapper(tmp_path, hide="resume|stay")
+    program.write_text(
+        program.read_text().replace("else exec", 'elif [ "$*" != "${*#*--stay}" ]; then exit 2; else exec')
+    )
+
+    async def main() -> None:
+        async with world.working(using(program)) as app:
+            run = await submit(app, skill)
+            assert run.profile.kind is ProfileKind.STICKY_PROCESS
+            ended = await over(app, run.id)
+            assert ended.error is not None
+            assert ended.error.code == "ENGINE_CRASHED"
+
+    run_async(main)
+
+
 @pytest.mark.contract("P-6")
 def test_an_engine_that_is_not_installed_is_refused_with_what_to_install(tmp_path: Path) -> None:
     world = World(tmp_path)

@@ -19,7 +19,7 @@ from askback.http.bodies import StrictRoute
 from askback.http.context import Answering, Context, Cursor, Limit, Reading, ReadingQuestions, RunPath, answer
 from askback.http.links import Link
 from askback.http.problems import RequestCode
-from askback.http.streams import EventStream, one_by_one
+from askback.http.streams import EventStream, one_by_one, wants_stream
 
 router = APIRouter(prefix="/v1", tags=["questions"], route_class=StrictRoute)
 
@@ -104,7 +104,7 @@ async def inbox(request: Request, here: ReadingQuestions, cursor: Cursor = None,
     With `Accept: text/event-stream` the 200 oldest are sent at once, and again whenever a run begins or ends to wait,
     be it one behind those.
     """
-    if "text/event-stream" in request.headers.get("accept", ""):
+    if wants_stream(request.headers.get("accept", "")):
         followed = one_by_one(here.service.follow_pending())
         return EventStream(here.streams, followed, request.scope["grant"].name, here.streams.encoded_inbox)
     page = await here.service.inbox(cursor, limit)

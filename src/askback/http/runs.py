@@ -20,7 +20,7 @@ from askback.http.auth import AccessScope
 from askback.http.bodies import StrictRoute
 from askback.http.context import Context, Cursor, Limit, Reading, RunPath, Submitting, answer
 from askback.http.problems import RequestCode
-from askback.http.streams import EventStream
+from askback.http.streams import EventStream, wants_stream
 from askback.store.base import RunFilter
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=StrictRoute)
@@ -109,7 +109,7 @@ async def list_runs(
     With `Accept: text/event-stream` every run of that skill and engine is sent when it is created and whenever its state
     changes, from the answer's first byte on. A stream that ends has told all it knows: read the list anew.
     """
-    if "text/event-stream" in request.headers.get("accept", ""):
+    if wants_stream(request.headers.get("accept", "")):
         return await _movements(request, here, skill, engine)
     page = await here.service.list_runs(RunFilter(state=state, skill=skill, engine=engine), cursor, limit)
     return answer({"items": [here.run(run) for run in page.items], "next_cursor": page.next_cursor})
@@ -190,7 +190,7 @@ async def get_events(
     A stream stays open across waits and has a comment as a heartbeat. Whoever lost one goes on with `Last-Event-ID`.
     """
     await here.service.get(run_id)
-    if "text/event-stream" not in request.headers.get("accept", ""):
+    if not wants_stream(request.headers.get("accept", "")):
         return answer(await _page(here, run_id, after, limit))
     if last_event_id is not None:
         after = _number(last_event_id)

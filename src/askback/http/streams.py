@@ -32,6 +32,21 @@ _KEPT_EVENTS = 512
 _KEPT_EVENT_BYTES = 16_384
 
 
+def wants_stream(accept: str) -> bool:
+    """Whether `Accept` names a stream, and does not like JSON better."""
+    liked = dict(_preference(part) for part in accept.split(","))
+    stream = liked.get(EventStream.media_type, 0.0)
+    return stream > 0 and stream >= liked.get("application/json", 0.0)
+
+
+def _preference(part: str) -> tuple[str, float]:
+    name, *parameters = (word.strip().lower() for word in part.split(";"))
+    weight = next((each.removeprefix("q=") for each in parameters if each.startswith("q=")), "1")
+    with suppress(ValueError):
+        return name, float(weight)
+    return name, 1.0
+
+
 class Streams:
     """The streams that are open now."""
 
