@@ -274,12 +274,12 @@ def test_without_paths_only_names_count(library: Library, tmp_path: Path, monkey
 def test_an_unknown_name_says_what_is_near_and_what_to_do(library: Library, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="none is installed"):
         library.find("x")
-    library.install(make_skill(tmp_path, "trip-planner"))
+    library.install(make_skill(tmp_path, "garden-planner"))
     with pytest.raises(NotFound) as caught:
-        library.find("trip-planer")
+        library.find("garden-planer")
     assert caught.value.code is RefusalCode.SKILL_NOT_FOUND
-    assert "did you mean 'trip-planner'?" in caught.value.message
-    with pytest.raises(NotFound, match=r"known: trip-planner; a folder is named by its path"):
+    assert "did you mean 'garden-planner'?" in caught.value.message
+    with pytest.raises(NotFound, match=r"known: garden-planner; a folder is named by its path"):
         library.find("zzz")
 
 
@@ -308,3 +308,11 @@ def test_the_names_are_those_of_installed_skills_and_of_folders(root: Path, tmp_
     make_skill(tmp_path / "mine", "in-folder")
     (tmp_path / "mine" / "no-skill").mkdir()
     assert library.names() == ["in-folder", "installed-one"]
+
+
+def test_the_demo_is_named_to_whoever_mistypes_it(tmp_path: Path) -> None:
+    library = Library(tmp_path / "data")
+    with pytest.raises(NotFound, match="did you mean 'trip-planner'"):
+        library.find("trip-planer")
+    with pytest.raises(NotFound, match="none is installed"):
+        library.find("something-else")

@@ -250,7 +250,7 @@ class Library:
 
     def _unknown(self, name: str) -> NotFound:
         known = sorted({each.id for each in self.installed()} | {each.id for each in self.in_folders()})
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, [*known, DEMO.name], n=1)
         if near:
             hint = f"did you mean {near[0]!r}?"
         elif known:
