@@ -51,7 +51,7 @@ def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     needed += [each for extra in project["project"]["optional-dependencies"].values() for each in extra]
-    told = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
+    told = (ROOT / "docs/explanation/dependencies.md").read_text(encoding="utf-8")
     names = [re.split(r"[<>=~!\[; ]", each)[0] for each in needed]
     assert [name for name in names if not re.search(rf"\b{re.escape(name)}\b", told)] == []
 

@@ -1,4 +1,4 @@
-"""Imports point down only. The layers stand in docs/architecture.md; this reads every import there is, wherever it hides.
+"""Imports point down only. The layers stand in docs/explanation/architecture.md; this reads every import there is, wherever it hides.
 
 Reads source text, never runs it: imports at the top, in functions, under TYPE_CHECKING, relative ones, and those that
 are spelled as a string for `import_module` or `__import__`.
@@ -244,7 +244,7 @@ def test_no_modules_import_one_another_in_a_ring() -> None:
 
 
 def test_the_page_shows_the_same_layers() -> None:
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     shown = page.partition("## The layers\n\n```\n")[2].partition("\n```")[0].splitlines()
     assert [tuple(line.split(" | ")) for line in shown] == list(LAYERS[1:])
 

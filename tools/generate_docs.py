@@ -12,11 +12,11 @@ from pages import api, commands, errors, lifecycle, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[], str]] = {
-    "docs/lifecycle.md": lifecycle.page,
-    "docs/errors.md": errors.page,
-    "docs/settings.md": settings.page,
-    "docs/cli.md": commands.page,
-    "docs/api_reference.md": api.page,
+    "docs/reference/lifecycle.md": lifecycle.page,
+    "docs/reference/errors.md": errors.page,
+    "docs/reference/settings.md": settings.page,
+    "docs/reference/cli.md": commands.page,
+    "docs/reference/api_reference.md": api.page,
 }
 NOTE = "<!-- Made by tools/generate_docs.py; change the code and run `make docs`. -->\n\n"
 

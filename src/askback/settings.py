@@ -172,7 +172,7 @@ class Settings(BaseSettings):
         "auto",
         description=(
             "Whether engines run in a bubblewrap sandbox: `auto` where it works (`askback doctor` tells), `on` refuses"
-            " to start where it does not, `off` never. What a sandbox hides: [processes](processes.md)."
+            " to start where it does not, `off` never. What a sandbox hides: [processes](../explanation/processes.md)."
         ),
     )
     server: ServerSettings = Field(default_factory=ServerSettings, description="What `askback serve` listens on.")

@@ -1,4 +1,4 @@
-"""docs/engines.md says of every engine what the engine says of itself."""
+"""docs/explanation/engines.md says of every engine what the engine says of itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from askback.engines import registry
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/engines.md").read_text()
+PAGE = (ROOT / "docs/explanation/engines.md").read_text()
 ROWS = {row.split("`")[1]: row for row in PAGE.splitlines() if row.startswith("| `")}
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")}
 

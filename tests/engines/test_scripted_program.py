@@ -383,7 +383,7 @@ def test_what_it_leaves_behind_is_as_hostile_as_it_is_told(
 
 
 def test_every_misbehaviour_is_in_the_documents() -> None:
-    text = (Path(__file__).parents[2] / "docs/scripted-engine.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/reference/scripted-engine.md").read_text()
     missing = [name for name in faults.FAULTS if f"`{name}`" not in text]
     assert missing == []
 

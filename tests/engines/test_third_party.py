@@ -20,7 +20,7 @@ from world import World, over, run_async, submit, waiting
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/engine"
-PAGE = ROOT / "docs/adding-an-engine.md"
+PAGE = ROOT / "docs/guides/add-an-engine.md"
 PROGRAM = [sys.executable, str(EXAMPLE / "askback_parrot/program.py")]
 SETTINGS = f"[engines.parrot]\ncommand = {json.dumps(PROGRAM)}\n"
 COLOUR: dict[str, Any] = {"type": "object", "required": ["colour"], "properties": {"colour": {"type": "string"}}}

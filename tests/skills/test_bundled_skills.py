@@ -38,8 +38,8 @@ def test_the_demo_asks_first_and_has_a_checked_output() -> None:
 
 
 def test_the_guide_shows_packages_that_pass(tmp_path: Path) -> None:
-    """Each file shown in docs/skills.md under its path, taken together, is a skill without a flaw."""
-    guide = (ROOT / "docs/skills.md").read_text()
+    """Each file shown in docs/reference/skill-package.md under its path, taken together, is a skill without a flaw."""
+    guide = (ROOT / "docs/reference/skill-package.md").read_text()
     shown = re.findall(r"^`([\w./-]+)`:\n\n```\w*\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     assert len(shown) >= 4
     for path, content in shown:

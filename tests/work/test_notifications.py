@@ -32,7 +32,7 @@ from world import ASK, FINISH, World, over, run_async, submit, until, waiting
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four!").decode()
 SOON = (0.05,) * 8
-PAGE = Path(__file__).resolve().parents[2] / "docs/notifications.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/guides/notifications.md"
 
 
 def signed(came: Came, secret: str = SECRET) -> bool:

@@ -1,4 +1,4 @@
-"""docs/api_reference.md: every call over HTTP and every code, from the OpenAPI document that the server itself gives out."""
+"""docs/reference/api_reference.md: every call over HTTP and every code, from the OpenAPI document that the server itself gives out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/cli.md: the help of every command, as the program prints it."""
+"""docs/reference/cli.md: the help of every command, as the program prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/errors.md: every code, with its meaning and the state change it stands for."""
+"""docs/reference/errors.md: every code, with its meaning and the state change it stands for."""
 
 from __future__ import annotations
 

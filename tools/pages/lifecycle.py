@@ -1,4 +1,4 @@
-"""docs/lifecycle.md: what `decide` answers, by asking it."""
+"""docs/reference/lifecycle.md: what `decide` answers, by asking it."""
 
 from __future__ import annotations
 

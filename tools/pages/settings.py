@@ -1,4 +1,4 @@
-"""docs/settings.md: every key of the settings, read from the model that checks them."""
+"""docs/reference/settings.md: every key of the settings, read from the model that checks them."""
 
 from __future__ import annotations
 

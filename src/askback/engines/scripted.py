@@ -1,6 +1,6 @@
 """The engine `scripted`: a program of ours that plays a script. It needs no account, for the demo, the docs and the tests.
 
-The program is in `scripted_program/`; its scripts are described in `docs/scripted-engine.md`.
+The program is in `scripted_program/`; its scripts are described in `docs/reference/scripted-engine.md`.
 """
 
 from __future__ import annotations
