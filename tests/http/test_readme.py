@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from program import DEADLINE_SEC, environment
 from served import Server
 from world import World
@@ -62,3 +64,15 @@ def test_the_curl_lines_lead_from_a_run_to_its_result(tmp_path: Path) -> None:
     assert '"status":"succeeded","data":{"title":"Lisbon, day by day","pace":"relaxed"' in ran.stdout
     assert ran.stdout.count("event: run.created\n") == 1
     assert "# Lisbon, day by day\n\nPace: relaxed\n" in ran.stdout
+
+
+def test_the_first_python_lines_answer_a_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    block = README.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+    with Server(World(tmp_path)) as server:
+        asked: list[str] = []
+        monkeypatch.setattr("builtins.input", lambda prompt: asked.append(prompt) or "relaxed")
+        exec(block.replace("http://127.0.0.1:8765", server.url), {"token": server.token})
+    assert asked == ["What pace would you like in Lisbon? "]
+    assert "'pace': 'relaxed'" in capsys.readouterr().out
