@@ -33,16 +33,18 @@ nightly: $(VENV)/.dev ## 100,000 hostile requests, and the lifecycle machine for
 	@ASKBACK_TEST_REQUESTS=$(REQUESTS) $(BIN)/pytest -n 2 tests/http/test_http_fuzz.py $(ARGS)
 	@$(BIN)/pytest tests/core/test_lifecycle_machine.py --hypothesis-profile deep $(ARGS)
 
-check: $(VENV)/.dev ## format, lint and types, changing nothing
+check: $(VENV)/.dev ## check format, lint, types, spelling and wording, changing nothing
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make fmt'"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
+	@$(BIN)/codespell *.md docs src tools examples benchmarks Makefile
+	@$(BIN)/python tools/check_style.py
 
-fmt: $(VENV)/.dev ## format the source and mend what the linter can
+fmt: $(VENV)/.dev ## format the source and fix what the linter can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: $(VENV)/.dev ## write the pages that are made from the code
+docs: $(VENV)/.dev ## generate the reference pages from the code
 	@$(BIN)/python tools/generate_docs.py
 
 bench: $(VENV)/.dev ## run the benchmarks
@@ -74,18 +76,18 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Askback needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo 'not there')."; \
 		echo "Name another one: make PYTHON=python3.12 ..."; exit 1; }
-	@echo "set-up 1/3: making $(VENV)"
+	@echo "set-up: creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu install the package python3-venv"; exit 1; }
 
 $(VENV)/.runtime: requirements.txt pyproject.toml | $(BIN)/python
-	@echo "set-up 2/3: installing $$(grep -c '==' requirements.txt) packages and askback"
+	@echo "set-up: installing $$(grep -c '==' requirements.txt) packages and askback (this can take a minute)"
 	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
-	@echo "set-up 3/3: installing what the tests need"
+	@echo "set-up: installing what the tests need"
 	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@
 

@@ -1,0 +1,64 @@
+"""The check of wording finds what it must, in every kind of file, and nothing in code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "tools/check_style.py"
+sys.path.insert(0, str(PROGRAM.parent))
+
+import check_style  # noqa: E402
+
+
+def checked(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(PROGRAM), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_docs_pass() -> None:
+    ran = checked()
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("page.md", "One.\n\nThe client is\ntold so.\n", ["4: avoid 'told'; write: reported, notified, said"]),
+        ("page.md", "It can go\non with it.\n", ["1: avoid 'go on with'; write: resume"]),
+        ("page.md", "It was Taken  up.\n", ["1: avoid 'Taken up'; write: restart"]),
+        ("page.md", "Run `mend`:\n\n```sh\nmend told\n```\n\n[text](told.md) untold\n\n    mend\n", []),
+        ("module.py", 'def f() -> str:\n    """Heeds it."""\n', ["2: avoid 'Heeds'; write: follow, respect"]),
+        ("module.py", "heed = 1  # mend it\nx = 'told'\n", ["1: avoid 'mend'; write: fix"]),
+        (
+            "words.json",
+            '{\n  "a.told": "Fine",\n  "b": "Kept for ever"\n}',
+            ["3: avoid 'for ever'; write: forever, indefinitely"],
+        ),
+        (
+            "page.html",
+            '<p class="told">{{ told }}</p>\n<p>whoever</p>\n',
+            ["2: avoid 'whoever'; write: anyone who, the client that"],
+        ),
+    ],
+)
+def test_words_to_avoid_are_found(tmp_path: Path, name: str, text: str, expected: list[str]) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    ran = checked(str(path))
+    assert ran.stderr.splitlines() == [f"{path}:{each}" for each in expected]
+    assert ran.returncode == (1 if expected else 0)
+
+
+def test_what_is_left_for_later_exists_and_can_be_checked() -> None:
+    everything, now = (check_style.files(ROOT, later=later) for later in (True, False))
+    names = {path.relative_to(ROOT).as_posix() for path in everything}
+    assert {Path(name).parts[0] for name in names} == {"README.md", "CONTRIBUTING.md", "docs", "src"}
+    assert "src/askback/web/words/en/inbox.json" in names
+    assert [each for each in check_style.LATER if not any(check_style.fnmatch(name, each) for name in names)] == []
+    assert set(now) < set(everything)
+    assert any(each.path == check_style.GLOSSARY for each in check_style.report(ROOT, everything))

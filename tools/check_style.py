@@ -1,0 +1,191 @@
+"""Finds words that we avoid in docs, source texts and page texts, and says what to write instead.
+
+The words are those in the last column of docs/glossary.md, and the list below. Code in Markdown is not read; of Python
+only comments and strings that contain a space are, of the page its English texts and templates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import re
+import sys
+import tokenize
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+GLOSSARY = "docs/glossary.md"
+
+CHECKED = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/**/*.md",
+    "src/askback/**/*.py",
+    "src/askback/**/*.md",
+    "src/askback/web/words/en/*.json",
+    "src/askback/web/templates/*.html",
+)
+"""What is checked, as patterns of `Path.glob`."""
+
+LATER = {
+    GLOSSARY: "it lists the words",
+    "docs/contract.md": "its wording is fixed",
+    "docs/guides/notifications.md": "not revised yet",
+    "docs/guides/page.md": "not revised yet",
+    "docs/explanation/processes.md": "not revised yet",
+    "docs/explanation/reliability.md": "not revised yet",
+    "docs/reference/lifecycle.md": "generated from the source",
+    "docs/reference/errors.md": "generated from the source",
+    "docs/reference/settings.md": "generated from the source",
+    "docs/reference/cli.md": "generated from the source",
+    "docs/reference/api_reference.md": "generated from the source",
+    "src/*": "not revised yet",
+}
+"""Paths that are not checked yet, as patterns of `fnmatch`, and why. `--all` checks them as well."""
+
+AVOIDED = {
+    "told": "reported, notified, said",
+    "mend|mends|mended|mending": "fix",
+    "heed|heeds|heeded|heeding": "follow, respect",
+    "whoever|whomever": "anyone who, the client that",
+    "go on|goes on|went on|gone on|going on": "continue, resume",
+    "carry on|carries on|carried on|carrying on": "continue",
+    "lives on|live on|lived on": "keeps running",
+    "for ever": "forever, indefinitely",
+    "stands there|stands in|stands at|stands beside|stands once|stands twice|stand there|stand in|stand beside": "is",
+    "of its own|of their own|of ours|of theirs": "separate, own",
+    "anew": "again",
+    "to be had": "available",
+    "at one go": "at once",
+    "passed over|pass over|passes over": "ignored, skipped",
+    "lent|lend|lends": "provided, copied",
+    "shall": "should, will",
+    "nought|noughts": "zero",
+    "lest|whence|whereby|thereof|thereby|hence": "a plain conjunction",
+}
+"""Words and phrases that a reader would stop at, and what to write instead."""
+
+
+class Text(NamedTuple):
+    """A piece of prose, and the line that it starts in."""
+
+    line: int
+    prose: str
+
+
+class Finding(NamedTuple):
+    path: str
+    line: int
+    found: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: avoid {self.found!r}; write: {self.instead}"
+
+
+# The words.
+
+
+def avoided(glossary: str) -> dict[str, str]:
+    """The list above, with the words that the glossary rules out in favour of a term."""
+    rows = [[cell.strip() for cell in line.strip("| \n").split("|")] for line in glossary.splitlines() if "|" in line]
+    ruled_out = {"|".join(re.split(r", *", row[2])): row[0] for row in rows[2:] if len(row) == 3 and row[2]}
+    return {**AVOIDED, **ruled_out}
+
+
+def find(text: Text, words: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
+    """Line, word and replacement. The longest phrase wins: "go on with" is not reported as "go on" as well."""
+    phrases = {phrase: instead for group, instead in words.items() for phrase in group.split("|")}
+    ordered = sorted(phrases, key=len, reverse=True)
+    pattern = "|".join(r"\s+".join(map(re.escape, phrase.split())) for phrase in ordered)
+    for match in re.finditer(rf"(?<![\w-])(?:{pattern})(?![\w-])", text.prose, re.IGNORECASE):
+        found = " ".join(match[0].split())
+        yield text.line + text.prose.count("\n", 0, match.start()), found, phrases[found.lower()]
+
+
+# The texts of a file.
+
+_CODE = re.compile(
+    r"^(?P<fence>```+|~~~+).*?^(?P=fence)[ \t]*$|^ {4,}\S[^\n]*$|`[^`\n]+`|\]\([^)\s]*\)", re.DOTALL | re.MULTILINE
+)
+_MARKUP = re.compile(
+    r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|<!--.*?-->|<(?:script|style).*?</(?:script|style)>|<[^>]*>", re.DOTALL
+)
+
+
+def _without(pattern: re.Pattern[str], text: str) -> str:
+    """The text with every match blanked, its line breaks kept."""
+    return pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def _markdown(source: str) -> Iterator[Text]:
+    yield Text(1, _without(_CODE, source))
+
+
+def _template(source: str) -> Iterator[Text]:
+    yield Text(1, _without(_MARKUP, source))
+
+
+def _page_texts(source: str) -> Iterator[Text]:
+    """Each text under the line of its key."""
+    for key, value in json.loads(source).items():
+        yield Text(source[: source.find(json.dumps(key))].count("\n") + 1, value)
+
+
+def _python(source: str) -> Iterator[Text]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield Text(node.lineno, _without(re.compile(r"`[^`\n]+`"), node.value))
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield Text(token.start[0], token.string)
+
+
+READERS: Mapping[str, Callable[[str], Iterator[Text]]] = {
+    ".md": _markdown,
+    ".html": _template,
+    ".json": _page_texts,
+    ".py": _python,
+}
+
+
+# The check.
+
+
+def findings(path: Path, name: str, words: Mapping[str, str]) -> list[Finding]:
+    texts = READERS[path.suffix](path.read_text(encoding="utf-8"))
+    return sorted({Finding(name, *found) for text in texts for found in find(text, words)})
+
+
+def files(root: Path, *, later: bool) -> list[Path]:
+    """What is checked, without what is checked later unless that is asked for."""
+    found = {path for pattern in CHECKED for path in root.glob(pattern)}
+    names = {path: path.relative_to(root).as_posix() for path in found}
+    return sorted(path for path, name in names.items() if later or not any(fnmatch(name, each) for each in LATER))
+
+
+def report(root: Path, paths: Iterable[Path]) -> list[Finding]:
+    words = avoided((root / GLOSSARY).read_text(encoding="utf-8"))
+    named = [(path, path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)) for path in paths]
+    return [each for path, name in named for each in findings(path, name, words)]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--all", action="store_true", help="also check the paths in LATER")
+    arguments.add_argument("path", nargs="*", type=Path, help="check these files only, also if they are in LATER")
+    given = arguments.parse_args(argv)
+    paths = [path.resolve() for path in given.path] or files(ROOT, later=given.all)
+    found = report(ROOT, paths)
+    for each in found:
+        print(each, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
