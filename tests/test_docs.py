@@ -97,6 +97,12 @@ def test_every_link_in_the_pages_leads_somewhere() -> None:
     assert {str(page): found for page in pages if (found := broken_links(page))} == {}
 
 
+def test_the_index_leads_to_every_page() -> None:
+    index = ROOT / "docs/README.md"
+    linked = {(index.parent / link).resolve() for link in LINK.findall(index.read_text(encoding="utf-8"))}
+    assert set(index.parent.rglob("*.md")) - linked == {index}
+
+
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("# One `thing`, and more\n")
     text = """# Here

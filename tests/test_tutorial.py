@@ -119,12 +119,12 @@ def test_steps_5_and_6_leave_a_question_and_answer_it_in_the_inbox(reader: Reade
 
 
 def test_step_7_leads_to_a_result_by_curl_and_by_the_client(reader: Reader) -> None:
-    known, curl, desk = reader.blocks(7, "sh")
+    known, *curl, desk = reader.blocks(7, "sh")
     assert known == "export ASKBACK_URL=http://127.0.0.1:8765 ASKBACK_TOKEN=…\n"
     reader.write_files(7)
     with Server(reader.world) as server:
         address = {"ASKBACK_URL": server.url, "ASKBACK_TOKEN": server.token}
-        ran = reader.enter(f"set -e\n{curl}", **address)
+        ran = reader.enter("\n".join(["set -e", *curl]), **address)
         assert (ran.code, ran.stderr) == (0, ""), ran.stdout
         assert '"data":{"headline":"Undo it","file":"artifacts/release-note.md"}' in ran.stdout
         assert ran.stdout.endswith("# Version 2.6\n\nFor users: Undo.\n")
