@@ -15,6 +15,8 @@ from askback.bootstrap import App
 from askback.core.errors import WarningCode
 from askback.core.runs import Run, RunState
 from askback.process.confinement import InForce
+from program import until
+from served import Server
 from stand_ins import stand_in, tree
 from world import World, over, run_async, submit
 
@@ -309,3 +311,36 @@ def test_taking_back_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.Mon
 
     run_async(main)
     assert tree(home) == before
+
+
+def test_no_token_is_left_when_the_server_is_killed_while_a_run_is_canceled(tmp_path: Path) -> None:
+    """The next server says that the run is canceled, and no turn of it comes any more."""
+    home = user_home(tmp_path)
+    world = World(tmp_path)
+    world.skill([], name="tested")
+    cases = {"stays": "import signal; signal.signal(15, signal.SIG_IGN); (work / 'started').touch(); time.sleep(600)"}
+    config = tmp_path / "askback.toml"
+    config.write_text('sandbox = "off"\n' + stand_in(tmp_path / "programs", "codex", cases))
+    first = Server(world, "--config", str(config), env={"HOME": str(home)})
+    try:
+        with first.client() as client:
+            run = client.create_run("tested", engine="codex", mode="auto", options={"model": "stays"})
+            folder = world.data_dir / "runs" / run.id
+            until((folder / "work" / "started").exists)
+            assert token_places(folder) == [f"home/{CODEX}"]
+            client.cancel(run.id)
+    finally:
+        first.kill()
+    second = Server(world, "--config", str(config), env={"HOME": str(home)})
+    try:
+        with second.client() as client:
+            until(lambda: client.get_run(run.id).state.final)
+            assert client.get_run(run.id).state == RunState.CANCELED
+        assert token_places(folder) == []
+    finally:
+        second.kill()
+
+
+def token_places(folder: Path) -> list[str]:
+    """Where a token of the user is found below a folder."""
+    return [name for name, content in tree(folder).items() if b"ada-secret" in content]

@@ -24,7 +24,9 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALL = 0o700
 _TRIES = 1000
 """How often one step is tried again while an engine puts things in the way."""
-_PASSES = 200_000
+_DEEPEST = 64
+"""How many folders are open at a time while a tree is removed."""
+_PASSES = 10_000
 _LINK = (errno.ELOOP, errno.EMLINK)
 """How systems say that the last component is a link that may not be followed."""
 _BUFFER = 1 << 20
@@ -105,7 +107,7 @@ def remove(base: Path, name: str) -> None:
 def remove_at(folder: int, name: str) -> None:
     """Remove whatever is called `name` in an open folder, also a folder that an engine has locked.
 
-    Without recursion and with few open files, however deep it is: what a subfolder holds is moved up, then removed.
+    Without recursion and with few open files, however deep it is.
     """
     if _unlink(folder, name):
         return
@@ -122,30 +124,39 @@ def remove_at(folder: int, name: str) -> None:
 
 
 def _empty(top: int, removed: Callable[[], bool]) -> None:
-    """Each pass removes one level. Bounded, because an engine that lives could fill it for ever."""
+    """Bounded, because an engine that lives could fill it for ever."""
     for _ in range(_PASSES):
-        names = os.listdir(top)
-        for each in names:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                if not _unlink(top, each) and not _rmdir(top, each):
-                    _lift(top, each)
-        if not names and removed():
+        if not os.listdir(top) and removed():
             return
+        _empty_once(top)
     raise Obstructed("a folder cannot be removed: something is put back into it")
 
 
-def _lift(top: int, name: str) -> None:
-    """Remove the files of a folder in `top`; its folders become entries of `top`."""
-    inner = _step(top, name)
+def _empty_once(top: int) -> None:
+    """Depth first. A folder that lies too deep becomes an entry of `top`, for the next pass."""
+    open_folders = [(top, "", iter(os.listdir(top)))]
     try:
-        for each in os.listdir(inner):
+        while open_folders:
+            folder, name, left = open_folders[-1]
+            each = next(left, None)
             with suppress(FileNotFoundError, NotADirectoryError):
-                if not _unlink(inner, each) and not _rmdir(inner, each):
+                if each is None:
+                    open_folders.pop()
+                    if open_folders:
+                        os.close(folder)
+                        _rmdir(open_folders[-1][0], name)
+                elif _unlink(folder, each):
+                    pass
+                elif len(open_folders) < _DEEPEST:
+                    inner = _step(folder, each)
+                    open_folders.append((inner, each, iter(os.listdir(inner))))
+                else:
                     # To move a folder one must be allowed to write to it.
-                    _unlock(inner, each)
-                    os.rename(each, f".{secrets.token_hex(8)}", src_dir_fd=inner, dst_dir_fd=top)
+                    _unlock(folder, each)
+                    os.rename(each, f".{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=top)
     finally:
-        os.close(inner)
+        for folder, *_ in open_folders[1:]:
+            os.close(folder)
 
 
 def _rmdir(folder: int, name: str) -> bool:
