@@ -146,7 +146,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             engines=engines,
             setups=setups,
             library=open_library(settings),
-            workspaces=Workspaces(data_dir / "runs"),
+            workspaces=Workspaces(data_dir / "runs", sign_ins=tuple(_sign_ins(engines))),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
         )
@@ -328,6 +328,12 @@ def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines,
     return engines, {name: _setup(engine, settings.engines.get(name), own_secrets) for name, engine in engines.items()}
 
 
+def _sign_ins(engines: Engines) -> Iterator[str]:
+    """The sign-in files of all engines."""
+    for engine in engines.values():
+        yield from engine.credentials
+
+
 def _setup(engine: Engine, given: EngineSettings | None, own_secrets: tuple[str, ...]) -> EngineSetup:
     given = given or EngineSettings()
     env = engine_environment(engine.env_allow, given.env)
@@ -337,6 +343,7 @@ def _setup(engine: Engine, given: EngineSettings | None, own_secrets: tuple[str,
         model=given.model,
         home=given.home,
         sign_in_home=given.home or user_home(),
+        renew_sign_in=given.renew_sign_in,
         extra_args=given.extra_args,
         slots=given.slots,
         secrets=(*secret_values(env), *own_secrets),

@@ -32,6 +32,8 @@ class EngineSetup:
     home: Path | None = None
     sign_in_home: Path | None = None
     """Where the sign-in is kept: the configured home, else the user's own."""
+    renew_sign_in: bool = True
+    """Whether tokens that a turn renewed are merged into it."""
     extra_args: tuple[str, ...] = ()
     slots: int | None = None
     secrets: tuple[str, ...] = ()

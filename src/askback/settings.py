@@ -106,6 +106,10 @@ class EngineSettings(_Section):
         default_factory=dict, description="Added to the engine's environment, which is otherwise an allow-list."
     )
     home: Path | None = Field(None, description="A folder copied into each run's private HOME before its first turn.")
+    renew_sign_in: bool = Field(
+        True,
+        description="Whether tokens that a run renewed are merged into your own sign-in. See [sign-ins](engines.md#sign-ins).",
+    )
     extra_args: tuple[str, ...] = Field((), description="Further arguments for every start.")
     slots: int | None = Field(None, ge=1, description="At most this many of `slots` for this engine.")
 

@@ -54,7 +54,7 @@ async def start(
     cwd: Path,
     *,
     mark: str,
-    stdin: Path | Pipe | None = None,
+    stdin: bytes | Pipe | None = None,
     limits: OutputLimits = LIMITS,
 ) -> Child:
     argv = [sys.executable, "-I", "-c", code]
@@ -94,8 +94,7 @@ def test_lines_of_both_streams_and_the_exit_code_are_told(tmp_path: Path, kind: 
 
 
 def test_a_prompt_of_a_megabyte_arrives_whole(tmp_path: Path, kind: str, mark: str) -> None:
-    prompt = tmp_path / "prompt"
-    prompt.write_bytes(b"-x\n" * 400_000)
+    prompt = b"-x\n" * 400_000
 
     async def main() -> None:
         async with spawning(kind) as spawner:
@@ -252,13 +251,11 @@ def test_a_reader_that_is_held_up_still_gets_what_a_program_said_before_it_ended
 def test_a_start_for_which_there_are_too_few_files_leaves_none_open(
     kind: str, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "stdin").touch()
-
     async def main() -> None:
         async with spawning(kind) as spawner:
             opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
             limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-            for stdin in (tmp_path / "stdin", Pipe.KEPT):
+            for stdin in (b"text", Pipe.KEPT):
                 for room in range(1, 6):
                     resource.setrlimit(resource.RLIMIT_NOFILE, (_next_fd() + room, limits[1]))
                     try:

@@ -1,5 +1,6 @@
-"""Sign-ins lent to runs and taken back, so that runs side by side do not sign each other out."""
+"""Sign-ins lent to runs and merged back, so that runs side by side do not sign each other out."""
 
+import json
 import os
 import resource
 import threading
@@ -7,17 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from askback.process.credentials import Credentials
+from askback.core.renewals import Renewal, TokenField
+from askback.process.credentials import Credentials, Returned
 
 NAME = ".engine/auth.json"
+RULE = Renewal(name=NAME, fields=(TokenField(path=("token",)),), account=(("user",),))
+RENEWED = Returned(renewed=(NAME,))
+
+
+def sign_in(token: str, user: str = "ada") -> str:
+    return json.dumps({"user": user, "token": token})
+
+
+def token_in(path: Path) -> str:
+    return str(json.loads(path.read_text())["token"])
 
 
 def credentials(folder: Path) -> Credentials:
     source = folder / "user"
     (source / ".engine").mkdir(parents=True)
-    (source / NAME).write_text("first")
+    (source / NAME).write_text(sign_in("first"))
     (source / ".engine" / "history.jsonl").write_text("private")
-    return Credentials(source=source, names=(NAME, ".engine/absent.json"), lock=folder / "lock")
+    return Credentials(source=source, names=(NAME, ".engine/absent.json"), lock=folder / "lock", renewals=(RULE,))
 
 
 def home(folder: Path, name: str) -> Path:
@@ -36,42 +48,42 @@ def test_a_renewed_sign_in_goes_back_once(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     run = home(tmp_path, "run")
     loan = owned.lend(run)
-    (run / NAME).write_text("second")
-    assert loan.end() == [NAME]
-    assert (owned.source / NAME).read_text() == "second"
-    assert loan.end() == []
+    (run / NAME).write_text(sign_in("second"))
+    assert loan.end() == RENEWED
+    assert token_in(owned.source / NAME) == "second"
+    assert (owned.source / NAME).stat().st_mode & 0o777 == 0o600
+    assert loan.end() == Returned()
 
 
 def test_an_unchanged_or_emptied_sign_in_changes_nothing(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     run = home(tmp_path, "run")
-    loan = owned.lend(run)
-    assert loan.end() == []
-    (run / NAME).write_text("")
-    assert loan.end() == []
-    (run / NAME).unlink()
-    assert loan.end() == []
-    assert (owned.source / NAME).read_text() == "first"
+    before = (owned.source / NAME).read_bytes()
+    for change in (lambda: None, lambda: (run / NAME).write_text(""), (run / NAME).unlink):
+        loan = owned.lend(run)
+        change()
+        assert loan.end() == Returned()
+        assert (owned.source / NAME).read_bytes() == before
 
 
 def test_a_later_sign_in_of_the_user_is_not_overwritten(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     run = home(tmp_path, "run")
     loan = owned.lend(run)
-    (run / NAME).write_text("renewed by the run")
-    (owned.source / NAME).write_text("the user signed in anew")
-    assert loan.end() == []
-    assert (owned.source / NAME).read_text() == "the user signed in anew"
+    (run / NAME).write_text(sign_in("renewed by the run"))
+    (owned.source / NAME).write_text(sign_in("the user signed in anew"))
+    assert loan.end() == Returned()
+    assert token_in(owned.source / NAME) == "the user signed in anew"
 
 
 def test_the_next_turn_starts_from_the_newest(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     one, two = home(tmp_path, "one"), home(tmp_path, "two")
     first, _ = owned.lend(one), owned.lend(two)
-    (one / NAME).write_text("second")
+    (one / NAME).write_text(sign_in("second"))
     first.end()
     owned.lend(two)
-    assert (two / NAME).read_text() == "second"
+    assert token_in(two / NAME) == "second"
 
 
 def test_of_many_runs_that_renew_at_once_exactly_one_wins(tmp_path: Path) -> None:
@@ -79,15 +91,15 @@ def test_of_many_runs_that_renew_at_once_exactly_one_wins(tmp_path: Path) -> Non
     homes = [home(tmp_path, f"run-{number}") for number in range(16)]
     loans = [owned.lend(each) for each in homes]
     for number, each in enumerate(homes):
-        (each / NAME).write_text(f"renewed by {number}")
+        (each / NAME).write_text(sign_in(f"renewed by {number}"))
     taken: list[str] = []
-    threads = [threading.Thread(target=lambda loan=loan: taken.extend(loan.end())) for loan in loans]
+    threads = [threading.Thread(target=lambda loan=loan: taken.extend(loan.end().renewed)) for loan in loans]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert taken == [NAME]
-    assert (owned.source / NAME).read_text().startswith("renewed by ")
+    assert token_in(owned.source / NAME).startswith("renewed by ")
 
 
 def test_a_sign_in_behind_a_link_is_renewed_where_the_link_leads(tmp_path: Path) -> None:
@@ -97,9 +109,9 @@ def test_a_sign_in_behind_a_link_is_renewed_where_the_link_leads(tmp_path: Path)
     (owned.source / NAME).symlink_to(real)
     run = home(tmp_path, "run")
     loan = owned.lend(run)
-    (run / NAME).write_text("second")
+    (run / NAME).write_text(sign_in("second"))
     loan.end()
-    assert real.read_text() == "second"
+    assert token_in(real) == "second"
     assert (owned.source / NAME).is_symlink()
 
 
@@ -119,11 +131,11 @@ def test_what_an_engine_plants_in_the_place_of_its_sign_in_is_not_taken_for_one(
     else:
         (run / NAME).parent.rmdir()
         (run / NAME).parent.symlink_to(private)
-    assert loan.end() == []
-    assert (owned.source / NAME).read_text() == "first"
+    assert loan.end() == Returned()
+    assert token_in(owned.source / NAME) == "first"
     owned.lend(run)
     assert (private / "auth.json").read_text() == "the key of the user"
-    assert (run / NAME).read_text() == "first"
+    assert token_in(run / NAME) == "first"
     assert not (run / NAME).is_symlink()
 
 
@@ -133,14 +145,14 @@ def test_what_is_too_large_for_a_sign_in_is_not_taken_back(tmp_path: Path) -> No
     loan = owned.lend(run)
     with (run / NAME).open("wb") as file:
         file.truncate(1 << 40)
-    assert loan.end() == []
+    assert loan.end() == Returned(refused=f"{NAME}: it is too large")
 
 
 def test_a_sign_in_that_there_is_no_room_for_leaves_the_old_one_whole(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     run = home(tmp_path, "run")
     loan = owned.lend(run)
-    (run / NAME).write_text("second" * 1000)
+    (run / NAME).write_text(sign_in("second" * 1000))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
@@ -148,5 +160,57 @@ def test_a_sign_in_that_there_is_no_room_for_leaves_the_old_one_whole(tmp_path: 
             loan.end()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert (owned.source / NAME).read_text() == "first"
+    assert token_in(owned.source / NAME) == "first"
     assert {path.name for path in (owned.source / NAME).parent.iterdir()} == {"auth.json", "history.jsonl"}
+
+
+@pytest.mark.parametrize("left", ["renewed", "unchanged", "refused", "no room", "a folder", "a link"])
+def test_no_copy_is_left_when_a_loan_ends(tmp_path: Path, left: str) -> None:
+    owned = credentials(tmp_path)
+    run, keys = home(tmp_path, "run"), tmp_path / "keys"
+    keys.write_text("the user's own")
+    loan = owned.lend(run)
+    if left in ("renewed", "no room"):
+        (run / NAME).write_text(sign_in("second"))
+    elif left == "refused":
+        (run / NAME).write_text(sign_in("second", user="mallory"))
+    elif left == "a folder":
+        (run / NAME).unlink()
+        (run / NAME / "deep").mkdir(parents=True)
+    elif left == "a link":
+        (run / NAME).unlink()
+        (run / NAME).symlink_to(keys)
+    if left == "no room":
+        owned.lock.unlink()
+        owned.lock.mkdir()
+        with pytest.raises(IsADirectoryError):
+            loan.end()
+    else:
+        loan.end()
+    assert not os.path.lexists(run / NAME)
+    assert keys.read_text() == "the user's own"
+
+
+def test_of_several_files_all_are_taken_back_or_none(tmp_path: Path) -> None:
+    """An account is often named by one file, and a key of it kept in another."""
+    owned = credentials(tmp_path)
+    other = Renewal(name=".engine/other.json", fields=(TokenField(path=("key",)),))
+    (owned.source / other.name).write_text('{"key": "first"}')
+    both = Credentials(source=owned.source, names=(NAME, other.name), lock=owned.lock, renewals=(other, RULE))
+    run = home(tmp_path, "run")
+    for user, key in (("mallory", "first"), ("ada", "second")):
+        loan = both.lend(run)
+        (run / other.name).write_text('{"key": "second"}')
+        (run / NAME).write_text(sign_in("second", user=user))
+        returned = loan.end()
+        assert json.loads((owned.source / other.name).read_text()) == {"key": key}
+        assert (returned.refused is not None) == (user == "mallory")
+
+
+def test_a_file_without_a_declared_token_is_never_taken_back(tmp_path: Path) -> None:
+    owned = credentials(tmp_path)
+    run = home(tmp_path, "run")
+    loan = Credentials(source=owned.source, names=owned.names, lock=owned.lock).lend(run)
+    (run / NAME).write_text(sign_in("second"))
+    assert loan.end() == Returned()
+    assert token_in(owned.source / NAME) == "first"

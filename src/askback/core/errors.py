@@ -71,6 +71,7 @@ class WarningCode(StrEnum):
     ASK_USER_PAYLOAD_INVALID = "ASK_USER_PAYLOAD_INVALID"
     AUTO_RUN_ASKED = "AUTO_RUN_ASKED"
     ENGINE_LINE_TRUNCATED = "ENGINE_LINE_TRUNCATED"
+    SIGN_IN_CHANGE_REFUSED = "SIGN_IN_CHANGE_REFUSED"
 
 
 WARNING_MEANINGS: dict[WarningCode, str] = {
@@ -78,6 +79,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.ASK_USER_PAYLOAD_INVALID: "The engine's question was malformed; the question shown was made from its message.",
     WarningCode.AUTO_RUN_ASKED: "The engine asked a question in `auto` mode, where nobody can answer.",
     WarningCode.ENGINE_LINE_TRUNCATED: "A line of the engine was longer than `limits.line`; it was left out.",
+    WarningCode.SIGN_IN_CHANGE_REFUSED: "The engine changed more of its sign-in than its tokens; nothing of it was taken back.",
 }
 
 

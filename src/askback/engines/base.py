@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
+from askback.core.renewals import Renewal
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
 
 UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -222,7 +223,9 @@ class Engine(Protocol):
     """Variables of the user's environment that the program may have besides the common ones."""
 
     credentials: tuple[str, ...]
-    """The few files, below the user's home, that hold the sign-in; never the history."""
+    """The few files, below the user's home, that hold the sign-in; never the history. They are lent to each turn."""
+    renewals: tuple[Renewal, ...]
+    """Which of these files may be renewed by a turn, and which fields of them. Any other file is never taken back."""
     sign_in: str
     """What to do when it is not signed in, shown to people."""
 

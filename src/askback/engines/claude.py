@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import Mode, ProfileKind
 from askback.engines.base import UUID, CallResult, Launch, Probe, Turn, session_of
 from askback.engines.claude_talk import ClaudeTalk
@@ -56,6 +57,21 @@ class Claude:
         "ANTHROPIC_DEFAULT_HAIKU_MODEL",
     )
     credentials: tuple[str, ...] = (".claude/.credentials.json",)
+    renewals: tuple[Renewal, ...] = (
+        Renewal(
+            name=".claude/.credentials.json",
+            # Its tokens are opaque, and the file names no account besides the organization.
+            fields=(
+                TokenField(path=("claudeAiOauth", "accessToken")),
+                TokenField(path=("claudeAiOauth", "refreshToken")),
+                TokenField(path=("claudeAiOauth", "expiresAt"), kind=Kind.INTEGER),
+                TokenField(path=("claudeAiOauth", "scopes"), kind=Kind.TEXTS),
+                TokenField(path=("claudeAiOauth", "subscriptionType"), optional=True),
+                TokenField(path=("claudeAiOauth", "rateLimitTier"), optional=True),
+            ),
+            account=(("organizationUuid",),),
+        ),
+    )
     sign_in = "sign in with: claude auth login"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import Mode, ProfileKind
 from askback.engines.base import (
     UUID,
@@ -59,6 +60,7 @@ _WITHOUT_ASKING = "tools.experimental_request_user_input.enabled=false"
 _ASKING = ("features.default_mode_request_user_input=true", "suppress_unstable_features_warning=true")
 # It would keep its variables, the key among them, in a file for as long as it stays.
 _WITHOUT_SNAPSHOTS = "features.shell_snapshot=false"
+_ACCOUNT_CLAIMS = (("sub",), ("https://api.openai.com/auth", "chatgpt_account_id"))
 _KEY_IN_MEMORY = 'cli_auth_credentials_store="ephemeral"'
 _SCHEMA_FILE = ".codex/askback-output-schema.json"
 # It refuses a home that does not exist, and a file is what makes ours.
@@ -85,6 +87,18 @@ class Codex:
         "CODEX_CA_CERTIFICATE",
     )
     credentials: tuple[str, ...] = (".codex/auth.json",)
+    renewals: tuple[Renewal, ...] = (
+        Renewal(
+            name=".codex/auth.json",
+            fields=(
+                TokenField(path=("tokens", "id_token"), kind=Kind.JWT, claims=_ACCOUNT_CLAIMS),
+                TokenField(path=("tokens", "access_token"), kind=Kind.JWT, claims=_ACCOUNT_CLAIMS),
+                TokenField(path=("tokens", "refresh_token")),
+                TokenField(path=("last_refresh",), optional=True),
+            ),
+            account=(("tokens", "account_id"), ("auth_mode",)),
+        ),
+    )
     sign_in = "sign in with: codex login"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:

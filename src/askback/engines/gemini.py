@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Collection, Sequence
 
+from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind
 from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import UUID, CallResult, Launch, Probe, Turn, session_of
@@ -69,6 +70,20 @@ class Gemini:
         "GOOGLE_APPLICATION_CREDENTIALS",
     )
     credentials: tuple[str, ...] = (_SIGN_IN, ".gemini/google_accounts.json")
+    renewals: tuple[Renewal, ...] = (
+        Renewal(
+            name=_SIGN_IN,
+            fields=(
+                TokenField(path=("access_token",)),
+                TokenField(path=("refresh_token",)),
+                TokenField(path=("id_token",), kind=Kind.JWT, claims=(("sub",), ("aud",)), optional=True),
+                TokenField(path=("expiry_date",), kind=Kind.INTEGER, optional=True),
+                TokenField(path=("refresh_token_expires_in",), kind=Kind.INTEGER, optional=True),
+                TokenField(path=("scope",), optional=True),
+            ),
+            account=(("type",), ("client_id",)),
+        ),
+    )
     sign_in = "sign in with: gemini, or set GEMINI_API_KEY"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:

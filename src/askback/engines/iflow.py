@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from askback.core.errors import ErrorCode
+from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
@@ -82,6 +83,21 @@ class Iflow:
         "IFLOW_selectedAuthType",
     )
     credentials: tuple[str, ...] = (_OAUTH, _ACCOUNTS, _SETTINGS)
+    # Never the settings: they name commands that iFlow starts.
+    renewals: tuple[Renewal, ...] = (
+        Renewal(
+            name=_OAUTH,
+            fields=(
+                TokenField(path=("access_token",)),
+                TokenField(path=("refresh_token",)),
+                TokenField(path=("expiry_date",), kind=Kind.INTEGER, optional=True),
+                TokenField(path=("expires_at",), kind=Kind.INTEGER),
+                TokenField(path=("apiKey",)),
+            ),
+            account=(("userId",), ("userName",), ("email",), ("phone",)),
+        ),
+        Renewal(name=_ACCOUNTS, fields=(TokenField(path=("iflowApiKey",)),)),
+    )
     sign_in = "sign in with: iflow, and there /auth"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from askback.core.errors import ErrorCode
+from askback.core.renewals import ANY, Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
@@ -47,6 +48,7 @@ _RUN_HELP, _ACP_HELP, _VERSION = ("run", "--help"), ("acp", "--help"), ("--versi
 _ACP_USAGE = re.compile(r"^\S+ acp[ \t]*$", re.MULTILINE)
 _LOGS = ("--print-logs", "--log-level=INFO")
 _AUTOMATIC, _AUTOMATIC_ONCE = "--auto", "--dangerously-skip-permissions"
+_OAUTH_ENTRY = ("type", "oauth")
 _KEYS = (
     "OPENCODE_API_KEY",
     "ANTHROPIC_API_KEY",
@@ -96,6 +98,18 @@ class Opencode:
     chosen_by_default = True
     env_allow: tuple[str, ...] = _KEYS
     credentials: tuple[str, ...] = (".local/share/opencode/auth.json",)
+    renewals: tuple[Renewal, ...] = (
+        Renewal(
+            name=".local/share/opencode/auth.json",
+            # An entry of the type `wellknown` loads settings, and so commands, from a server: only OAuth tokens change.
+            fields=(
+                TokenField(path=(ANY, "access"), where=_OAUTH_ENTRY),
+                TokenField(path=(ANY, "refresh"), where=_OAUTH_ENTRY),
+                TokenField(path=(ANY, "expires"), kind=Kind.INTEGER, where=_OAUTH_ENTRY),
+            ),
+            account=((ANY, "type"), (ANY, "accountId"), (ANY, "enterpriseUrl")),
+        ),
+    )
     sign_in = "sign in with: opencode auth login"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from askback.core.errors import ErrorCode
+from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
@@ -100,6 +101,17 @@ class Qwen:
         "GOOGLE_MODEL",
     )
     credentials: tuple[str, ...] = (".qwen/oauth_creds.json",)
+    renewals: tuple[Renewal, ...] = (
+        Renewal(
+            name=".qwen/oauth_creds.json",
+            # Its tokens are opaque. `resource_url` is where they are sent to, so it may not change.
+            fields=(
+                TokenField(path=("access_token",)),
+                TokenField(path=("refresh_token",)),
+                TokenField(path=("expiry_date",), kind=Kind.INTEGER, optional=True),
+            ),
+        ),
+    )
     sign_in = "set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL, or configure it with: qwen auth"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:

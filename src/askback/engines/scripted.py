@@ -13,6 +13,7 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
+from askback.core.renewals import Renewal
 from askback.core.runs import ProfileKind, Usage
 from askback.engines import questions
 from askback.engines.base import (
@@ -61,6 +62,7 @@ class Scripted:
     env_allow: tuple[str, ...] = ()
     chosen_by_default = False
     credentials: tuple[str, ...] = ()
+    renewals: tuple[Renewal, ...] = ()
     sign_in = "it needs no account"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:

@@ -56,7 +56,8 @@ class Order:
     env: Mapping[str, str]
     cwd: Path
     limits: OutputLimits
-    stdin: Path | Pipe | None = None
+    stdin: bytes | Pipe | None = None
+    """What it reads from its standard input; it cannot change that."""
     keep_fds: Sequence[int] = ()
     """Open files that it gets besides its three streams."""
     writable: Sequence[Path] = ()
@@ -81,7 +82,7 @@ def starting(order: Order) -> Iterator[Streams]:
     """The streams of a program that the block starts; when it cannot, they are closed and it is told why."""
     streams: Streams | None = None
     try:
-        streams = Streams.open(None if isinstance(order.stdin, Pipe) else order.stdin or Path(os.devnull))
+        streams = Streams.open(None if isinstance(order.stdin, Pipe) else order.stdin or b"")
         yield streams
     except BaseException as error:
         if streams is not None:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from askback.process.beneath import remove_at
+
 READABLE = 0o500
 WRITABLE = 0o700
 
@@ -55,28 +57,11 @@ def lock_again(listing: Listing) -> None:
 def remove_tree(base: Path) -> None:
     """Remove a folder with all that is in it, also where an engine has locked a folder, or put something in its place."""
     with suppress(FileNotFoundError):
-        if not stat.S_ISDIR(base.lstat().st_mode):
-            base.unlink()
-            return
-        listing = list_tree(base, WRITABLE)
-        for path in (*listing.files, *listing.links, *listing.specials):
-            (base / path).unlink(missing_ok=True)
-        for path in reversed(listing.folders):
-            (base / path).rmdir()
-
-
-def free_way(base: Path, name: str) -> Path:
-    """A place below `base` and nowhere else to write to: an engine may have left a link, or something else, in the way."""
-    path = base
-    for part in Path(name).parent.parts:
-        path /= part
-        with suppress(FileNotFoundError):
-            if not stat.S_ISDIR(path.lstat().st_mode):
-                path.unlink()
-        path.mkdir(exist_ok=True, mode=0o700)
-    path /= Path(name).name
-    remove_tree(path)
-    return path
+        parent = os.open(base.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            remove_at(parent, base.name)
+        finally:
+            os.close(parent)
 
 
 def _unlock(folder: Path, mode: int, need: int, listing: Listing) -> None:

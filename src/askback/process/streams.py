@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Self
 
 _CHUNK = 1 << 16
 _PIPE = 1 << 20
+# F_SEAL_SEAL, _SHRINK, _GROW and _WRITE: only Linux has their names.
+_SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0008
 
 
 class Streams:
@@ -22,14 +24,14 @@ class Streams:
         self.theirs = theirs
 
     @classmethod
-    def open(cls, stdin: Path | None) -> Self:
-        """Input from a file, so that one of any length neither blocks nor is cut; or, without one, from a pipe."""
+    def open(cls, stdin: bytes | None) -> Self:
+        """Input as a file, so that one of any length neither blocks nor is cut; or, without one, from a pipe."""
         with ExitStack() as opened:
             our_in: int | None = None
             if stdin is None:
                 their_in, our_in = _pipe(opened)
             else:
-                their_in = os.open(stdin, os.O_RDONLY | os.O_CLOEXEC)
+                their_in = read_only(stdin)
                 opened.callback(os.close, their_in)
             (out, their_out), (err, their_err) = _pipe(opened), _pipe(opened)
             opened.pop_all()
@@ -48,6 +50,38 @@ class Streams:
         for fd in (self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)
+
+
+def read_only(content: bytes) -> int:
+    """An open file with this content that nobody can change, however it is opened again: no name on a disk leads to it."""
+    if not content:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    if not hasattr(os, "memfd_create"):
+        return _unnamed(content)
+    fd = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        _write_all(fd, content)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(fd)
+
+
+def _unnamed(content: bytes) -> int:
+    """For systems without sealed files: there an open file cannot be opened again with more rights."""
+    fd, name = tempfile.mkstemp(prefix="askback-stdin-")
+    try:
+        _write_all(fd, content)
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(fd)
+        os.unlink(name)  # noqa: PTH108
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(fd, left) :]
 
 
 def _pipe(opened: ExitStack) -> tuple[int, int]:

@@ -5,7 +5,7 @@
 <run>/work/skill/       the skill package
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
-<run>/snapshots/        the home before the turn, from the second one on
+<run>/snapshots/        the home before the turn, from the second one on; never with a sign-in
 <run>/turns/            prompt and raw output of every turn
 """
 
@@ -14,15 +14,16 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from askback.process import snapshot
+from askback.process import beneath, snapshot
 from askback.process.artifacts import bundle, is_text, open_below
-from askback.process.listing import free_way, remove_tree
+from askback.process.credentials import remove_copies
+from askback.process.listing import remove_tree
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
@@ -36,8 +37,9 @@ class Artifact:
 
 
 class Workspace:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, sign_ins: Sequence[str] = ()) -> None:
         self.root = root
+        self._sign_ins = sign_ins
         self.cwd = root / "work"
         self.home = root / "home"
         self.tmp = root / "tmp"
@@ -47,13 +49,27 @@ class Workspace:
 
     def prepare(self, package: Path) -> None:
         """Make what every turn needs; done again it changes nothing."""
-        for folder in (self.cwd / ARTIFACTS_DIR, self.tmp, self.turns):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _copy_once(package, self.cwd / SKILL_DIR)
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.artifacts_path, self.tmp, self.turns):
+            beneath.make_folder(self.root, self._below(folder))
+        self._copy_skill_once(package)
+
+    def _copy_skill_once(self, package: Path) -> None:
+        name = self._below(self.cwd / SKILL_DIR)
+        if beneath.has_folder(self.root, name):
+            return
+        # Beside the engine's folders, where a sandboxed engine cannot write; there at once and whole.
+        partial = self.root / f"{SKILL_DIR}.partial"
+        remove_tree(partial)
+        shutil.copytree(package, partial, symlinks=True)
+        beneath.move_in(partial, self.root, name)
+
+    def _below(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
 
     def begin_first_turn(self, home_template: Path | None) -> None:
         """A new home. There is no session yet that could be lost, so this is also how a first turn is taken up again."""
-        remove_tree(self.home)
+        beneath.remove(self.root, self.home.name)
         if home_template is None:
             self.home.mkdir(mode=0o700)
         else:
@@ -62,24 +78,44 @@ class Workspace:
     def begin_later_turn(self, attempt_number: int) -> None:
         """The home as it was before the first try of this turn."""
         self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        # A sign-in is lent anew to every turn, so none is saved; nor is one used that an earlier version saved.
+        self.remove_sign_ins()
         snapshot.begin_turn(self.home, self._snapshots, attempt_number)
+        self.remove_sign_ins()
+
+    def remove_sign_ins(self) -> None:
+        """Remove what a turn was lent that was cut off. Nothing of its engine may live."""
+        remove_copies(self.home, self._sign_ins)
+
+    def close(self) -> None:
+        """The run is over: no turn will be tried again, and none needs a sign-in."""
+        self.remove_sign_ins()
+        beneath.remove(self.root, self._below(self._snapshots))
 
     def stage_input(self, key: str, source: Path) -> str:
-        """Copy a file that was given as input; returns its path as the engine sees it."""
+        """Copy a file that was given as input; returns its path as the engine sees it.
+
+        The engine of a sticky run lives meanwhile, and may put links in the way.
+        """
         name = f"{INPUTS_DIR}/{key}/{source.name}"
-        self.cwd.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shutil.copyfile(source, free_way(self.cwd, name))
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beneath.copy(source, self.root, self._below(self.cwd / name))
         return name
 
     def drop_input(self, key: str) -> None:
         """Take back what was staged and is not used after all."""
-        shutil.rmtree(self.cwd / INPUTS_DIR / key, ignore_errors=True)
+        with suppress(OSError):
+            beneath.remove(self.root, self._below(self.cwd / INPUTS_DIR / key))
 
     def write_home(self, files: Mapping[str, bytes]) -> None:
-        _write_below(self.home, files)
+        self._write(self.home, files)
 
     def write_work(self, files: Mapping[str, bytes]) -> None:
-        _write_below(self.cwd, files)
+        self._write(self.cwd, files)
+
+    def _write(self, folder: Path, files: Mapping[str, bytes]) -> None:
+        for name, content in files.items():
+            beneath.write(self.root, self._below(folder / name), content)
 
     def prompt_path(self, turn_name: str) -> Path:
         return self.turns / f"{turn_name}.prompt"
@@ -112,7 +148,7 @@ class Workspace:
 
     def open_artifact(self, path: str) -> BinaryIO | None:
         # From the run's own folder: the engine could have put a link in the place of its working directory.
-        return open_below(self.root, f"{self.artifacts_path.relative_to(self.root).as_posix()}/{path}")
+        return open_below(self.root, f"{self._below(self.artifacts_path)}/{path}")
 
     def bundle(self) -> BinaryIO:
         return bundle((each.path for each in self.artifacts()), self.open_artifact)
@@ -121,11 +157,13 @@ class Workspace:
 class Workspaces:
     """The workspaces of all runs on this machine."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, sign_ins: Sequence[str] = ()) -> None:
         self._root = root
+        self._sign_ins = sign_ins
+        """The sign-in files of all engines, by their paths below a home."""
 
     def of(self, run_id: str) -> Workspace:
-        return Workspace(self._root / run_id)
+        return Workspace(self._root / run_id, self._sign_ins)
 
     def sizes(self) -> dict[str, int]:
         """What each run takes on the disk, in bytes, by its id."""
@@ -165,17 +203,3 @@ def _disk_usage(folder: Path) -> int:
                     else:
                         used += entry.stat(follow_symlinks=False).st_blocks * 512
     return used
-
-
-def _write_below(base: Path, files: Mapping[str, bytes]) -> None:
-    for name, content in files.items():
-        free_way(base, name).write_bytes(content)
-
-
-def _copy_once(source: Path, target: Path) -> None:
-    if target.exists():
-        return
-    partial = target.with_name(target.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial, symlinks=True)
-    partial.rename(target)

@@ -58,7 +58,7 @@ class Prepared:
     turn: Turn
     launch: Launch
     loan: Loan | None
-    """The sign-in that the turn was lent; whatever it renews goes back when the turn is over."""
+    """The sign-in that the turn was lent, until the turn is over; tokens that it renews are merged into the user's."""
 
 
 class CannotStart(Exception):
@@ -93,6 +93,24 @@ def _prepare_files(bench: Bench, run: Run, package: SkillPackage, probe: Probe, 
     else:
         workspace.begin_later_turn(run.attempt_number)
     loan = _lend(bench, engine, setup, workspace)
+    try:
+        return _prepare_launch(bench, run, package, probe, prompt, workspace, loan)
+    except BaseException:
+        if loan is not None:
+            loan.end()
+        raise
+
+
+def _prepare_launch(
+    bench: Bench,
+    run: Run,
+    package: SkillPackage,
+    probe: Probe,
+    prompt: str,
+    workspace: Workspace,
+    loan: Loan | None,
+) -> Prepared:
+    engine, setup = bench.engines[run.engine], bench.setups[run.engine]
     turn = Turn(
         prompt=prompt,
         mode=run.mode,
@@ -130,7 +148,13 @@ def _lend(bench: Bench, engine: Engine, setup: EngineSetup, workspace: Workspace
     if setup.sign_in_home is None or not engine.credentials:
         return None
     lock = bench.locks / f"sign-in-{engine.name}.lock"
-    return Credentials(source=setup.sign_in_home, names=engine.credentials, lock=lock).lend(workspace.home)
+    return Credentials(
+        source=setup.sign_in_home,
+        names=engine.credentials,
+        lock=lock,
+        # One made for an earlier version declares none, and then nothing is taken back.
+        renewals=getattr(engine, "renewals", ()) if setup.renew_sign_in else (),
+    ).lend(workspace.home)
 
 
 def turn_name(run: Run) -> str:

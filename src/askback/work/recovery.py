@@ -94,10 +94,18 @@ class Recovery:
         if not await tree.end(grace_sec=0):
             log.error("what is left of a turn cannot be ended; the run is left alone", extra={"run": run.id})
             return run
+        await asyncio.to_thread(self._remove_sign_ins, run)
         lost = TurnLost if run.state is RunState.RUNNING else ProcessLost
         with suppress(Conflict):
             return await move(self._store, run.id, lost(epoch=run.epoch, at=self._clock()), seen=run)
         return await self._store.get(run.id)
+
+    def _remove_sign_ins(self, run: Run) -> None:
+        """The turn did not come to it. What it renewed is lost: who wrote it last is not known."""
+        try:
+            self._workspaces.of(run.id).remove_sign_ins()
+        except OSError as error:
+            log.error("a sign-in cannot be removed from a run's home: %s", error, extra={"run": run.id})
 
     async def _adopt_all_of(self, keeper: str) -> None:
         for run in await self._store.kept_by(keeper):

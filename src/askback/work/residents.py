@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 
 from askback.core.interactions import AnsweredBy
 from askback.core.lifecycle import Decision, decide
@@ -23,7 +24,7 @@ from askback.store.base import move
 from askback.work.bench import Bench, CannotStart, Prepared, answered, prepare, prompt_of, resident, turn_name
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
-from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock
+from askback.work.starting import end_surely, return_sign_in, start_engine, take_lock
 from askback.work.stopping import StopReason, StopRequest
 from askback.work.turn import KEEPER_KILLED, TurnSignal
 from askback.work.verdict import verdict
@@ -118,8 +119,12 @@ class Residence:
     async def _move_in(self, run: Run) -> _Resident:
         """Start the process; its lines are read until it is gone."""
         prepared = await prepare(self._bench, run)
-        conversation = resident(prepared.engine).conversation(prepared.turn)
-        child = await start_engine(self._bench, run, prepared, self._lock, Pipe.KEPT)
+        try:
+            conversation = resident(prepared.engine).conversation(prepared.turn)
+            child = await start_engine(self._bench, run, prepared, self._lock, Pipe.KEPT)
+        except BaseException:
+            await return_sign_in(run, prepared)
+            raise
         self._resident = _Resident(prepared, child, conversation)
         return self._resident
 
@@ -220,7 +225,7 @@ class Residence:
         decision = decide(run, signal)
         if isinstance(decision, Decision) and decision.run.state.final:
             await self.end(run)
-        return signal
+        return replace(signal, warnings=reading.warnings)
 
     # A wait.
 
@@ -259,10 +264,16 @@ class Residence:
         # Whoever read it may have failed; the rest is done all the same.
         async with AsyncExitStack() as rest:
             rest.callback(here.raw.close)
-            rest.push_async_callback(take_back_sign_in, run, here.prepared)
+            rest.push_async_callback(self._return_sign_in, run, here)
             rest.callback(here.child.close)
             if self._life is not None:
                 await self._life
+
+    async def _return_sign_in(self, run: Run, here: _Resident) -> None:
+        """What is to be said of it is said of the last turn, where the process ends with one."""
+        warnings = await return_sign_in(run, here.prepared)
+        if here.reading is not None:
+            here.reading.warnings += warnings
 
     async def _end_process(self, run: Run, here: _Resident) -> None:
         await end_surely(here.child, run, self._lock)

@@ -58,6 +58,7 @@ class Retention:
     async def sweep(self) -> None:
         await asyncio.to_thread(self._uploads.sweep, _UPLOAD_SEC)
         await self._sweep_strays()
+        await self._close_all()
         removed = 0
         if self._keeping.days is not None:
             removed += await self._sweep_old(self._clock() - timedelta(days=self._keeping.days))
@@ -74,6 +75,18 @@ class Retention:
                 await self._store.get(run_id)
             except NotFound:
                 await asyncio.to_thread(self._remove, run_id)
+
+    async def _close_all(self) -> None:
+        """What a run needs only until it is over, sign-ins above all, does not stay, be it that a program was killed."""
+        async for runs in self._over():
+            await asyncio.to_thread(self._close, runs)
+
+    def _close(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            try:
+                self._workspaces.of(run.id).close()
+            except OSError as error:
+                log.error("what a run no longer needs cannot be removed: %s", error, extra={"run": run.id})
 
     async def _sweep_old(self, before: datetime) -> int:
         removed = 0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
 
-from askback.core.errors import ErrorCode
+from askback.core.errors import ErrorCode, RunWarning, WarningCode
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
 from askback.process import tree
@@ -30,7 +29,7 @@ async def take_lock(run: Run, workspace: Workspace) -> FileLock:
     return lock
 
 
-async def start_engine(bench: Bench, run: Run, prepared: Prepared, lock: FileLock, stdin: Path | Pipe) -> Child:
+async def start_engine(bench: Bench, run: Run, prepared: Prepared, lock: FileLock, stdin: bytes | Pipe) -> Child:
     workspace, launch = prepared.workspace, prepared.launch
     private = {
         "HOME": str(workspace.home),
@@ -63,14 +62,24 @@ async def end_surely(child: Child, run: Run, lock: FileLock) -> None:
         log.error("an engine's processes cannot be ended, trying again", extra={"run": run.id})
 
 
-async def take_back_sign_in(run: Run, prepared: Prepared) -> None:
-    """A sign-in that cannot be kept where it came from, be it read-only there, does not undo what the turn has done."""
+async def return_sign_in(run: Run, prepared: Prepared) -> tuple[RunWarning, ...]:
+    """End the turn's loan, once nothing of the engine lives.
+
+    A sign-in that cannot be kept where it came from, be it read-only there, does not undo what the turn has done.
+    """
     if prepared.loan is None:
-        return
+        return ()
     try:
-        renewed = await asyncio.to_thread(prepared.loan.end)
+        returned = await asyncio.to_thread(prepared.loan.end)
     except OSError as error:
         log.error("a renewed sign-in cannot be taken back; sign in again if it is asked for: %s", error)
-        return
-    if renewed:
-        log.info("a renewed sign-in was taken back: %s", ", ".join(renewed), extra={"run": run.id})
+        return ()
+    if returned.renewed:
+        log.info("a renewed sign-in was taken back: %s", ", ".join(returned.renewed), extra={"run": run.id})
+    if returned.refused is None:
+        return ()
+    log.warning("a changed sign-in was refused: %s", returned.refused, extra={"run": run.id})
+    message = (
+        f"the engine changed its sign-in in a way that is not accepted; nothing was taken back ({returned.refused})"
+    )
+    return (RunWarning(code=WarningCode.SIGN_IN_CHANGE_REFUSED, message=message),)

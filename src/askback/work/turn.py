@@ -17,7 +17,7 @@ from askback.store.base import move
 from askback.work.bench import Bench, CannotStart, Prepared, prepare, turn_name
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
-from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock
+from askback.work.starting import end_surely, return_sign_in, start_engine, take_lock
 from askback.work.stopping import StopReason, StopRequest
 from askback.work.verdict import verdict
 
@@ -62,9 +62,15 @@ class _LiveTurn:
         )
 
     async def carry_out(self) -> TurnSignal:
-        name = turn_name(self._run)
-        with self._reading.keeping_raw(self._prepared.workspace, name):
-            prompt = self._prepared.workspace.prompt_path(name)
+        try:
+            result = await self._run_engine()
+        finally:
+            self._reading.warnings += await return_sign_in(self._run, self._prepared)
+        return self._signal(result)
+
+    async def _run_engine(self) -> Completed | Broke | None:
+        with self._reading.keeping_raw(self._prepared.workspace, turn_name(self._run)):
+            prompt = self._prepared.launch.stdin
             child = await start_engine(self._bench, self._run, self._prepared, self._lock, prompt)
             try:
                 async with asyncio.TaskGroup() as group:
@@ -74,8 +80,7 @@ class _LiveTurn:
             finally:
                 await end_surely(child, self._run, self._lock)
                 child.close()
-                await take_back_sign_in(self._run, self._prepared)
-        return self._signal(result)
+        return result
 
     async def _read_end(self, ended: Exit | None) -> Completed | Broke | None:
         """What the parser makes of the whole turn; what it says only now is told like the rest."""
