@@ -1,0 +1,111 @@
+"""What a parser keeps of a turn, bounded: however much a program prints, the newest part is kept and the rest is counted.
+
+The marker, the question and the output are looked for in what is kept.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from askback.engines.base import Completed
+
+MOST_TEXT = 8_000_000
+"""Characters of assistant messages that are kept of one turn."""
+MOST_MESSAGES = 5_000
+MOST_ASKED = 100
+"""Questions by a program's own protocol that may be open at a time."""
+MOST_ID = 200
+
+_MOST_RECENT = 10_000
+
+V = TypeVar("V")
+
+
+class Messages:
+    """The assistant messages of one turn: the newest, at most `MOST_MESSAGES` with `MOST_TEXT` characters in all."""
+
+    def __init__(self, said: Iterable[str] = ()) -> None:
+        self._kept: deque[str] = deque()
+        self._size = 0
+        self._left_out = 0
+        self._shortened = False
+        for text in said:
+            self.add(text)
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    @property
+    def said(self) -> int:
+        """How many there were, those that were left out included."""
+        return self._left_out + len(self._kept)
+
+    def add(self, text: str, *, shortened: bool = False) -> str:
+        """Keep a message. Of one that is too long, the end is kept; returns what is kept of it."""
+        self._shortened = self._shortened or shortened or len(text) > MOST_TEXT
+        text = text[-MOST_TEXT:]
+        self._kept.append(text)
+        self._size += len(text)
+        while self._size > MOST_TEXT or len(self._kept) > MOST_MESSAGES:
+            self._size -= len(self._kept.popleft())
+            self._left_out += 1
+        return text
+
+    def completed(self, *, after: int = 0, session: str | None = None) -> Completed:
+        """A turn that ended well, with the messages behind the first `after`."""
+        left_out = max(0, self._left_out - after)
+        messages = tuple(self._kept)[max(0, after - self._left_out) :]
+        return Completed(messages=messages, left_out=left_out, shortened=self._shortened, session=session)
+
+
+class Pieces:
+    """A text that comes in pieces, tiny or huge. Only its last `MOST_TEXT` characters are kept."""
+
+    def __init__(self) -> None:
+        self._start()
+        self.shortened = False
+
+    def _start(self, text: str = "") -> None:
+        # Not a list: millions of pieces of two letters would cost thirty times their text.
+        self._text = io.StringIO(newline="")
+        self._size = self._text.write(text)
+
+    def add(self, piece: str) -> None:
+        self._size += self._text.write(piece[-MOST_TEXT:])
+        if self._size > 2 * MOST_TEXT:
+            self.shortened = True
+            self._start(self._text.getvalue()[-MOST_TEXT:])
+
+    @property
+    def text(self) -> str:
+        if self._size > MOST_TEXT:
+            self.shortened = True
+        return self._text.getvalue()[-MOST_TEXT:]
+
+    def clear(self) -> None:
+        self._start()
+        self.shortened = False
+
+
+class Recent(Generic[V]):
+    """Values by id, such as the tool calls that have begun. The oldest is forgotten when there are too many."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, V] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key[:MOST_ID] in self._values
+
+    def get(self, key: str) -> V | None:
+        return self._values.get(key[:MOST_ID])
+
+    def put(self, key: str, value: V) -> None:
+        self._values[key[:MOST_ID]] = value
+        if len(self._values) > _MOST_RECENT:
+            del self._values[next(iter(self._values))]
+
+    def pop(self, key: str) -> V | None:
+        return self._values.pop(key[:MOST_ID], None)
