@@ -21,6 +21,8 @@ from enum import StrEnum
 
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """How a system says that there is no room: on the disk, for this user, or for a file of that size."""
+TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
+"""How a system says that it is short of something now: processes, memory or open files, or that a program is being written."""
 
 
 class ErrorCode(StrEnum):
@@ -71,6 +73,10 @@ class WarningCode(StrEnum):
     ASK_USER_PAYLOAD_INVALID = "ASK_USER_PAYLOAD_INVALID"
     AUTO_RUN_ASKED = "AUTO_RUN_ASKED"
     ENGINE_LINE_TRUNCATED = "ENGINE_LINE_TRUNCATED"
+    ASSISTANT_TEXT_TRUNCATED = "ASSISTANT_TEXT_TRUNCATED"
+    EVENTS_TRUNCATED = "EVENTS_TRUNCATED"
+    QUESTION_TRUNCATED = "QUESTION_TRUNCATED"
+    ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
 
 
 WARNING_MEANINGS: dict[WarningCode, str] = {
@@ -78,6 +84,10 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.ASK_USER_PAYLOAD_INVALID: "The engine's question was malformed; the question shown was made from its message.",
     WarningCode.AUTO_RUN_ASKED: "The engine asked a question in `auto` mode, where nobody can answer.",
     WarningCode.ENGINE_LINE_TRUNCATED: "A line of the engine was longer than `limits.line`; it was left out.",
+    WarningCode.ASSISTANT_TEXT_TRUNCATED: "A turn's assistant messages were longer than 8 million characters, or more than 5,000; only the newest were read.",
+    WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of it.",
+    WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
+    WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, assert_never
@@ -21,6 +21,7 @@ from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import instructions
 from askback.skills.package import SkillPackage
 from askback.store.base import Store
+from askback.work.parsing import Parsing
 
 
 class Packages(Protocol):
@@ -45,6 +46,7 @@ class Bench:
     spawner: Spawner
     limits: OutputLimits
     clock: Callable[[], datetime]
+    parsing: Parsing = field(default_factory=Parsing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,9 @@ from askback.work.stopping import StopReason, StopRequest
 from askback.work.turn import KEEPER_KILLED, TurnSignal
 from askback.work.verdict import verdict
 
+_MOST_UNSENT = 16_000_000
+"""Bytes that wait until the program reads them."""
+
 
 @asynccontextmanager
 async def residing(bench: Bench, run: Run, stop: StopRequest) -> AsyncIterator[Residence]:
@@ -52,9 +55,12 @@ class _Resident:
         self.child = child
         self.conversation = conversation
         self.reading: Reading | None = None
+        self.lock = asyncio.Lock()
+        """Held by whoever speaks with the conversation: a long line is read beside the event loop."""
         self.raw = ExitStack()
         """The files that the lines go to: those of the last turn that began."""
         self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
+        self._unsent_bytes = 0
 
     async def take(self, stream: str, line: Line) -> None:
         if self.reading is not None:
@@ -62,7 +68,11 @@ class _Resident:
 
     async def send(self, data: bytes) -> None:
         """Leave it to `live`: whoever reads must not wait for a program that waits for a reader."""
+        self._unsent_bytes += len(data)
         self._unsent.put_nowait(data)
+        if self._unsent_bytes > _MOST_UNSENT:
+            # It asks and asks, and does not read the answers.
+            self.child.over_limit.set()
 
     async def live(self) -> int:
         """Read it and write to it until it is gone; its exit code."""
@@ -74,7 +84,9 @@ class _Resident:
 
     async def _write(self) -> None:
         while True:
-            await self.child.send(await self._unsent.get())
+            data = await self._unsent.get()
+            await self.child.send(data)
+            self._unsent_bytes -= len(data)
 
 
 class Residence:
@@ -143,6 +155,8 @@ class Residence:
             feed=feed,
             redactor=Redactor(here.prepared.setup.secrets),
             clock=self._bench.clock,
+            parsing=self._bench.parsing,
+            lock=here.lock,
             send=here.send,
         )
         here.raw.enter_context(here.reading.keeping_raw(here.prepared.workspace, turn_name(run)))
@@ -160,10 +174,12 @@ class Residence:
         await asyncio.to_thread(workspace.write_prompt, turn_name(run), prompt.encode("utf-8", "replace"))
         ended = await self._until_over(run, here, reading, prompt, reply, self._life)
         if ended is not None:
-            return here.conversation.finish(ended)
+            async with here.lock:
+                return await self._bench.parsing.run(lambda: here.conversation.finish(ended), reading.printed)
         if not reading.turn_over.is_set():
             return None
-        result = here.conversation.outcome()
+        async with here.lock:
+            result = await self._bench.parsing.run(here.conversation.outcome, reading.printed)
         if isinstance(result, Completed):
             await reading.take_end(result)
         return result
@@ -187,7 +203,9 @@ class Residence:
         """Until the engine ends its turn, or its process is gone by itself or by us; the latter has an `Exit`."""
 
         async def say() -> None:
-            await reading.tell(here.conversation.say(prompt, reply))
+            async with here.lock:
+                said = tuple(here.conversation.say(prompt, reply))
+            await reading.tell(said)
             await reading.turn_over.wait()
 
         waits = (say, self._stop.wait, reading.strayed.wait, here.child.over_limit.wait)
@@ -214,7 +232,7 @@ class Residence:
         if result is None:
             await self.end(run)
             return TurnLost(epoch=run.epoch, at=at, counted=self._stop.reason is None, why=KEEPER_KILLED)
-        outcome = verdict(run, here.prepared.package, reading, result)
+        outcome = await verdict(self._bench.parsing, run, here.prepared.package, reading, result)
         signal = TurnEnded(epoch=run.epoch, outcome=outcome, at=at, usage=reading.usage, warnings=reading.warnings)
         # No process outlives its run: one that is over with this is told so only when nothing of it lives.
         decision = decide(run, signal)

@@ -59,6 +59,8 @@ class _LiveTurn:
             feed=self._feed,
             redactor=Redactor(prepared.setup.secrets),
             clock=bench.clock,
+            parsing=bench.parsing,
+            lock=asyncio.Lock(),
         )
 
     async def carry_out(self) -> TurnSignal:
@@ -75,13 +77,13 @@ class _LiveTurn:
                 await end_surely(child, self._run, self._lock)
                 child.close()
                 await take_back_sign_in(self._run, self._prepared)
-        return self._signal(result)
+        return await self._signal(result)
 
     async def _read_end(self, ended: Exit | None) -> Completed | Broke | None:
         """What the parser makes of the whole turn; what it says only now is told like the rest."""
         if ended is None:
             return None
-        result = self._parser.finish(ended)
+        result = await self._bench.parsing.run(lambda: self._parser.finish(ended), self._reading.printed)
         if isinstance(result, Completed):
             await self._reading.take_end(result)
         return result
@@ -111,14 +113,14 @@ class _LiveTurn:
         await self._reading.turn_over.wait()
         await asyncio.sleep(LINGER_SEC)
 
-    def _signal(self, result: Completed | Broke | None) -> TurnSignal:
+    async def _signal(self, result: Completed | Broke | None) -> TurnSignal:
         epoch, at = self._run.epoch, self._bench.clock()
         if self._stop.reason is StopReason.CANCEL:
             return TreeGone(epoch=epoch, at=at)
         if result is None:
             # Not counted when we are asked to stop. When its keeper was killed, the engine may have done that itself.
             return TurnLost(epoch=epoch, at=at, counted=self._stop.reason is None, why=KEEPER_KILLED)
-        outcome = verdict(self._run, self._prepared.package, self._reading, result)
+        outcome = await verdict(self._bench.parsing, self._run, self._prepared.package, self._reading, result)
         return TurnEnded(
             epoch=epoch, outcome=outcome, at=at, usage=self._reading.usage, warnings=self._reading.warnings
         )
