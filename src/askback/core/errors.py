@@ -22,7 +22,7 @@ from enum import StrEnum
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """How a system says that there is no room: on the disk, for this user, or for a file of that size."""
 TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
-"""How a system says that it is short of something now: processes, memory or open files, or that a program is being written."""
+"""How a system says that it is short of processes, memory or open files: the same call may succeed a moment later."""
 
 
 class ErrorCode(StrEnum):
@@ -43,6 +43,7 @@ class ErrorCode(StrEnum):
     ENGINE_CRASHED = "ENGINE_CRASHED"
     TURN_TIMEOUT = "TURN_TIMEOUT"
     OUTPUT_LIMIT_EXCEEDED = "OUTPUT_LIMIT_EXCEEDED"
+    ENGINE_START_FAILED = "ENGINE_START_FAILED"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
 
@@ -62,6 +63,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",
     ErrorCode.TURN_TIMEOUT: "The turn took longer than `turn_timeout_sec`; the engine was ended.",
     ErrorCode.OUTPUT_LIMIT_EXCEEDED: "The engine printed more in one turn than `limits.output` allows; it was ended.",
+    ErrorCode.ENGINE_START_FAILED: "For several minutes the machine had no processes, memory or open files left to start the engine.",
     ErrorCode.INTERNAL_ERROR: "A fault of Askback's own; `detail` says where, the log has the rest.",
 }
 
@@ -123,6 +125,7 @@ class RefusalCode(StrEnum):
     STORE_UNUSABLE = "STORE_UNUSABLE"
     DISK_FULL = "DISK_FULL"
     PORT_UNUSABLE = "PORT_UNUSABLE"
+    RESOURCE_SHORTAGE = "RESOURCE_SHORTAGE"
 
 
 REFUSAL_MEANINGS: dict[RefusalCode, str] = {
@@ -155,6 +158,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
     RefusalCode.DISK_FULL: "The disk is full; what was stored before is kept.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
+    RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
 }
 
 
@@ -234,5 +238,17 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.STORE_UNUSABLE: Unavailable,
     RefusalCode.DISK_FULL: Unavailable,
     RefusalCode.PORT_UNUSABLE: Unavailable,
+    RefusalCode.RESOURCE_SHORTAGE: Unavailable,
 }
 """With which of the five kinds a code is raised: each always with the same one."""
+
+
+def is_temporary(fault: BaseException | None) -> bool:
+    """Whether a shortage is the cause of a fault, however it was passed on."""
+    while fault is not None:
+        if isinstance(fault, OSError) and fault.errno in TEMPORARY:
+            return True
+        if isinstance(fault, RuntimeError) and str(fault) == "can't start new thread":
+            return True
+        fault = fault.__cause__
+    return False

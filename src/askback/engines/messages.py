@@ -5,7 +5,6 @@ The marker, the question and the output are looked for in what is kept.
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from collections.abc import Iterable
 from typing import Generic, TypeVar
@@ -20,6 +19,7 @@ MOST_ASKED = 100
 MOST_ID = 200
 
 _MOST_RECENT = 10_000
+_PIECES_AT_ONCE = 4_096
 
 V = TypeVar("V")
 
@@ -65,29 +65,35 @@ class Pieces:
     """A text that comes in pieces, tiny or huge. Only its last `MOST_TEXT` characters are kept."""
 
     def __init__(self) -> None:
-        self._start()
+        self.clear()
+
+    def clear(self) -> None:
+        self._chunks: deque[str] = deque()
+        self._pieces: list[str] = []
+        self._size = 0
         self.shortened = False
 
-    def _start(self, text: str = "") -> None:
-        # Not a list: millions of pieces of two letters would cost thirty times their text.
-        self._text = io.StringIO(newline="")
-        self._size = self._text.write(text)
-
     def add(self, piece: str) -> None:
-        self._size += self._text.write(piece[-MOST_TEXT:])
-        if self._size > 2 * MOST_TEXT:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        # Joined now and then: millions of pieces of two letters would cost thirty times their text.
+        if len(self._pieces) >= _PIECES_AT_ONCE or self._size > MOST_TEXT:
+            self._join()
+
+    def _join(self) -> None:
+        if self._pieces:
+            self._chunks.append("".join(self._pieces))
+            self._pieces = []
+        while len(self._chunks) > 1 and self._size - len(self._chunks[0]) >= MOST_TEXT:
+            self._size -= len(self._chunks.popleft())
             self.shortened = True
-            self._start(self._text.getvalue()[-MOST_TEXT:])
 
     @property
     def text(self) -> str:
-        if self._size > MOST_TEXT:
-            self.shortened = True
-        return self._text.getvalue()[-MOST_TEXT:]
-
-    def clear(self) -> None:
-        self._start()
-        self.shortened = False
+        self._join()
+        whole = "".join(self._chunks)
+        self.shortened = self.shortened or len(whole) > MOST_TEXT
+        return whole[-MOST_TEXT:]
 
 
 class Recent(Generic[V]):

@@ -11,7 +11,7 @@ from typing import Protocol, assert_never
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Interaction
-from askback.core.outcomes import TurnOutcome, engine_failure
+from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentEngine, Turn
 from askback.probes import EngineSetup, Probes
@@ -22,6 +22,7 @@ from askback.skills import instructions
 from askback.skills.package import SkillPackage
 from askback.store.base import Store
 from askback.work.parsing import Parsing
+from askback.work.shortage import CannotStart, Shortage
 
 
 class Packages(Protocol):
@@ -47,6 +48,7 @@ class Bench:
     limits: OutputLimits
     clock: Callable[[], datetime]
     parsing: Parsing = field(default_factory=Parsing)
+    shortage: Shortage = field(default_factory=Shortage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +63,6 @@ class Prepared:
     launch: Launch
     loan: Loan | None
     """The sign-in that the turn was lent; whatever it renews goes back when the turn is over."""
-
-
-class CannotStart(Exception):
-    """The turn ends before its engine runs; the outcome says why."""
-
-    def __init__(self, outcome: TurnOutcome) -> None:
-        super().__init__(str(outcome))
-        self.outcome = outcome
 
 
 async def prepare(bench: Bench, run: Run) -> Prepared:

@@ -131,6 +131,11 @@ class Reading:
         """The turn is over."""
         self._closed = True
 
+    def warn_of_delay(self) -> None:
+        """The engine could not be started at once."""
+        message = "the machine was short of processes, memory or open files; the engine was started later"
+        self._warn(WarningCode.ENGINE_START_DELAYED, message)
+
     async def take_end(self, result: Completed) -> None:
         """What an engine says only when all of it was read: its session, and messages that were not told on the way."""
         if result.session is not None:

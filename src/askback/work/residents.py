@@ -20,12 +20,13 @@ from askback.process.child import Child, Pipe
 from askback.process.lines import Line
 from askback.process.locks import FileLock
 from askback.store.base import move
-from askback.work.bench import Bench, CannotStart, Prepared, answered, prepare, prompt_of, resident, turn_name
+from askback.work.bench import Bench, Prepared, answered, prepare, prompt_of, resident, turn_name
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
+from askback.work.shortage import CannotStart, Stopped
 from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock
 from askback.work.stopping import StopReason, StopRequest
-from askback.work.turn import KEEPER_KILLED, TurnSignal
+from askback.work.turn import KEEPER_KILLED, TurnSignal, stopped_early
 from askback.work.verdict import verdict
 
 _MOST_UNSENT = 16_000_000
@@ -50,7 +51,8 @@ async def residing(bench: Bench, run: Run, stop: StopRequest) -> AsyncIterator[R
 class _Resident:
     """A process that lives, and the talk with it."""
 
-    def __init__(self, prepared: Prepared, child: Child, conversation: Conversation) -> None:
+    def __init__(self, prepared: Prepared, child: Child, conversation: Conversation, *, delayed: bool) -> None:
+        self.delayed = delayed
         self.prepared = prepared
         self.child = child
         self.conversation = conversation
@@ -122,6 +124,8 @@ class Residence:
                 return await self._one_turn(run, await self._move_in(run))
             except CannotStart as refusal:
                 return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
+            except Stopped:
+                return stopped_early(run, self._stop, clock())
         if self._resident.child.has_exited:
             await self.end(run)
             return TurnLost(epoch=epoch, at=clock())
@@ -129,15 +133,21 @@ class Residence:
 
     async def _move_in(self, run: Run) -> _Resident:
         """Start the process; its lines are read until it is gone."""
-        prepared = await prepare(self._bench, run)
+        shortage = self._bench.shortage
+        prepared, delayed = await shortage.outlast(lambda: prepare(self._bench, run), self._stop)
         conversation = resident(prepared.engine).conversation(prepared.turn)
-        child = await start_engine(self._bench, run, prepared, self._lock, Pipe.KEPT)
-        self._resident = _Resident(prepared, child, conversation)
+        child, again = await shortage.outlast(
+            lambda: start_engine(self._bench, run, prepared, self._lock, Pipe.KEPT), self._stop
+        )
+        self._resident = _Resident(prepared, child, conversation, delayed=delayed or again)
         return self._resident
 
     async def _one_turn(self, run: Run, here: _Resident) -> TurnSignal:
         feed = EventFeed(self._bench.store, run.id, run.epoch)
         reading = self._open_reading(run, here, feed)
+        if here.delayed:
+            here.delayed = False
+            reading.warn_of_delay()
         async with asyncio.TaskGroup() as group:
             group.create_task(feed.run())
             result = await self._talk(run, here, reading)

@@ -6,6 +6,8 @@ It is over only when nothing of the engine lives any more, also when it was stop
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
+from datetime import datetime
 
 from askback.core.runs import Run
 from askback.core.secrets import Redactor
@@ -14,9 +16,10 @@ from askback.engines.base import Broke, Completed, Exit
 from askback.process.child import Child
 from askback.process.locks import FileLock
 from askback.store.base import move
-from askback.work.bench import Bench, CannotStart, Prepared, prepare, turn_name
+from askback.work.bench import Bench, Prepared, prepare, turn_name
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
+from askback.work.shortage import CannotStart, Stopped
 from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock
 from askback.work.stopping import StopReason, StopRequest
 from askback.work.verdict import verdict
@@ -32,12 +35,22 @@ async def execute(bench: Bench, run: Run, stop: StopRequest) -> TurnSignal:
     """Carry out the run's next turn and say how it ended."""
     lock = await take_lock(run, bench.workspaces.of(run.id))
     try:
-        prepared = await prepare(bench, run)
-        return await _LiveTurn(bench, run, prepared, stop, lock).carry_out()
+        prepared, delayed = await bench.shortage.outlast(lambda: prepare(bench, run), stop)
+        turn = _LiveTurn(bench, run, prepared, stop, lock)
+        return await turn.carry_out(delayed=delayed)
     except CannotStart as refusal:
         return TurnEnded(epoch=run.epoch, outcome=refusal.outcome, at=bench.clock())
+    except Stopped:
+        return stopped_early(run, stop, bench.clock())
     finally:
         lock.release()
+
+
+def stopped_early(run: Run, stop: StopRequest, at: datetime) -> TurnSignal:
+    """A turn that was asked to stop while its engine could not be started yet."""
+    if stop.reason is StopReason.CANCEL:
+        return TreeGone(epoch=run.epoch, at=at)
+    return TurnLost(epoch=run.epoch, at=at, counted=False)
 
 
 class _LiveTurn:
@@ -63,11 +76,11 @@ class _LiveTurn:
             lock=asyncio.Lock(),
         )
 
-    async def carry_out(self) -> TurnSignal:
-        name = turn_name(self._run)
-        with self._reading.keeping_raw(self._prepared.workspace, name):
-            prompt = self._prepared.workspace.prompt_path(name)
-            child = await start_engine(self._bench, self._run, self._prepared, self._lock, prompt)
+    async def carry_out(self, *, delayed: bool) -> TurnSignal:
+        with ExitStack() as raw:
+            child, again = await self._bench.shortage.outlast(lambda: self._start(raw), self._stop)
+            if delayed or again:
+                self._reading.warn_of_delay()
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._feed.run())
@@ -78,6 +91,13 @@ class _LiveTurn:
                 child.close()
                 await take_back_sign_in(self._run, self._prepared)
         return await self._signal(result)
+
+    async def _start(self, raw: ExitStack) -> Child:
+        raw.close()
+        name = turn_name(self._run)
+        raw.enter_context(self._reading.keeping_raw(self._prepared.workspace, name))
+        prompt = self._prepared.workspace.prompt_path(name)
+        return await start_engine(self._bench, self._run, self._prepared, self._lock, prompt)
 
     async def _read_end(self, ended: Exit | None) -> Completed | Broke | None:
         """What the parser makes of the whole turn; what it says only now is told like the rest."""
