@@ -1,4 +1,4 @@
-"""Where an engine's output is parsed: short texts at once, long ones in a few threads beside the event loop.
+"""Where an engine's output is parsed: short texts at once, long ones in a thread beside the event loop.
 
 What an engine prints may take seconds to read. Each step of it is short (`engines.json_text`, `engines.markers`), so
 that a thread here never keeps the loop waiting for long.
@@ -13,7 +13,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_THREADS = 2
+_THREADS = 1
+"""They would only wait for each other: what is parsed holds the interpreter."""
 _SHORT = 65_536
 """Characters that are read at once: a change of threads would cost more than they do."""
 
