@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.engines.base import CallResult, Engine, Probe
 from askback.process.child import NotStarted, Spawner, call
 
@@ -125,7 +126,10 @@ async def _ask(spawner: Spawner, engine: Engine, setup: EngineSetup) -> tuple[Pr
             await _call(spawner, engine, setup, args, Path(folder), deadline - time.monotonic())
             for args in engine.probe_calls()
         ]
-    answered = all(result.exit_code not in (None, _NOT_STARTED) for result in results)
+    # One that was ended by a signal, such as for want of memory, is asked again too.
+    answered = all(
+        code is not None and code >= 0 and code != _NOT_STARTED for code in (each.exit_code for each in results)
+    )
     return engine.read_probe(results), answered
 
 
@@ -146,5 +150,9 @@ async def _call(
             readable=setup.files,
         )
     except NotStarted as error:
+        if is_temporary(error):
+            # It says nothing about the program: neither remembered nor reported as not installed.
+            message = f"engine '{engine.name}' cannot be asked what it can do at the moment: {error}; try again"
+            raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message) from error
         return CallResult(args=args, exit_code=_NOT_STARTED, stdout="", stderr=str(error))
     return CallResult(args=args, exit_code=printed.exit_code, stdout=printed.stdout, stderr=printed.stderr)

@@ -37,7 +37,7 @@ from askback.skills.library import Library
 from askback.skills.options import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import check_request, fits_reply
-from askback.store.base import DeliveryPage, IdempotencyKey, RunFilter, RunPage, Store, Tally, move
+from askback.store.base import DeliveryPage, EventPage, IdempotencyKey, RunFilter, RunPage, Store, Tally, move
 from askback.store.movements import Movements
 from askback.store.tails import Tails
 from askback.store.waiting import InboxPage, Waiting, read_inbox
@@ -263,7 +263,7 @@ class Service:
         artifacts = tuple(await self.artifacts(run_id))
         return Result(run=run, data=await self._store.result(run_id), artifacts=artifacts)
 
-    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> EventPage:
         return await self._store.events(run_id, after, limit)
 
     async def artifacts(self, run_id: str) -> Sequence[Artifact]:

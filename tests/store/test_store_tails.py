@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -13,8 +13,8 @@ from lives import NOON, create, finish, new_run, running, start, succeeded
 from stores import OpenStore
 
 from askback.core.errors import NotFound, Unavailable
-from askback.core.events import Event, EventType, NewEvent
-from askback.store.base import Store
+from askback.core.events import EventType, NewEvent
+from askback.store.base import PAGE_BYTES, EventPage, Store
 from askback.store.tails import PAGE, Tails
 
 
@@ -28,8 +28,8 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
-        found = await self._store.events(run_id, after, limit)
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES) -> EventPage:
+        found = await self._store.events(run_id, after, limit, most_bytes)
         self.reads += 1
         return found
 

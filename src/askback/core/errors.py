@@ -21,6 +21,8 @@ from enum import StrEnum
 
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """How a system says that there is no room: on the disk, for this user, or for a file of that size."""
+TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
+"""How a system says that it is short of processes, memory or open files: the same call may succeed a moment later."""
 
 
 class ErrorCode(StrEnum):
@@ -41,6 +43,7 @@ class ErrorCode(StrEnum):
     ENGINE_CRASHED = "ENGINE_CRASHED"
     TURN_TIMEOUT = "TURN_TIMEOUT"
     OUTPUT_LIMIT_EXCEEDED = "OUTPUT_LIMIT_EXCEEDED"
+    ENGINE_START_FAILED = "ENGINE_START_FAILED"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
 
@@ -60,6 +63,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",
     ErrorCode.TURN_TIMEOUT: "The turn took longer than `turn_timeout_sec`; the engine was ended.",
     ErrorCode.OUTPUT_LIMIT_EXCEEDED: "The engine printed more in one turn than `limits.output` allows; it was ended.",
+    ErrorCode.ENGINE_START_FAILED: "For several minutes the machine had no processes, memory or open files left to start the engine.",
     ErrorCode.INTERNAL_ERROR: "A fault of Askback's own; `detail` says where, the log has the rest.",
 }
 
@@ -72,6 +76,10 @@ class WarningCode(StrEnum):
     AUTO_RUN_ASKED = "AUTO_RUN_ASKED"
     ENGINE_LINE_TRUNCATED = "ENGINE_LINE_TRUNCATED"
     SIGN_IN_CHANGE_REFUSED = "SIGN_IN_CHANGE_REFUSED"
+    ASSISTANT_TEXT_TRUNCATED = "ASSISTANT_TEXT_TRUNCATED"
+    EVENTS_TRUNCATED = "EVENTS_TRUNCATED"
+    QUESTION_TRUNCATED = "QUESTION_TRUNCATED"
+    ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
 
 
 WARNING_MEANINGS: dict[WarningCode, str] = {
@@ -80,6 +88,10 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.AUTO_RUN_ASKED: "The engine asked a question in `auto` mode, where nobody can answer.",
     WarningCode.ENGINE_LINE_TRUNCATED: "A line of the engine was longer than `limits.line`; it was left out.",
     WarningCode.SIGN_IN_CHANGE_REFUSED: "The engine changed more of its sign-in than its tokens; nothing of it was taken back.",
+    WarningCode.ASSISTANT_TEXT_TRUNCATED: "A turn's assistant messages were longer than 8 million characters, or more than 5,000; only the newest were read.",
+    WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of it.",
+    WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
+    WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
 }
 
 
@@ -115,6 +127,7 @@ class RefusalCode(StrEnum):
     STORE_UNUSABLE = "STORE_UNUSABLE"
     DISK_FULL = "DISK_FULL"
     PORT_UNUSABLE = "PORT_UNUSABLE"
+    RESOURCE_SHORTAGE = "RESOURCE_SHORTAGE"
 
 
 REFUSAL_MEANINGS: dict[RefusalCode, str] = {
@@ -147,6 +160,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
     RefusalCode.DISK_FULL: "The disk is full; what was stored before is kept.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
+    RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
 }
 
 
@@ -226,5 +240,17 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.STORE_UNUSABLE: Unavailable,
     RefusalCode.DISK_FULL: Unavailable,
     RefusalCode.PORT_UNUSABLE: Unavailable,
+    RefusalCode.RESOURCE_SHORTAGE: Unavailable,
 }
 """With which of the five kinds a code is raised: each always with the same one."""
+
+
+def is_temporary(fault: BaseException | None) -> bool:
+    """Whether a shortage is the cause of a fault, however it was passed on."""
+    while fault is not None:
+        if isinstance(fault, OSError) and fault.errno in TEMPORARY:
+            return True
+        if isinstance(fault, RuntimeError) and str(fault) == "can't start new thread":
+            return True
+        fault = fault.__cause__
+    return False

@@ -55,6 +55,8 @@ class Answer:
     question_problems: tuple[str, ...] = ()
 
 
+_MOST_MESSAGE = 2_000
+_MOST_DETAIL = 8_000
 NO_MESSAGE = "(the engine ended its turn without a message)"
 
 
@@ -116,6 +118,7 @@ def engine_failure(
     code: ErrorCode, message: str, *, detail: str | None = None, resuming: bool = False, confirmed: bool = False
 ) -> TurnError:
     """A turn that the engine could not finish. Before a resumed session is confirmed, the resume is what failed."""
+    message, detail = message[:_MOST_MESSAGE], None if detail is None else detail[:_MOST_DETAIL]
     if resuming and not confirmed and code is not ErrorCode.SESSION_RESUME_FAILED:
         error = RunError(
             code=ErrorCode.SESSION_RESUME_FAILED,

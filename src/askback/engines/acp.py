@@ -19,6 +19,7 @@ from askback.engines.base import Asked, Broke, Completed, Exit, Reply, Seen, Sen
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
 from askback.engines.json_lines import Tail, as_detail, decode_line, object_at, text_at
 from askback.engines.json_rpc import VERSION, Line
+from askback.engines.messages import MOST_ASKED
 
 PROTOCOL_VERSION = 1
 _CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False, "elicitation": {"form": {}}}
@@ -176,8 +177,8 @@ class AcpConversation:
             yield self._line.refuse(request_id, method)
         elif isinstance(response, Mapping):
             yield self._line.answer(request_id, response)
-        elif not self._is_working:
-            # Nobody listens for a question outside of a turn.
+        elif not self._is_working or len(self._asked) >= MOST_ASKED:
+            # Nobody listens for a question outside of a turn, nor for one of hundreds.
             yield self._line.answer(request_id, response.answer(None))
         else:
             self._asked.append((request_id, response))
@@ -189,7 +190,7 @@ class AcpConversation:
     # How it went.
 
     def outcome(self) -> Completed | Broke:
-        return self._broke or Completed(messages=tuple(self._telling.messages))
+        return self._broke or self._telling.messages.completed()
 
     def finish(self, ended: Exit) -> Broke:
         broke = self._broke or stopped(ended, self._telling.trouble)

@@ -11,6 +11,7 @@ from typing import Any
 from askback.engines.base import Seen, ToolEnded, ToolStarted
 from askback.engines.json_lines import object_at, text_at
 from askback.engines.json_text import clean
+from askback.engines.messages import MOST_ID, Recent
 
 _WORD = re.compile(r"\w+", re.ASCII)
 
@@ -26,11 +27,13 @@ class Tools:
     """Which calls were begun. A call is told once it is known what it was given: at its start often only its name is."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, _Call] = {}
+        self._calls: Recent[_Call] = Recent()
 
     def read(self, update: Mapping[str, Any]) -> Iterator[Seen]:
         call_id, status = text_at(update, "toolCallId"), text_at(update, "status")
-        call = self._calls.setdefault(call_id, _Call(name=_name(update)))
+        if (call := self._calls.get(call_id)) is None:
+            call = _Call(name=_name(update)[:MOST_ID])
+            self._calls.put(call_id, call)
         if status == "pending" or call.ended:
             return
         if not call.started:

@@ -16,6 +16,7 @@ from askback.engines.acp_tools import Tools
 from askback.engines.base import Broke, Said, Seen, UsageSeen
 from askback.engines.failures import failure_of
 from askback.engines.json_lines import as_detail, object_at, text_at
+from askback.engines.messages import Messages, Pieces
 
 _STOPPED = {
     "max_tokens": (ErrorCode.ENGINE_API_ERROR, "the model's answer was cut off: it is longer than it may be"),
@@ -56,11 +57,11 @@ class Telling:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._parts: list[str] = []
+        self._parts = Pieces()
         self._message_id = ""
         self._tools = Tools()
         self._usage = Usage()
-        self.messages: list[str] = []
+        self.messages = Messages()
         self.trouble = ""
         """What the program said of a request that failed, if nothing good was heard since."""
         self.tries = 0
@@ -88,17 +89,17 @@ class Telling:
             self._message_id = message_id
         if text:
             self._forget_trouble()
-            self._parts.append(text)
+            self._parts.add(text)
 
     def _forget_trouble(self) -> None:
         self.tries, self.trouble = 0, ""
 
     def flush(self) -> Iterator[Seen]:
         """Messages come in pieces: one is whole when a tool is called, another begins, or the turn is over."""
-        text, self._parts = "".join(self._parts), []
+        text, shortened = self._parts.text, self._parts.shortened
+        self._parts.clear()
         if text.strip():
-            self.messages.append(text)
-            yield Said(text=text)
+            yield Said(text=self.messages.add(text, shortened=shortened))
 
     def count(self, tokens: Mapping[str, Any]) -> None:
         self._usage += usage_in(tokens)

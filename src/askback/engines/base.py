@@ -178,10 +178,13 @@ class Completed:
     """The engine ended its turn by its own event. `messages` are the assistant's, in order.
 
     What was told as `Said` are the first of them. `session` is for a name that could not be told before all was read.
+    `left_out` is how many messages before these were too many to keep; `shortened` says that one lost its beginning.
     """
 
     messages: tuple[str, ...]
     session: str | None = None
+    left_out: int = 0
+    shortened: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,16 +12,17 @@ from typing import Any
 from askback.engines.base import Said, Seen, ToolEnded, ToolStarted
 from askback.engines.json_lines import object_at, text_at
 from askback.engines.json_text import clean
+from askback.engines.messages import MOST_ID, Messages, Pieces, Recent
 
 
 class Conversation:
     """Puts messages together again: one message may come in several events, one for each of its blocks."""
 
     def __init__(self) -> None:
-        self.messages: list[str] = []
-        self._parts: list[str] = []
+        self.messages = Messages()
+        self._parts = Pieces()
         self._message_id = ""
-        self._tools: dict[str, str] = {}
+        self._tools: Recent[str] = Recent()
 
     def read(self, event: Mapping[str, Any]) -> Iterator[Seen]:
         """Take an `assistant` or `user` event. What a helper of the assistant says is no message of its own."""
@@ -40,27 +41,27 @@ class Conversation:
 
     def flush(self) -> Iterator[Seen]:
         """The message that was being put together is whole: something else came."""
-        text, self._parts = "".join(self._parts), []
+        text, shortened = self._parts.text, self._parts.shortened
+        self._parts.clear()
         if text.strip():
-            self.messages.append(text)
-            yield Said(text=text)
+            yield Said(text=self.messages.add(text, shortened=shortened))
 
     def _add(self, message_id: str, text: str) -> Iterator[Seen]:
         if not message_id or message_id != self._message_id:
             yield from self.flush()
         self._message_id = message_id
-        self._parts.append(text)
+        self._parts.add(text)
 
     def _started(self, block: Mapping[str, Any]) -> ToolStarted:
         call_id, name = text_at(block, "id"), text_at(block, "name")
-        self._tools[call_id] = name
+        self._tools.put(call_id, name[:MOST_ID])
         return ToolStarted(call_id=call_id, name=name, detail=_as_text(object_at(block, "input")))
 
     def _ended(self, block: Mapping[str, Any]) -> ToolEnded:
         call_id = text_at(block, "tool_use_id")
         return ToolEnded(
             call_id=call_id,
-            name=self._tools.pop(call_id, ""),
+            name=self._tools.pop(call_id) or "",
             ok=block.get("is_error") is not True,
             output=_result_text(block.get("content")),
         )

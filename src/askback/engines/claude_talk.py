@@ -17,6 +17,7 @@ from askback.engines.claude_turn import ClaudeParser, as_it_is
 from askback.engines.failures import crashed
 from askback.engines.json_lines import decode_line, object_at, text_at
 from askback.engines.json_text import clean
+from askback.engines.messages import MOST_ASKED
 from askback.engines.questionnaire import Questionnaire, read_questionnaire
 
 _ASK_TOOL = "AskUserQuestion"
@@ -52,7 +53,7 @@ class ClaudeTalk:
     def say(self, prompt: str, reply: Reply | None = None) -> Iterator[Seen]:
         self._is_open = True
         if self._asked:
-            self._said_before = len(self._turn.messages)
+            self._said_before = self._turn.messages.said
             asking = self._asked.pop(0)
             yield _response(asking.request_id, asking.answer(reply))
             yield from self._ask()
@@ -107,8 +108,9 @@ class ClaudeTalk:
             return
         asks = text_at(request, "tool_name") == _ASK_TOOL
         asked = read_questionnaire(given.get("questions")) if asks else None
-        if asks and (asked is None or not self._is_ours or not (self._is_open or self._asked)):
-            # Nobody listens for a question outside of a turn.
+        listened_to = self._is_ours and (self._is_open or self._asked) and len(self._asked) < MOST_ASKED
+        if asks and (asked is None or not listened_to):
+            # Nobody listens for a question outside of a turn, nor for one of hundreds.
             yield _response(request_id, _UNANSWERED)
         elif asked is None:
             yield _response(request_id, _allowed(given))
@@ -128,7 +130,7 @@ class ClaudeTalk:
         ending = self._turn.ending()
         if isinstance(ending, Broke):
             return ending
-        return Completed(messages=tuple(self._turn.messages[self._said_before :]))
+        return self._turn.messages.completed(after=self._said_before)
 
     def finish(self, ended: Exit) -> Broke:
         broke = self._turn.finish(ended)

@@ -12,6 +12,7 @@ from askback.engines.base import Broke, Completed, Exit, Seen, SessionNamed, Str
 from askback.engines.claude_events import Conversation
 from askback.engines.failures import crashed, ended_badly, failure_of_status, stopped, unknown_session
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.messages import Messages
 
 _COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 _MODEL_COUNTS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
@@ -59,7 +60,7 @@ class ClaudeParser:
                 yield TurnOver()
 
     @property
-    def messages(self) -> list[str]:
+    def messages(self) -> Messages:
         return self._conversation.messages
 
     def finish(self, ended: Exit) -> Completed | Broke:
@@ -80,7 +81,7 @@ class ClaudeParser:
             return Broke(
                 code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(text_at(self._result, "result"))
             )
-        return Completed(messages=tuple(self.messages))
+        return self.messages.completed()
 
     def _unknown(self, words: str) -> Broke | None:
         return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None

@@ -236,7 +236,7 @@ class CodexParser:
         if self._failure is not None:
             return ended_badly(failure_of(self._failure), self._failure)
         if self._completed:
-            return Completed(messages=tuple(self._items.messages))
+            return self._items.messages.completed()
         said = self._stderr.text
         if self._resuming and _UNKNOWN_SESSION.search(said):
             return unknown_session(said)

@@ -31,6 +31,7 @@ from askback.engines.failures import crashed, failure_of_status, stopped
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 from askback.engines.json_rpc import Line
 from askback.engines.json_text import clean
+from askback.engines.messages import MOST_ASKED
 
 # Without it the program does not ask, but says that it cannot.
 _CLIENT = {
@@ -169,8 +170,8 @@ class AppServerConversation:
             yield self._line.refuse(request_id, method)
         elif isinstance(response, Mapping):
             yield self._line.answer(request_id, response)
-        elif not self._is_open and not self._asked:
-            # Nobody listens for a question outside of a turn.
+        elif (not self._is_open and not self._asked) or len(self._asked) >= MOST_ASKED:
+            # Nobody listens for a question outside of a turn, nor for one of hundreds.
             yield self._line.answer(request_id, response.answer(None))
         else:
             self._asked.append((request_id, response))
@@ -189,7 +190,7 @@ class AppServerConversation:
     # How it went.
 
     def outcome(self) -> Completed | Broke:
-        return self._broke or Completed(messages=tuple(self._items.messages))
+        return self._broke or self._items.messages.completed()
 
     def finish(self, ended: Exit) -> Broke:
         words = self._stderr.text

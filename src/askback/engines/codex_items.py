@@ -11,6 +11,7 @@ from typing import Any
 from askback.core.runs import Usage
 from askback.engines.base import Said, Seen, ToolEnded, ToolStarted
 from askback.engines.json_lines import count_at, text_at
+from askback.engines.messages import Messages, Recent
 
 _NO_TOOLS = {
     "agent_message",
@@ -34,22 +35,21 @@ class Items:
     """What was said and done in one turn."""
 
     def __init__(self) -> None:
-        self.messages: list[str] = []
-        self._running: set[str] = set()
+        self.messages = Messages()
+        self._running: Recent[None] = Recent()
 
     def read(self, item: Mapping[str, Any], *, ended: bool) -> Iterator[Seen]:
         kind = text_at(item, "type")
         if kind == "agent_message" and ended:
-            self.messages.append(text_at(item, "text"))
-            yield Said(text=self.messages[-1])
+            yield Said(text=self.messages.add(text_at(item, "text")))
         if kind in _NO_TOOLS:
             return
         call_id, name = text_at(item, "id"), text_at(item, "tool") or kind
         if call_id not in self._running:
-            self._running.add(call_id)
+            self._running.put(call_id, None)
             yield ToolStarted(call_id=call_id, name=name, detail=_detail(item))
         if ended:
-            self._running.discard(call_id)
+            self._running.pop(call_id)
             yield ToolEnded(call_id=call_id, name=name, ok=_is_ok(item), output=text_at(item, "aggregated_output"))
 
 

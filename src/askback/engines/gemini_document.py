@@ -11,6 +11,8 @@ from typing import Any
 from askback.engines.json_lines import count_at, decode_line, object_at
 
 _COUNTS = {"prompt": "input_tokens", "candidates": "output_tokens", "cached": "cached", "total": "total_tokens"}
+_LONGEST = 2_000_000
+_MOST_LINES = 100_000
 
 
 class Document:
@@ -18,15 +20,20 @@ class Document:
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
+        self._size = 0
 
     def take(self, line: bytes) -> dict[str, Any] | None:
         """Take a line; the object, once it is whole."""
         line = line.rstrip()
         if line == b"{":
-            self._lines = [line]
+            self._lines, self._size = [line], 1
         elif self._lines:
             self._lines.append(line)
-            if line == b"}":
+            self._size += len(line) + 1
+            if self._size > _LONGEST or len(self._lines) > _MOST_LINES:
+                # No document of ours: it is not kept until the end of the turn.
+                self._lines = []
+            elif line == b"}":
                 whole, self._lines = b"\n".join(self._lines), []
                 return decode_line(whole)
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -37,8 +38,11 @@ from askback.engines.failures import (
 from askback.engines.gemini_document import Document, events_of
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 from askback.engines.json_text import clean
+from askback.engines.messages import MOST_ID, Messages, Pieces, Recent
 
 _NOT_SIGNED_IN = 41
+_MOST_TROUBLES = 20
+_MOST_TROUBLE = 4_000
 _UNKNOWN_SESSION = re.compile(r"^Error resuming session", re.MULTILINE)
 _NOISE = re.compile(r"YOLO mode is enabled|Ripgrep is not available|Warning: .*color|\[STARTUP\]")
 _RETRY = re.compile(r"Attempt \d+ failed")
@@ -61,13 +65,13 @@ class GeminiParser:
 
     def __init__(self, *, resuming: bool) -> None:
         self._resuming = resuming
-        self._messages: list[str] = []
-        self._parts: list[str] = []
-        self._tools: dict[str, str] = {}
+        self._messages = Messages()
+        self._parts = Pieces()
+        self._tools: Recent[str] = Recent()
         self._documents = {stream: Document() for stream in Stream}
         self._succeeded = False
         self._failure: tuple[ErrorCode, str] | None = None
-        self._troubles: list[str] = []
+        self._troubles: deque[str] = deque(maxlen=_MOST_TROUBLES)
         self._retrying = ""
         self._usage = Usage()
         self._stderr = Tail()
@@ -90,7 +94,7 @@ class GeminiParser:
             self._stderr.add(line)
         self._retrying = retry_in(words) or self._retrying
         if _CUT in words:
-            self._troubles.append(words)
+            self._troubles.append(words[:_MOST_TROUBLE])
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[Seen]:
         kind = text_at(event, "type")
@@ -98,7 +102,7 @@ class GeminiParser:
             self._retrying = ""
             if event.get("delta") is not True:
                 yield from self._flush()
-            self._parts.append(text_at(event, "content"))
+            self._parts.add(text_at(event, "content"))
             return
         yield from self._flush()
         match kind:
@@ -114,26 +118,27 @@ class GeminiParser:
 
     def _flush(self) -> Iterator[Seen]:
         """Messages come in pieces without a name: one is whole when something else comes."""
-        text, self._parts = "".join(self._parts), []
+        text, shortened = self._parts.text, self._parts.shortened
+        self._parts.clear()
         if text.strip():
-            self._messages.append(text)
-            yield Said(text=text)
+            yield Said(text=self._messages.add(text, shortened=shortened))
 
     def _tool(self, event: Mapping[str, Any]) -> Seen:
         call_id = text_at(event, "tool_id")
         if text_at(event, "type") == "tool_use":
-            self._tools[call_id] = text_at(event, "tool_name")
-            return ToolStarted(call_id=call_id, name=self._tools[call_id], detail=_detail(event))
+            name = text_at(event, "tool_name")[:MOST_ID]
+            self._tools.put(call_id, name)
+            return ToolStarted(call_id=call_id, name=name, detail=_detail(event))
         return ToolEnded(
             call_id=call_id,
-            name=self._tools.pop(call_id, ""),
+            name=self._tools.pop(call_id) or "",
             ok=text_at(event, "status") == "success",
             output=text_at(event, "output") or text_at(event, "error", "message"),
         )
 
     def _note(self, words: str, *, grave: bool = False) -> None:
         if grave or _GIVEN_UP.search(words):
-            self._troubles.append(words)
+            self._troubles.append(words[:_MOST_TROUBLE])
 
     def _end(self, result: Mapping[str, Any]) -> Iterator[Seen]:
         if text_at(result, "status") == "success":
@@ -169,7 +174,7 @@ class GeminiParser:
         if not self._messages and not self._usage.output_tokens:
             message = "the engine ended its turn without an answer of the model"
             return Broke(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(self._stderr.text))
-        return Completed(messages=tuple(self._messages))
+        return self._messages.completed()
 
 
 def _detail(event: Mapping[str, Any]) -> str:

@@ -34,6 +34,7 @@ from askback.engines.base import (
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
 from askback.engines.json_lines import Tail, as_detail, count_at, object_at, plain, text_at
 from askback.engines.json_text import NotJson, clean, loads
+from askback.engines.messages import Pieces
 from askback.engines.probing import printed_at_all, printed_by, version_in, why_not
 
 _HELP, _VERSION = ("--help",), ("--version",)
@@ -161,7 +162,7 @@ class IflowParser:
     """Reads one turn. Success is a whole `<Execution Info>`, an answer, and no request that was given up."""
 
     def __init__(self) -> None:
-        self._answer: list[str] = []
+        self._answer = Pieces()
         self._block: str | None = None
         self._info: Mapping[str, Any] | None = None
         self._trouble = ""
@@ -172,7 +173,7 @@ class IflowParser:
         text = plain(clean(line.decode("utf-8", "replace")))
         if stream is Stream.STDOUT:
             # The answer has no end of its own, and may quote anything: it is read as a whole.
-            self._answer.append(text)
+            self._answer.add(f"{text}\n")
         elif self._block is None and _OPENS not in text:
             yield from self._read_words(text)
         else:
@@ -202,7 +203,7 @@ class IflowParser:
         yield TurnOver()
 
     def finish(self, ended: Exit) -> Completed | Broke:
-        answer, printed_info = _split_answer(self._answer)
+        answer, printed_info = _split_answer(self._answer.text)
         info = printed_info if self._info is None else self._info
         if info is None:
             return stopped(ended, self._trouble) or self._ended_early(ended)
@@ -214,7 +215,8 @@ class IflowParser:
         if ended.code in _OWN_EXITS:
             return crashed(ended, as_detail(self._stderr.text))
         session = text_at(info, "session-id") or None
-        return Completed(messages=(answer,), session=session if self._info is None else None)
+        named = session if self._info is None else None
+        return Completed(messages=(answer,), session=named, shortened=self._answer.shortened)
 
     def _unanswered(self) -> Broke:
         status = _STATUS.search(self._trouble)
@@ -231,17 +233,16 @@ class IflowParser:
         return Broke(code=code, message="the engine ended without an answer", detail=as_detail(words))
 
 
-def _split_answer(lines: Sequence[str]) -> tuple[str, Mapping[str, Any] | None]:
+def _split_answer(printed: str) -> tuple[str, Mapping[str, Any] | None]:
     """The answer without the program's own lines, and the block at its end if there is one."""
-    text, info = "\n".join(lines).rstrip(), None
+    text, info = printed.rstrip(), None
     before, opens, block = text.rpartition(_OPENS)
     if opens and block.endswith(_CLOSES):
         info = _read_info(block.removesuffix(_CLOSES))
         text = text if info is None else before
     rest = _NOISE.sub(lambda found: found[1] or ("\n" if found.start() else ""), text).split("\n")
-    while rest and _NOISE_FIRST.fullmatch(rest[0]):
-        del rest[0]
-    return "\n".join(rest).strip(), info
+    first = next((at for at, line in enumerate(rest) if not _NOISE_FIRST.fullmatch(line)), len(rest))
+    return "\n".join(rest[first:]).strip(), info
 
 
 def _read_info(block: str) -> Mapping[str, Any] | None:

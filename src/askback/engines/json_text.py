@@ -28,9 +28,13 @@ _MOST_EMBEDDED = 64
 _MOST_HITS = 20_000
 _MOST_MISSES = 2_000
 _MOST_DIGITS = 1_001
+MOST_VALUES = 250_000
+"""Values in one document: eight megabytes of `[],` would become two hundred of lists."""
+_MOST_SIGNS = 4 * MOST_VALUES
+_SIGNS = ",:[{"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Possessive: a whole block in one line is no fence, and must not be found out by trying every way to read it.
-_FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t>]*+(`{3,}|~{3,})[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
 # An array counts only at the start of a line: `[1]` within a sentence is a footnote.
 _OPENING = re.compile(r'\{\s*+(?:\}|"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+:)|^[ \t]*+(\[)', re.MULTILINE | re.DOTALL)
 
@@ -57,13 +61,21 @@ class Found:
 
 def clean(text: str) -> str:
     """The text without halves of characters, which nothing could write as UTF-8."""
-    return _SURROGATE.sub("\ufffd", text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # In parts: others get their turn between two of them.
+        parts = (text[at : at + _STRIDE] for at in range(0, len(text), _STRIDE))
+        return "".join(_SURROGATE.sub("\ufffd", part) for part in parts)
+    return text
 
 
 def loads(text: str) -> Json:
     """Read one JSON value, or raise `NotJson`. Line breaks within strings are let through: models write them."""
     if len(text) > _LONGEST_READ:
         raise NotJson("the text is too long")
+    if _has_too_many_values(text):
+        raise NotJson(f"it has more than {MOST_VALUES} values")
     try:
         value = _decoder().decode(text)
     except (ValueError, RecursionError) as error:
@@ -112,7 +124,7 @@ def _embedded(text: str, fenced: Sequence[Found]) -> Sequence[Found]:
     found: deque[Found] = deque(maxlen=_MOST_EMBEDDED)
     if len(text) > _LONGEST_SEARCHED:
         return found
-    budget, hits, misses, at = 4 * len(text) + 100_000, 0, 0, 0
+    budget, hits, misses, at = 4 * len(text) + 100_000, 0, 0, _searched_from(text)
     rest, base = text, 0
     while (opening := _OPENING.search(text, at)) is not None:
         start = opening.start(1) if opening[1] else opening.start()
@@ -149,6 +161,29 @@ def _read_at(text: str, start: int) -> tuple[Json, int | None, int]:
     if not _is_shallow(value):
         return None, None, len(text) - start
     return _cleaned(value) if text.find("\\u", start, end) >= 0 else value, end - start, 0
+
+
+def _signs(text: str, start: int = 0) -> int:
+    """The signs that begin a value, wherever they stand: never fewer than there are values."""
+    return sum(text.count(sign, start) for sign in _SIGNS)
+
+
+def _has_too_many_values(text: str) -> bool:
+    """Counted before anything is made of them. Signs within strings do not count, but are looked at only if they matter."""
+    if _signs(text) <= MOST_VALUES:
+        return False
+    bare = text.replace("\\\\", "").replace('\\"', "")
+    if bare.count('"') > _MOST_SIGNS:
+        return True
+    return _signs("".join(bare.split('"')[::2])) > MOST_VALUES
+
+
+def _searched_from(text: str) -> int:
+    """Where the end of a text begins that cannot hold too many values."""
+    start = 0
+    while _signs(text, start) > MOST_VALUES:
+        start = (start + len(text) + 1) // 2
+    return start
 
 
 @cache

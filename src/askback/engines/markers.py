@@ -7,6 +7,7 @@ said; so is one in backticks, unless it ends a line on its own or after a whole 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from askback.core.interactions import Json
 
@@ -17,10 +18,15 @@ _DRESS = rf"[\s*.!{_QUOTES}{_CLOSING_QUOTES}]*"
 # Within a JSON string a line break is spelled `\n`, which ends in a letter.
 _WORD = rf"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])){MARKER}(?![A-Za-z0-9_])"
 _BARE = re.compile(rf"(?!(?<=[{_QUOTES}]){MARKER}\\?[{_CLOSING_QUOTES}]){_WORD}")
-_IN_BACKTICKS = re.compile(rf"(?:^|(?<=[.!?。！？]))[ \t*]*`+{MARKER}`+[ \t*.]*$", re.MULTILINE)
+_SENTENCE_ENDS = ".!?。！？"
+_AFTER_BACKTICKS = re.compile(r"`+[ \t*.]*")
 _NOTHING_ELSE = re.compile(rf"{_DRESS}{MARKER}{_DRESS}")
 _KEY = re.compile(rf'"{MARKER}"\s*:\s*true\b')
 _KEY_ALONE = re.compile(rf'(?:```(?:json)?\s*)?\{{\s*"{MARKER}"\s*:\s*true\s*\}}(?:\s*```)?')
+_AROUND = 200
+"""How far from the marker the object that holds nothing else may begin and end."""
+_MOST_KEYS = 10_000
+_LONGEST_DRESSED = 1_000
 # What is left of a line that held only the marker: `**…**`, `<!-- … -->`, a list's dash.
 _EMPTY_LINE = re.compile(r"[ \t]*+(?:[*`>#-]++|<!--[ \t]*+-->)?+\s*+")
 
@@ -29,23 +35,61 @@ def is_done(text: str) -> bool:
     """The text says that the skill is done."""
     if MARKER not in text:
         return False
-    return any(pattern.search(text) for pattern in (_BARE, _IN_BACKTICKS, _KEY)) or bool(_NOTHING_ELSE.fullmatch(text))
+    # At the marker's places only: a pattern that is tried at every character holds everybody up for a long text.
+    bare = any(_BARE.match(text, at) for at in _places(text))
+    return bare or _KEY.search(text) is not None or any(map(_ends_in_backticks, _marked_lines(text))) or _is_all(text)
+
+
+def _places(text: str) -> Iterator[int]:
+    at = text.find(MARKER)
+    while at >= 0:
+        yield at
+        at = text.find(MARKER, at + len(MARKER))
+
+
+def _marked_lines(text: str) -> Iterator[str]:
+    at = text.find(MARKER)
+    while at >= 0:
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        yield text[text.rfind("\n", 0, at) + 1 : end]
+        at = text.find(MARKER, end)
+
+
+def _is_all(text: str) -> bool:
+    """The text is the marker and nothing else but what it may be dressed with."""
+    return len(text) <= _LONGEST_DRESSED and _NOTHING_ELSE.fullmatch(text) is not None
+
+
+def _ends_in_backticks(line: str) -> bool:
+    return _before_backticks(line) is not None
+
+
+def _before_backticks(line: str) -> str | None:
+    """What stands before a marker in backticks that ends the line, on its own or after a sentence; None without one."""
+    before, _, after = line.rpartition(MARKER)
+    if not before.endswith("`") or not _AFTER_BACKTICKS.fullmatch(after):
+        return None
+    rest = before.rstrip("`").rstrip(" \t*")
+    return rest if not rest or rest[-1] in _SENTENCE_ENDS else None
 
 
 def without_marker(text: str) -> str:
     """The text without the marker; a line that held nothing else goes with it. Keys of larger objects stay."""
     if MARKER not in text:
         return text
-    if _NOTHING_ELSE.fullmatch(text):
+    if _is_all(text):
         return ""
-    lines = (_cut_line(line) for line in _KEY_ALONE.sub("", text).split("\n"))
+    lines = (_cut_line(line) for line in _without(text, _keys_alone(text)).split("\n"))
     return "\n".join(line for line in lines if line is not None)
 
 
 def _cut_line(line: str) -> str | None:
     if MARKER not in line:
         return line
-    rest = _BARE.sub("", _IN_BACKTICKS.sub("", line))
+    before = _before_backticks(line)
+    rest = line if before is None else before
+    rest = _without(rest, ((at, at + len(MARKER)) for at in _places(rest) if _BARE.match(rest, at)))
     if rest == line:
         return line
     return None if _EMPTY_LINE.fullmatch(rest) else rest.rstrip()
@@ -53,7 +97,29 @@ def _cut_line(line: str) -> str | None:
 
 def is_key_alone(text: str) -> bool:
     """Somewhere in the text an object holds the marker and nothing else."""
-    return MARKER in text and _KEY_ALONE.search(text) is not None
+    return next(_keys_alone(text), None) is not None
+
+
+def _keys_alone(text: str) -> Iterator[tuple[int, int]]:
+    """Where objects stand that hold the marker and nothing else."""
+    key, end = f'"{MARKER}"', 0
+    at = text.find(key)
+    for _ in range(_MOST_KEYS):
+        if at < 0:
+            return
+        found = _KEY_ALONE.search(text, max(end, at - _AROUND), at + _AROUND)
+        if found is not None:
+            yield found.span()
+            end = found.end()
+        at = text.find(key, max(end, at + len(key)))
+
+
+def _without(text: str, spans: Iterator[tuple[int, int]]) -> str:
+    pieces, at = [], 0
+    for start, end in spans:
+        pieces.append(text[at:start])
+        at = end
+    return "".join([*pieces, text[at:]])
 
 
 def is_marked(value: Json) -> bool:

@@ -42,6 +42,7 @@ from askback.engines.failures import (
     unknown_session,
 )
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
+from askback.engines.messages import Messages, Recent
 from askback.engines.probing import printed_at_all, printed_by, version_in, why_not
 
 _RUN_HELP, _ACP_HELP, _VERSION = ("run", "--help"), ("acp", "--help"), ("--version",)
@@ -171,7 +172,8 @@ class OpencodeParser:
     def __init__(self, *, resuming: bool) -> None:
         self._resuming = resuming
         self._session: str | None = None
-        self._messages: dict[str, str] = {}
+        self._messages = Messages()
+        self._said: Recent[None] = Recent()
         self._usage = Usage()
         self._completed = False
         self._failure: Mapping[str, Any] | None = None
@@ -240,10 +242,10 @@ class OpencodeParser:
                 yield TurnOver()
 
     def _say(self, part: Mapping[str, Any]) -> Iterator[Seen]:
-        text, key = text_at(part, "text"), text_at(part, "id") or str(len(self._messages))
-        if text and key not in self._messages:
-            self._messages[key] = text
-            yield Said(text=text)
+        text, key = text_at(part, "text"), text_at(part, "id") or str(self._messages.said)
+        if text and key not in self._said:
+            self._said.put(key, None)
+            yield Said(text=self._messages.add(text))
 
     def _end_step(self, part: Mapping[str, Any]) -> Iterator[Seen]:
         self._tries, self._trouble = 0, ""
@@ -259,7 +261,7 @@ class OpencodeParser:
 
     def finish(self, ended: Exit) -> Completed | Broke:
         if self._completed:
-            return Completed(messages=tuple(self._messages.values()))
+            return self._messages.completed()
         if self._failure is not None:
             return ended_badly(*_failure_in(self._failure, self._fault))
         said = plain(self._stderr.text)

@@ -237,7 +237,7 @@ class QwenParser:
         if count_at(self._result, "num_turns") == 0:
             message = "the engine ended its turn without an answer of the model"
             return Broke(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or said))
-        return Completed(messages=tuple(self._conversation.messages))
+        return self._conversation.messages.completed()
 
     def _unknown(self, words: str) -> Broke | None:
         return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None

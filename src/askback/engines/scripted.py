@@ -41,6 +41,7 @@ from askback.engines.base import (
 )
 from askback.engines.failures import crashed, ended_badly, failure_of
 from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.messages import Messages
 
 SCRIPT = "assets/scripted.json"
 """Where a skill package has its script."""
@@ -120,7 +121,7 @@ class ScriptedParser:
     """Reads the program's events. A turn is complete only when it said so and did not say that it failed."""
 
     def __init__(self) -> None:
-        self.messages: list[str] = []
+        self.messages = Messages()
         self._completed = False
         self._failure: str | None = None
         self._retrying: str | None = None
@@ -141,8 +142,7 @@ class ScriptedParser:
             case "session.started":
                 yield SessionNamed(value=text_at(event, "session_id"))
             case "message":
-                self.messages.append(text_at(event, "text"))
-                yield Said(text=self.messages[-1])
+                yield Said(text=self.messages.add(text_at(event, "text")))
             case "tool.started":
                 yield ToolStarted(
                     call_id=text_at(event, "id"), name=text_at(event, "name"), detail=text_at(event, "detail")
@@ -169,7 +169,7 @@ class ScriptedParser:
         """How the program itself ended its turn, if it did."""
         if self._failure is not None:
             return ended_badly(failure_of(self._failure), self._failure)
-        return Completed(messages=tuple(self.messages)) if self._completed else None
+        return self.messages.completed() if self._completed else None
 
     def finish(self, ended: Exit) -> Completed | Broke:
         if (ending := self.ending()) is not None:
@@ -217,7 +217,7 @@ class ScriptedConversation:
             yield seen
 
     def outcome(self) -> Completed | Broke:
-        return self._turn.ending() or Completed(messages=tuple(self._turn.messages))
+        return self._turn.ending() or self._turn.messages.completed()
 
     def finish(self, ended: Exit) -> Broke:
         broke = self._turn.finish(ended)

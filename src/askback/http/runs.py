@@ -212,7 +212,7 @@ async def _movements(request: Request, here: Context, skill: str | None, engine:
 
 async def _page(here: Context, run_id: str, after: int, limit: int) -> dict[str, Any]:
     events = await here.service.events(run_id, after, limit)
-    more = str(events[-1].seq) if len(events) == limit else None
+    more = str(events[-1].seq) if events.more else None
     return {"items": [event_view(event) for event in events], "next_cursor": more}
 
 

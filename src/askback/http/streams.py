@@ -172,12 +172,12 @@ async def one_by_one(pages: AsyncGenerator[InboxPage]) -> Batches:
 
 
 def _pieces(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """Many events in one piece, as far as they are small."""
+    """Many events in one piece, as far as they are small, and none larger: a client that does not read keeps one piece."""
     piece = b""
     for text in texts:
         piece += text
         if len(piece) >= _PIECE_BYTES:
-            yield piece
+            yield from (piece[at : at + _PIECE_BYTES] for at in range(0, len(piece), _PIECE_BYTES))
             piece = b""
     if piece:
         yield piece

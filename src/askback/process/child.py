@@ -21,7 +21,7 @@ from askback.process.lines import Line, LineFramer
 from askback.process.streams import Streams, chunks, writable
 
 _DRAIN_SEC = 2.0
-_LINES_AT_ONCE = 256
+_LINES_AT_ONCE = 64
 """After so many, others get their turn: a chunk of short lines holds tens of thousands."""
 _TRIES = 3
 

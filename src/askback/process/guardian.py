@@ -6,6 +6,7 @@ Owns the socket to `guardian_program.py`, which says what is spoken there, and o
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import logging
 import marshal
@@ -172,8 +173,12 @@ class Guardian:
             log.warning("the guardian was killed; what it kept is ended, and the next program gets a new one")
             self._let_go()
             return
-        _word, name = packet.decode().split()
-        if (held := self._held.get(name)) is not None:
+        word, name = packet.decode().split()
+        if (held := self._held.get(name)) is None:
+            return
+        if word == "refused":
+            held.refused(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+        else:
             held.settled()
 
     def _let_go(self) -> None:
@@ -265,6 +270,11 @@ class _Held:
         self._end_as_lost()
         self._gone.set()
 
+    def refused(self, error: OSError) -> None:
+        """It was not started."""
+        if not self.started.done():
+            self.started.set_exception(error)
+
     def close(self) -> None:
         """Whatever still lives of it is killed at once."""
         self._guardian.forget(self.name)
@@ -285,8 +295,8 @@ class _Held:
                 if not self.started.done():
                     self.started.set_result((int(pid), int(ticks)))
             case "failed":
-                if not self.started.done():
-                    self.started.set_exception(OSError(rest))
+                number, _, why = rest.partition(" ")
+                self.refused(OSError(int(number), why) if int(number) else OSError(why))
             case "exit":
                 if not self.exit.done():
                     self.exit.set_result(int(rest))

@@ -11,7 +11,8 @@ Linux alone. `guardian.py` is who talks to it:
                          "kill <name>"  the keeper does not answer any more
     guardian → program   "lost <name>"  the keeper was killed, and what it left is gone
     program → keeper     "end <seconds>", on the control socket; its closing kills the tree at once
-    keeper → program     lines: "started <pid> <start ticks>" or "failed <why>", then "exit <code>", then "gone";
+                         "refused <name>" there are no open files left for those that came with the order
+    keeper → program     lines: "started <pid> <start ticks>" or "failed <errno> <why>", then "exit <code>", then "gone";
                          "lost" before these when the guardian was killed, for which the keeper ends the tree
 """
 
@@ -72,13 +73,17 @@ class Guardian:
         if not ready:
             return True
         try:
-            packet, files = receive(self._program)
+            packet, files, whole = receive(self._program)
         except ConnectionError:
             return False
         if packet:
             word, name = packet.decode().split()
-            if word == "spawn":
+            if word == "spawn" and whole:
                 self._spawn(name, files)
+            elif word == "spawn":
+                for file in files:
+                    os.close(file)
+                tell(self._program.fileno(), f"refused {name}")
             else:
                 self._kill(name)
         return bool(packet)
@@ -87,7 +92,7 @@ class Guardian:
         try:
             pid = os.fork()
         except OSError as error:
-            tell(files[1], f"failed {error}")
+            tell(files[1], failed(error))
         else:
             if pid == 0:
                 self._become_keeper(files)
@@ -104,7 +109,12 @@ class Guardian:
             prctl(_SET_CHILD_SUBREAPER, 1)
             prctl(_SET_NAME, b"askback-keeper")
             order, control, *streams = files
-            Keeper(control, self._sign).run(order, streams)
+            try:
+                keeper = Keeper(control, self._sign)
+            except OSError as error:
+                tell(control, failed(error))
+            else:
+                keeper.run(order, streams)
             code = 0
         finally:
             os._exit(code)
@@ -155,7 +165,7 @@ class Keeper:
         try:
             ticks = self._start(order, streams)
         except (OSError, ValueError) as error:
-            self._tell(f"failed {error}")
+            self._tell(failed(error))
             if self._engine:
                 # Started, but we cannot look after it: as a keeper that was killed, so that the guardian ends it.
                 raise
@@ -281,13 +291,19 @@ def _places(program: bytes, env: dict[bytes, bytes]) -> list[bytes]:
     return [os.path.join(folder, program) for folder in folders]
 
 
-def receive(line: socket.socket) -> tuple[bytes, list[int]]:
-    """A packet and the files that came with it. `socket.recv_fds` would let every program that is started have them."""
-    packet, ancillary, _, _ = line.recvmsg(256, socket.CMSG_LEN(64 * 4), socket.MSG_CMSG_CLOEXEC)
+def receive(line: socket.socket) -> tuple[bytes, list[int], bool]:
+    """A packet, the files that came with it, and whether there was room for all of them. `socket.recv_fds` would let every program that is started have them."""
+    packet, ancillary, flags, _ = line.recvmsg(256, socket.CMSG_LEN(64 * 4), socket.MSG_CMSG_CLOEXEC)
     files = array.array("i")
     for _, _, data in ancillary:
         files.frombytes(data)
-    return packet, list(files)
+    return packet, list(files), not flags & socket.MSG_CTRUNC
+
+
+def failed(error: OSError | ValueError) -> str:
+    """A failure in one line; 0 stands for an error that has no number."""
+    number = getattr(error, "errno", None) or 0
+    return f"failed {number} {getattr(error, 'strerror', None) or error}".replace("\n", " ")
 
 
 def tell(file: int, text: str) -> None:

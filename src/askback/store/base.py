@@ -6,11 +6,11 @@ and decides again from what is there now; `move` does that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, Self
 
 from askback.core.errors import Conflict
 from askback.core.events import Event, NewEvent
@@ -75,6 +75,22 @@ class DeliveryPage:
     next_cursor: str | None
 
 
+PAGE_BYTES = 1_000_000
+"""How much of its documents one page holds, roughly; at least one item is always on it."""
+
+
+class EventPage(tuple[Event, ...]):
+    """Events of a run, in order. `more`: others follow that are not on this page."""
+
+    more: bool = False
+
+    @classmethod
+    def of(cls, events: Iterable[Event], *, more: bool) -> Self:
+        page = cls(events)
+        page.more = more
+        return page
+
+
 class Changes(Protocol):
     """Which runs have changed since one last looked, in this program or another on the same store.
 
@@ -129,7 +145,9 @@ class Store(Protocol):
 
     async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage: ...
 
-    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]: ...
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES) -> EventPage:
+        """The events behind `after`. This and every other page ends at its limit, or when it holds so many bytes."""
+        ...
 
     async def interactions(self, run_id: str) -> Sequence[Interaction]:
         """All questions of the run, in the order they were asked."""

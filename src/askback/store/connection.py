@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,6 +62,23 @@ def fetch(connection: apsw.Connection, sql: str, bindings: apsw.Bindings | None 
     """Every row at once: a statement that is not read to its end would keep the log from being checkpointed."""
     rows: list[Any] = connection.execute(sql, bindings).fetchall()
     return rows
+
+
+def fetch_page(
+    connection: apsw.Connection, sql: str, bindings: apsw.Bindings, *, size: int, most_bytes: int
+) -> tuple[list[Any], bool]:
+    """The first rows, at most `size` and with at most `most_bytes` of text in their last column; and whether more follow.
+
+    There is always one, however long it is. The statement asks for one row more than `size`.
+    """
+    found: list[Any] = []
+    with closing(connection.execute(sql, bindings)) as cursor:
+        for row in cursor:
+            most_bytes -= len(row[-1])
+            if len(found) == size or (found and most_bytes < 0):
+                return found, True
+            found.append(row)
+    return found, False
 
 
 def _connect(path: Path) -> apsw.Connection:

@@ -10,12 +10,11 @@ from typing import Any
 import apsw
 
 from askback.core.errors import Invalid, NotFound, RefusalCode
-from askback.core.events import Event
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest, RunState
 from askback.store import outbox, rows
-from askback.store.base import Crowd, DeliveryPage, RunFilter, RunPage, Tally
-from askback.store.connection import fetch
+from askback.store.base import PAGE_BYTES, Crowd, DeliveryPage, EventPage, RunFilter, RunPage, Tally
+from askback.store.connection import fetch, fetch_page
 from askback.store.statements import statements
 
 _MAX_INTEGER = 2**63 - 1
@@ -39,8 +38,10 @@ def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None,
     sql, values = filtered(where)
     (before,) = _position(cursor, (_MAX_INTEGER,))
     size = _bounded(limit)
-    found = fetch(connection, sql, {"before": before, "limit": size + 1, **values})
-    return _page([(str(number), doc) for number, doc in found], size)
+    found, more = fetch_page(
+        connection, sql, {"before": before, "limit": size + 1, **values}, size=size, most_bytes=PAGE_BYTES
+    )
+    return _page([(str(number), doc) for number, doc in found], more)
 
 
 def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
@@ -62,8 +63,8 @@ def pending(connection: apsw.Connection, cursor: str | None, limit: int) -> RunP
     asked_at, number = _position(cursor, (-_MAX_INTEGER, 0))
     size = _bounded(limit)
     after = {"asked_at": asked_at, "number": number, "limit": size + 1}
-    found = fetch(connection, statements("reads")["pending"], after)
-    return _page([(f"{asked_at}.{number}", doc) for asked_at, number, doc in found], size)
+    found, more = fetch_page(connection, statements("reads")["pending"], after, size=size, most_bytes=PAGE_BYTES)
+    return _page([(f"{asked_at}.{number}", doc) for asked_at, number, doc in found], more)
 
 
 def crowd(connection: apsw.Connection) -> Crowd:
@@ -71,10 +72,12 @@ def crowd(connection: apsw.Connection) -> Crowd:
     return Crowd(total=total, newest_at=None if newest is None else rows.moment(newest))
 
 
-def events(connection: apsw.Connection, run_id: str, after: int, limit: int) -> Sequence[Event]:
+def events(connection: apsw.Connection, run_id: str, after: int, limit: int, most_bytes: int = PAGE_BYTES) -> EventPage:
     number = _one(connection, "number", run_id)[0]
-    span = (number, max(0, min(after, _MAX_INTEGER)), _bounded(limit))
-    return tuple(rows.load_event(run_id, *row) for row in fetch(connection, statements("reads")["events"], span))
+    size = _bounded(limit)
+    span = (number, max(0, min(after, _MAX_INTEGER)), size + 1)
+    found, more = fetch_page(connection, statements("reads")["events"], span, size=size, most_bytes=most_bytes)
+    return EventPage.of((rows.load_event(run_id, *row) for row in found), more=more)
 
 
 def interactions(connection: apsw.Connection, run_id: str) -> Sequence[Interaction]:
@@ -115,8 +118,9 @@ def kept_by(connection: apsw.Connection, keeper: str) -> Sequence[Run]:
 def over(connection: apsw.Connection, cursor: str | None, limit: int) -> RunPage:
     (after,) = _position(cursor, (0,))
     size = _bounded(limit)
-    found = fetch(connection, statements("forgetting")["over"], {"after": after, "limit": size + 1})
-    return _page([(str(number), doc) for number, doc in found], size)
+    which = {"after": after, "limit": size + 1}
+    found, more = fetch_page(connection, statements("forgetting")["over"], which, size=size, most_bytes=PAGE_BYTES)
+    return _page([(str(number), doc) for number, doc in found], more)
 
 
 def deliveries(connection: apsw.Connection, run_id: str | None, cursor: str | None, limit: int) -> DeliveryPage:
@@ -151,11 +155,8 @@ def _runs(found: Sequence[Any]) -> Sequence[Run]:
     return tuple(rows.load_run(doc) for (doc,) in found)
 
 
-def _page(found: Sequence[tuple[str, str]], size: int) -> RunPage:
-    """One more than `size` was asked for, to know whether there is a next page."""
-    here = found[:size]
-    more = len(found) > size
-    return RunPage(items=tuple(rows.load_run(doc) for _, doc in here), next_cursor=here[-1][0] if more else None)
+def _page(found: Sequence[tuple[str, str]], more: bool) -> RunPage:
+    return RunPage(items=tuple(rows.load_run(doc) for _, doc in found), next_cursor=found[-1][0] if more else None)
 
 
 def _position(cursor: str | None, start: tuple[int, ...]) -> tuple[int, ...]:

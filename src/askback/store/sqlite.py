@@ -12,13 +12,23 @@ from typing import TypeVar
 import apsw
 
 from askback.core.errors import AskbackError
-from askback.core.events import Event, NewEvent
+from askback.core.events import NewEvent
 from askback.core.interactions import Interaction, Json
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 from askback.store import faults, outbox, reads
-from askback.store.base import Changes, Crowd, DeliveryPage, IdempotencyKey, RunFilter, RunPage, Tally
+from askback.store.base import (
+    PAGE_BYTES,
+    Changes,
+    Crowd,
+    DeliveryPage,
+    EventPage,
+    IdempotencyKey,
+    RunFilter,
+    RunPage,
+    Tally,
+)
 from askback.store.connection import open_writer, refuse_unsound
 from askback.store.forgetting import Forgetting
 from askback.store.notices import Notices
@@ -118,8 +128,8 @@ class SqliteStore:
     async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
         return await self._read(lambda connection: reads.list_runs(connection, where, cursor, limit))
 
-    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
-        return await self._read(lambda connection: reads.events(connection, run_id, after, limit))
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES) -> EventPage:
+        return await self._read(lambda connection: reads.events(connection, run_id, after, limit, most_bytes))
 
     async def interactions(self, run_id: str) -> Sequence[Interaction]:
         return await self._read(lambda connection: reads.interactions(connection, run_id))

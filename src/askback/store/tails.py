@@ -13,6 +13,8 @@ from askback.core.runs import RunState
 from askback.store.base import Changes, Store
 
 PAGE = 100
+PAGE_BYTES = 128_000
+"""So much is kept for a follower that does not read."""
 
 
 class Tails:
@@ -28,16 +30,16 @@ class Tails:
         try:
             over = (await self._store.get(run_id)).state.final
             while True:
-                while events := await self._store.events(run_id, after, PAGE):
+                while events := await self._store.events(run_id, after, PAGE, PAGE_BYTES):
                     yield events
                     after = events[-1].seq
                     tail.note(events)
                 if over:
                     return
                 while tail.covers(after):
-                    if events := tail.beyond(after):
-                        yield events
-                        after = events[-1].seq
+                    if news := tail.beyond(after):
+                        yield news
+                        after = news[-1].seq
                     elif tail.over:
                         return
                     else:
@@ -106,9 +108,9 @@ class _Tail:
     async def _read(self) -> None:
         while not self.over:
             await self._changes.wait()
-            while events := await self._store.events(self.run_id, self.seq, PAGE):
+            while events := await self._store.events(self.run_id, self.seq, PAGE, PAGE_BYTES):
                 self.note(events)
-                if len(events) < PAGE:
+                if not events.more:
                     break
 
     def _wake(self) -> None:

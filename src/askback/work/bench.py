@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, assert_never
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Interaction
-from askback.core.outcomes import TurnOutcome, engine_failure
+from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentEngine, Turn
 from askback.probes import EngineSetup, Probes
@@ -21,6 +21,8 @@ from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import instructions
 from askback.skills.package import SkillPackage
 from askback.store.base import Store
+from askback.work.parsing import Parsing
+from askback.work.shortage import CannotStart, Shortage
 
 
 class Packages(Protocol):
@@ -45,6 +47,8 @@ class Bench:
     spawner: Spawner
     limits: OutputLimits
     clock: Callable[[], datetime]
+    parsing: Parsing = field(default_factory=Parsing)
+    shortage: Shortage = field(default_factory=Shortage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +63,6 @@ class Prepared:
     launch: Launch
     loan: Loan | None
     """The sign-in that the turn was lent, until the turn is over; tokens that it renews are merged into the user's."""
-
-
-class CannotStart(Exception):
-    """The turn ends before its engine runs; the outcome says why."""
-
-    def __init__(self, outcome: TurnOutcome) -> None:
-        super().__init__(str(outcome))
-        self.outcome = outcome
 
 
 async def prepare(bench: Bench, run: Run) -> Prepared:

@@ -32,9 +32,15 @@ from askback.process.lines import Line
 from askback.process.workspace import Workspace
 from askback.store.base import Store, move
 from askback.work.feed import EventFeed
+from askback.work.parsing import Parsing
 
+# What is told as events; all of it is in the raw output.
 _MOST_TOOL_TEXT = 16_000
-"""Characters of a tool's output that are told as an event; all of it is in the raw output."""
+_MOST_MESSAGE_TEXT = 256_000
+_MOST_NAME = 200
+MOST_EVENTS = 50_000
+MOST_EVENT_TEXT = 32_000_000
+"""Events of one turn, and the characters in all of them."""
 
 
 Read = Callable[[Stream, bytes], Iterable[Seen]]
@@ -58,6 +64,8 @@ class Reading:
         feed: EventFeed,
         redactor: Redactor,
         clock: Callable[[], datetime],
+        parsing: Parsing,
+        lock: asyncio.Lock,
         send: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> None:
         self.run = run
@@ -75,8 +83,15 @@ class Reading:
         self._feed = feed
         self._redactor = redactor
         self._clock = clock
+        self._parsing = parsing
+        self._lock = lock
+        """Of the parser or the conversation: two lines, of stdout and of stderr, are never read at the same time."""
+        self.printed = 0
+        """Bytes that the turn has printed."""
         self._raw: dict[str, Callable[[bytes], Any]] = {}
         self._messages_told = 0
+        self._events = 0
+        self._event_text = 0
 
     @contextmanager
     def keeping_raw(self, workspace: Workspace, turn_name: str) -> Iterator[None]:
@@ -92,12 +107,20 @@ class Reading:
         return self.run.handle is not None and self.session == self.run.handle.handle_value
 
     async def take(self, stream: str, line: Line) -> None:
+        self.printed += len(line.data) + 1
+        async with self._lock:
+            seen = await self._parsing.run(lambda: self._take(stream, line), len(line.data))
+        await self.tell(seen)
+
+    def _take(self, stream: str, line: Line) -> Iterable[Seen]:
         data = self._redactor.line(line.data)
         self._raw[stream](data + b"\n")
         if line.dropped:
-            self._warn_of_dropped(stream)
-            return
-        await self.tell(self._read(Stream(stream), data))
+            self._warn(
+                WarningCode.ENGINE_LINE_TRUNCATED, f"a line of the engine's {stream} was too long and was left out"
+            )
+            return ()
+        return tuple(self._read(Stream(stream), data))
 
     async def tell(self, seen: Iterable[Seen]) -> None:
         for each in seen:
@@ -108,12 +131,20 @@ class Reading:
         """The turn is over."""
         self._closed = True
 
+    def warn_of_delay(self) -> None:
+        """The engine could not be started at once."""
+        message = "the machine was short of processes, memory or open files; the engine was started later"
+        self._warn(WarningCode.ENGINE_START_DELAYED, message)
+
     async def take_end(self, result: Completed) -> None:
         """What an engine says only when all of it was read: its session, and messages that were not told on the way."""
         if result.session is not None:
             await self._name_session(result.session)
-        for text in result.messages[self._messages_told :]:
+        for text in result.messages[max(0, self._messages_told - result.left_out) :]:
             await self._tell(Said(text=text))
+        if result.left_out or result.shortened:
+            message = "the assistant said more than is kept of one turn; only the newest of it was read"
+            self._warn(WarningCode.ASSISTANT_TEXT_TRUNCATED, message)
 
     async def _tell(self, seen: Seen) -> None:
         match seen:
@@ -131,15 +162,13 @@ class Reading:
                 self.turn_over.set()
             case Said(text=text):
                 self._messages_told += 1
-                await self._event(EventType.ASSISTANT_MESSAGE, text=text)
+                await self._event(EventType.ASSISTANT_MESSAGE, text=_cut(text, _MOST_MESSAGE_TEXT))
             case ToolStarted():
-                await self._event(
-                    EventType.TOOL_STARTED, call_id=seen.call_id, name=seen.name, detail=_cut(seen.detail)
-                )
+                detail = _cut(seen.detail, _MOST_TOOL_TEXT)
+                await self._event(EventType.TOOL_STARTED, **_call(seen), detail=detail)
             case ToolEnded():
-                await self._event(
-                    EventType.TOOL_ENDED, call_id=seen.call_id, name=seen.name, ok=seen.ok, output=_cut(seen.output)
-                )
+                output = _cut(seen.output, _MOST_TOOL_TEXT)
+                await self._event(EventType.TOOL_ENDED, **_call(seen), ok=seen.ok, output=output)
             case _:
                 assert_never(seen)
 
@@ -150,7 +179,7 @@ class Reading:
                 self.strayed.set()
             return
         # An id that could not be resumed by is no handle: such a turn may complete, but not wait.
-        if not self._engine.handle_pattern.fullmatch(value):
+        if len(value) > _MOST_NAME or not self._engine.handle_pattern.fullmatch(value):
             return
         handle = Handle(
             engine=self._engine.name,
@@ -163,17 +192,24 @@ class Reading:
         self.run = await move(self._store, self.run.id, signal, seen=self.run)
 
     async def _event(self, kind: EventType, **data: Any) -> None:
+        size = sum(len(value) for value in data.values() if isinstance(value, str))
+        if self._events >= MOST_EVENTS or self._event_text + size > MOST_EVENT_TEXT:
+            self._warn(WarningCode.EVENTS_TRUNCATED, "the turn had more events than are kept; its raw output has all")
+            return
+        self._events += 1
+        self._event_text += size
         data["attempt_number"] = self.run.attempt_number
-        await self._feed.put(NewEvent(type=kind, at=self._clock(), data=data))
+        await self._feed.put(NewEvent(type=kind, at=self._clock(), data=data), size)
 
-    def _warn_of_dropped(self, stream: str) -> None:
-        warning = RunWarning(
-            code=WarningCode.ENGINE_LINE_TRUNCATED,
-            message=f"a line of the engine's {stream} was too long and was left out",
-        )
+    def _warn(self, code: WarningCode, message: str) -> None:
+        warning = RunWarning(code=code, message=message)
         if warning not in self.warnings:
             self.warnings = (*self.warnings, warning)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_TOOL_TEXT else text[:_MOST_TOOL_TEXT] + " […]"
+def _call(seen: ToolStarted | ToolEnded) -> dict[str, Any]:
+    return {"call_id": seen.call_id[:_MOST_NAME], "name": seen.name[:_MOST_NAME]}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + " […]"

@@ -21,13 +21,17 @@ from askback.process.child import Child, Pipe
 from askback.process.lines import Line
 from askback.process.locks import FileLock
 from askback.store.base import move
-from askback.work.bench import Bench, CannotStart, Prepared, answered, prepare, prompt_of, resident, turn_name
+from askback.work.bench import Bench, Prepared, answered, prepare, prompt_of, resident, turn_name
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
+from askback.work.shortage import CannotStart, Stopped
 from askback.work.starting import end_surely, return_sign_in, start_engine, take_lock
 from askback.work.stopping import StopReason, StopRequest
-from askback.work.turn import KEEPER_KILLED, TurnSignal
+from askback.work.turn import KEEPER_KILLED, TurnSignal, stopped_early
 from askback.work.verdict import verdict
+
+_MOST_UNSENT = 16_000_000
+"""Bytes that wait until the program reads them."""
 
 
 @asynccontextmanager
@@ -48,14 +52,18 @@ async def residing(bench: Bench, run: Run, stop: StopRequest) -> AsyncIterator[R
 class _Resident:
     """A process that lives, and the talk with it."""
 
-    def __init__(self, prepared: Prepared, child: Child, conversation: Conversation) -> None:
+    def __init__(self, prepared: Prepared, child: Child, conversation: Conversation, *, delayed: bool) -> None:
+        self.delayed = delayed
         self.prepared = prepared
         self.child = child
         self.conversation = conversation
         self.reading: Reading | None = None
+        self.lock = asyncio.Lock()
+        """Held by whoever speaks with the conversation: a long line is read beside the event loop."""
         self.raw = ExitStack()
         """The files that the lines go to: those of the last turn that began."""
         self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
+        self._unsent_bytes = 0
 
     async def take(self, stream: str, line: Line) -> None:
         if self.reading is not None:
@@ -63,7 +71,11 @@ class _Resident:
 
     async def send(self, data: bytes) -> None:
         """Leave it to `live`: whoever reads must not wait for a program that waits for a reader."""
+        self._unsent_bytes += len(data)
         self._unsent.put_nowait(data)
+        if self._unsent_bytes > _MOST_UNSENT:
+            # It asks and asks, and does not read the answers.
+            self.child.over_limit.set()
 
     async def live(self) -> int:
         """Read it and write to it until it is gone; its exit code."""
@@ -75,7 +87,9 @@ class _Resident:
 
     async def _write(self) -> None:
         while True:
-            await self.child.send(await self._unsent.get())
+            data = await self._unsent.get()
+            await self.child.send(data)
+            self._unsent_bytes -= len(data)
 
 
 class Residence:
@@ -111,6 +125,8 @@ class Residence:
                 return await self._one_turn(run, await self._move_in(run))
             except CannotStart as refusal:
                 return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
+            except Stopped:
+                return stopped_early(run, self._stop, clock())
         if self._resident.child.has_exited:
             await self.end(run)
             return TurnLost(epoch=epoch, at=clock())
@@ -118,19 +134,25 @@ class Residence:
 
     async def _move_in(self, run: Run) -> _Resident:
         """Start the process; its lines are read until it is gone."""
-        prepared = await prepare(self._bench, run)
+        shortage = self._bench.shortage
+        prepared, delayed = await shortage.outlast(lambda: prepare(self._bench, run), self._stop)
         try:
             conversation = resident(prepared.engine).conversation(prepared.turn)
-            child = await start_engine(self._bench, run, prepared, self._lock, Pipe.KEPT)
+            child, again = await shortage.outlast(
+                lambda: start_engine(self._bench, run, prepared, self._lock, Pipe.KEPT), self._stop
+            )
         except BaseException:
             await return_sign_in(run, prepared)
             raise
-        self._resident = _Resident(prepared, child, conversation)
+        self._resident = _Resident(prepared, child, conversation, delayed=delayed or again)
         return self._resident
 
     async def _one_turn(self, run: Run, here: _Resident) -> TurnSignal:
         feed = EventFeed(self._bench.store, run.id, run.epoch)
         reading = self._open_reading(run, here, feed)
+        if here.delayed:
+            here.delayed = False
+            reading.warn_of_delay()
         async with asyncio.TaskGroup() as group:
             group.create_task(feed.run())
             result = await self._talk(run, here, reading)
@@ -148,6 +170,8 @@ class Residence:
             feed=feed,
             redactor=Redactor(here.prepared.setup.secrets),
             clock=self._bench.clock,
+            parsing=self._bench.parsing,
+            lock=here.lock,
             send=here.send,
         )
         here.raw.enter_context(here.reading.keeping_raw(here.prepared.workspace, turn_name(run)))
@@ -165,10 +189,12 @@ class Residence:
         await asyncio.to_thread(workspace.write_prompt, turn_name(run), prompt.encode("utf-8", "replace"))
         ended = await self._until_over(run, here, reading, prompt, reply, self._life)
         if ended is not None:
-            return here.conversation.finish(ended)
+            async with here.lock:
+                return await self._bench.parsing.run(lambda: here.conversation.finish(ended), reading.printed)
         if not reading.turn_over.is_set():
             return None
-        result = here.conversation.outcome()
+        async with here.lock:
+            result = await self._bench.parsing.run(here.conversation.outcome, reading.printed)
         if isinstance(result, Completed):
             await reading.take_end(result)
         return result
@@ -192,7 +218,9 @@ class Residence:
         """Until the engine ends its turn, or its process is gone by itself or by us; the latter has an `Exit`."""
 
         async def say() -> None:
-            await reading.tell(here.conversation.say(prompt, reply))
+            async with here.lock:
+                said = tuple(here.conversation.say(prompt, reply))
+            await reading.tell(said)
             await reading.turn_over.wait()
 
         waits = (say, self._stop.wait, reading.strayed.wait, here.child.over_limit.wait)
@@ -219,7 +247,7 @@ class Residence:
         if result is None:
             await self.end(run)
             return TurnLost(epoch=run.epoch, at=at, counted=self._stop.reason is None, why=KEEPER_KILLED)
-        outcome = verdict(run, here.prepared.package, reading, result)
+        outcome = await verdict(self._bench.parsing, run, here.prepared.package, reading, result)
         signal = TurnEnded(epoch=run.epoch, outcome=outcome, at=at, usage=reading.usage, warnings=reading.warnings)
         # No process outlives its run: one that is over with this is told so only when nothing of it lives.
         decision = decide(run, signal)

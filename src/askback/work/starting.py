@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from askback.core.errors import ErrorCode, RunWarning, WarningCode
+from askback.core.errors import ErrorCode, RunWarning, WarningCode, is_temporary
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
 from askback.process import tree
 from askback.process.child import Child, NotStarted, Order, Pipe
 from askback.process.locks import FileLock
 from askback.process.workspace import Workspace
-from askback.work.bench import Bench, CannotStart, Prepared
+from askback.work.bench import Bench, Prepared
+from askback.work.shortage import CannotStart
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ async def start_engine(bench: Bench, run: Run, prepared: Prepared, lock: FileLoc
             )
         )
     except NotStarted as error:
+        if is_temporary(error):
+            raise
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, str(error))) from error
 
 

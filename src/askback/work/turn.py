@@ -6,6 +6,8 @@ It is over only when nothing of the engine lives any more, also when it was stop
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
+from datetime import datetime
 
 from askback.core.runs import Run
 from askback.core.secrets import Redactor
@@ -14,9 +16,10 @@ from askback.engines.base import Broke, Completed, Exit
 from askback.process.child import Child
 from askback.process.locks import FileLock
 from askback.store.base import move
-from askback.work.bench import Bench, CannotStart, Prepared, prepare, turn_name
+from askback.work.bench import Bench, Prepared, prepare, turn_name
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
+from askback.work.shortage import CannotStart, Stopped
 from askback.work.starting import end_surely, return_sign_in, start_engine, take_lock
 from askback.work.stopping import StopReason, StopRequest
 from askback.work.verdict import verdict
@@ -32,12 +35,22 @@ async def execute(bench: Bench, run: Run, stop: StopRequest) -> TurnSignal:
     """Carry out the run's next turn and say how it ended."""
     lock = await take_lock(run, bench.workspaces.of(run.id))
     try:
-        prepared = await prepare(bench, run)
-        return await _LiveTurn(bench, run, prepared, stop, lock).carry_out()
+        prepared, delayed = await bench.shortage.outlast(lambda: prepare(bench, run), stop)
+        turn = _LiveTurn(bench, run, prepared, stop, lock)
+        return await turn.carry_out(delayed=delayed)
     except CannotStart as refusal:
         return TurnEnded(epoch=run.epoch, outcome=refusal.outcome, at=bench.clock())
+    except Stopped:
+        return stopped_early(run, stop, bench.clock())
     finally:
         lock.release()
+
+
+def stopped_early(run: Run, stop: StopRequest, at: datetime) -> TurnSignal:
+    """A turn that was asked to stop while its engine could not be started yet."""
+    if stop.reason is StopReason.CANCEL:
+        return TreeGone(epoch=run.epoch, at=at)
+    return TurnLost(epoch=run.epoch, at=at, counted=False)
 
 
 class _LiveTurn:
@@ -59,19 +72,22 @@ class _LiveTurn:
             feed=self._feed,
             redactor=Redactor(prepared.setup.secrets),
             clock=bench.clock,
+            parsing=bench.parsing,
+            lock=asyncio.Lock(),
         )
 
-    async def carry_out(self) -> TurnSignal:
+    async def carry_out(self, *, delayed: bool) -> TurnSignal:
         try:
-            result = await self._run_engine()
+            result = await self._run_engine(delayed=delayed)
         finally:
             self._reading.warnings += await return_sign_in(self._run, self._prepared)
-        return self._signal(result)
+        return await self._signal(result)
 
-    async def _run_engine(self) -> Completed | Broke | None:
-        with self._reading.keeping_raw(self._prepared.workspace, turn_name(self._run)):
-            prompt = self._prepared.launch.stdin
-            child = await start_engine(self._bench, self._run, self._prepared, self._lock, prompt)
+    async def _run_engine(self, *, delayed: bool) -> Completed | Broke | None:
+        with ExitStack() as raw:
+            child, again = await self._bench.shortage.outlast(lambda: self._start(raw), self._stop)
+            if delayed or again:
+                self._reading.warn_of_delay()
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._feed.run())
@@ -82,11 +98,17 @@ class _LiveTurn:
                 child.close()
         return result
 
+    async def _start(self, raw: ExitStack) -> Child:
+        raw.close()
+        raw.enter_context(self._reading.keeping_raw(self._prepared.workspace, turn_name(self._run)))
+        prompt = self._prepared.launch.stdin
+        return await start_engine(self._bench, self._run, self._prepared, self._lock, prompt)
+
     async def _read_end(self, ended: Exit | None) -> Completed | Broke | None:
         """What the parser makes of the whole turn; what it says only now is told like the rest."""
         if ended is None:
             return None
-        result = self._parser.finish(ended)
+        result = await self._bench.parsing.run(lambda: self._parser.finish(ended), self._reading.printed)
         if isinstance(result, Completed):
             await self._reading.take_end(result)
         return result
@@ -116,14 +138,14 @@ class _LiveTurn:
         await self._reading.turn_over.wait()
         await asyncio.sleep(LINGER_SEC)
 
-    def _signal(self, result: Completed | Broke | None) -> TurnSignal:
+    async def _signal(self, result: Completed | Broke | None) -> TurnSignal:
         epoch, at = self._run.epoch, self._bench.clock()
         if self._stop.reason is StopReason.CANCEL:
             return TreeGone(epoch=epoch, at=at)
         if result is None:
             # Not counted when we are asked to stop. When its keeper was killed, the engine may have done that itself.
             return TurnLost(epoch=epoch, at=at, counted=self._stop.reason is None, why=KEEPER_KILLED)
-        outcome = verdict(self._run, self._prepared.package, self._reading, result)
+        outcome = await verdict(self._bench.parsing, self._run, self._prepared.package, self._reading, result)
         return TurnEnded(
             epoch=epoch, outcome=outcome, at=at, usage=self._reading.usage, warnings=self._reading.warnings
         )

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from askback.core.errors import ErrorCode
+from dataclasses import replace
+
+from askback.core.errors import ErrorCode, RunWarning, WarningCode
 from askback.core.outcomes import AskUser, TurnOutcome, conclude, engine_failure
+from askback.core.question_size import bounded
 from askback.core.runs import Mode, Run
 from askback.engines.answers import read_answer
 from askback.engines.base import Broke, Completed
+from askback.engines.messages import Messages
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import output_check
+from askback.work.parsing import Parsing
 from askback.work.reading import Reading
 
 
-def verdict(run: Run, package: SkillPackage, reading: Reading, result: Completed | Broke) -> TurnOutcome:
+async def verdict(
+    parsing: Parsing, run: Run, package: SkillPackage, reading: Reading, result: Completed | Broke
+) -> TurnOutcome:
     """The turn's outcome. A turn that resumes a session in a new process counts only in that very session."""
     resuming = run.handle is not None and not run.sticky
     if reading.strayed.is_set():
@@ -26,7 +33,25 @@ def verdict(run: Run, package: SkillPackage, reading: Reading, result: Completed
         message = "the engine did not say which session it went on with"
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)
     if reading.asked is not None:
-        return AskUser(question=reading.asked)
+        return _asking(AskUser(question=reading.asked))
+    return await parsing.run(lambda: _conclusion(run, package, result), reading.printed)
+
+
+def _conclusion(run: Run, package: SkillPackage, result: Completed) -> TurnOutcome:
     check = output_check(package)
-    answer = read_answer(result.messages, check, whole_turn=run.mode is Mode.AUTO)
-    return conclude(answer, mode=run.mode, validation=run.options.ask_user_validation, has_schema=check is not None)
+    # Whatever a parser kept, no more than this is read.
+    messages = Messages(result.messages).completed().messages
+    answer = read_answer(messages, check, whole_turn=run.mode is Mode.AUTO)
+    outcome = conclude(answer, mode=run.mode, validation=run.options.ask_user_validation, has_schema=check is not None)
+    return _asking(outcome) if isinstance(outcome, AskUser) else outcome
+
+
+def _asking(outcome: AskUser) -> AskUser:
+    question = bounded(outcome.question)
+    if question is outcome.question:
+        return outcome
+    warning = RunWarning(
+        code=WarningCode.QUESTION_TRUNCATED,
+        message="the engine's question was larger than a question may be; parts of it were cut or left out",
+    )
+    return replace(outcome, question=question, warnings=(*outcome.warnings, warning))

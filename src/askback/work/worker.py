@@ -9,7 +9,16 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from askback.core.errors import FULL_DISK, AskbackError, Conflict, ErrorCode, NotFound, RefusalCode, Unavailable
+from askback.core.errors import (
+    FULL_DISK,
+    AskbackError,
+    Conflict,
+    ErrorCode,
+    NotFound,
+    RefusalCode,
+    Unavailable,
+    is_temporary,
+)
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessLost, Signal, SlotAcquired, TreeGone, TurnEnded, TurnLost
@@ -258,6 +267,8 @@ def _innermost(fault: BaseException) -> BaseException:
 
 def _unwritten(fault: BaseException) -> str | None:
     """Why a turn could not be written down, where that may pass."""
+    if is_temporary(fault):
+        return "the machine was short of processes, memory or open files"
     if isinstance(fault, Unavailable):
         return _MAY_PASS.get(fault.code)
     full = isinstance(fault, OSError) and fault.errno in FULL_DISK

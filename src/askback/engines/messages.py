@@ -1,0 +1,117 @@
+"""What a parser keeps of a turn, bounded: however much a program prints, the newest part is kept and the rest is counted.
+
+The marker, the question and the output are looked for in what is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from askback.engines.base import Completed
+
+MOST_TEXT = 8_000_000
+"""Characters of assistant messages that are kept of one turn."""
+MOST_MESSAGES = 5_000
+MOST_ASKED = 100
+"""Questions by a program's own protocol that may be open at a time."""
+MOST_ID = 200
+
+_MOST_RECENT = 10_000
+_PIECES_AT_ONCE = 4_096
+
+V = TypeVar("V")
+
+
+class Messages:
+    """The assistant messages of one turn: the newest, at most `MOST_MESSAGES` with `MOST_TEXT` characters in all."""
+
+    def __init__(self, said: Iterable[str] = ()) -> None:
+        self._kept: deque[str] = deque()
+        self._size = 0
+        self._left_out = 0
+        self._shortened = False
+        for text in said:
+            self.add(text)
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    @property
+    def said(self) -> int:
+        """How many there were, those that were left out included."""
+        return self._left_out + len(self._kept)
+
+    def add(self, text: str, *, shortened: bool = False) -> str:
+        """Keep a message. Of one that is too long, the end is kept; returns what is kept of it."""
+        self._shortened = self._shortened or shortened or len(text) > MOST_TEXT
+        text = text[-MOST_TEXT:]
+        self._kept.append(text)
+        self._size += len(text)
+        while self._size > MOST_TEXT or len(self._kept) > MOST_MESSAGES:
+            self._size -= len(self._kept.popleft())
+            self._left_out += 1
+        return text
+
+    def completed(self, *, after: int = 0, session: str | None = None) -> Completed:
+        """A turn that ended well, with the messages behind the first `after`."""
+        left_out = max(0, self._left_out - after)
+        messages = tuple(self._kept)[max(0, after - self._left_out) :]
+        return Completed(messages=messages, left_out=left_out, shortened=self._shortened, session=session)
+
+
+class Pieces:
+    """A text that comes in pieces, tiny or huge. Only its last `MOST_TEXT` characters are kept."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._chunks: deque[str] = deque()
+        self._pieces: list[str] = []
+        self._size = 0
+        self.shortened = False
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        # Joined now and then: millions of pieces of two letters would cost thirty times their text.
+        if len(self._pieces) >= _PIECES_AT_ONCE or self._size > MOST_TEXT:
+            self._join()
+
+    def _join(self) -> None:
+        if self._pieces:
+            self._chunks.append("".join(self._pieces))
+            self._pieces = []
+        while len(self._chunks) > 1 and self._size - len(self._chunks[0]) >= MOST_TEXT:
+            self._size -= len(self._chunks.popleft())
+            self.shortened = True
+
+    @property
+    def text(self) -> str:
+        self._join()
+        whole = "".join(self._chunks)
+        self.shortened = self.shortened or len(whole) > MOST_TEXT
+        return whole[-MOST_TEXT:]
+
+
+class Recent(Generic[V]):
+    """Values by id, such as the tool calls that have begun. The oldest is forgotten when there are too many."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, V] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key[:MOST_ID] in self._values
+
+    def get(self, key: str) -> V | None:
+        return self._values.get(key[:MOST_ID])
+
+    def put(self, key: str, value: V) -> None:
+        self._values[key[:MOST_ID]] = value
+        if len(self._values) > _MOST_RECENT:
+            del self._values[next(iter(self._values))]
+
+    def pop(self, key: str) -> V | None:
+        return self._values.pop(key[:MOST_ID], None)
