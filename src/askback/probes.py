@@ -16,6 +16,7 @@ import msgspec
 
 from askback.engines.base import CallResult, Engine, Probe
 from askback.process.child import NotStarted, Spawner, call
+from askback.process.limits import UNLIMITED, ResourceLimits
 
 PROBE_SEC = 15.0
 _NOT_STARTED = 127
@@ -35,6 +36,7 @@ class EngineSetup:
     extra_args: tuple[str, ...] = ()
     slots: int | None = None
     secrets: tuple[str, ...] = ()
+    resources: ResourceLimits = UNLIMITED
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -6,7 +6,9 @@ It is over only when nothing of the engine lives any more, also when it was stop
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
+from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run
 from askback.core.secrets import Redactor
 from askback.core.signals import ProcessStarted, TreeGone, TurnEnded, TurnLost
@@ -15,6 +17,7 @@ from askback.process.child import Child
 from askback.process.locks import FileLock
 from askback.store.base import move
 from askback.work.bench import Bench, CannotStart, Prepared, prepare, turn_name
+from askback.work.breaches import limit_error
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
 from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock
@@ -75,7 +78,7 @@ class _LiveTurn:
                 await end_surely(child, self._run, self._lock)
                 child.close()
                 await take_back_sign_in(self._run, self._prepared)
-        return self._signal(result)
+        return self._signal(result, child)
 
     async def _read_end(self, ended: Exit | None) -> Completed | Broke | None:
         """What the parser makes of the whole turn; what it says only now is told like the rest."""
@@ -111,14 +114,18 @@ class _LiveTurn:
         await self._reading.turn_over.wait()
         await asyncio.sleep(LINGER_SEC)
 
-    def _signal(self, result: Completed | Broke | None) -> TurnSignal:
+    def _signal(self, result: Completed | Broke | None, child: Child) -> TurnSignal:
         epoch, at = self._run.epoch, self._bench.clock()
         if self._stop.reason is StopReason.CANCEL:
             return TreeGone(epoch=epoch, at=at)
+        if child.breach is not None:
+            outcome = TurnError(error=limit_error(self._run, self._prepared.setup.resources, child.breach))
+            return self._ended(outcome, at)
         if result is None:
             # Not counted when we are asked to stop. When its keeper was killed, the engine may have done that itself.
             return TurnLost(epoch=epoch, at=at, counted=self._stop.reason is None, why=KEEPER_KILLED)
-        outcome = verdict(self._run, self._prepared.package, self._reading, result)
-        return TurnEnded(
-            epoch=epoch, outcome=outcome, at=at, usage=self._reading.usage, warnings=self._reading.warnings
-        )
+        return self._ended(verdict(self._run, self._prepared.package, self._reading, result), at)
+
+    def _ended(self, outcome: TurnOutcome, at: datetime) -> TurnEnded:
+        reading = self._reading
+        return TurnEnded(epoch=self._run.epoch, outcome=outcome, at=at, usage=reading.usage, warnings=reading.warnings)
