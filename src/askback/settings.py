@@ -377,7 +377,8 @@ def _problem(error: Mapping[str, Any]) -> str:
 
 def _known(place: Sequence[str | int]) -> str:
     """What may stand where an unknown key stands: the one that is nearest, or all."""
-    names = list((Settings if len(place) == 1 else _SECTIONS[str(place[0])]).model_fields)
+    section = Settings if len(place) == 1 else _SECTIONS[str(place[0])]
+    names = list((EngineLimits if len(place) == 4 and place[2] == "limits" else section).model_fields)
     near = difflib.get_close_matches(str(place[-1]), names, n=1)
     return f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(names)}"
 

@@ -65,7 +65,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",
     ErrorCode.TURN_TIMEOUT: "The turn took longer than `turn_timeout_sec`; the engine was ended.",
     ErrorCode.OUTPUT_LIMIT_EXCEEDED: "The engine printed more in one turn than `limits.output` allows; it was ended.",
-    ErrorCode.RESOURCE_LIMIT_EXCEEDED: "The engine used more of the machine than it may; it was ended with all its processes. `cause` is one of the next four; the message has the figures and the setting.",
+    ErrorCode.RESOURCE_LIMIT_EXCEEDED: "The engine used more of the machine than it may, in a turn or while a sticky run waited; it was ended with all its processes. `cause` is one of the next four; the message has the figures and the setting.",
     ErrorCode.MEMORY_LIMIT: "As a cause: the engine and what it started held more memory than `limits.memory`.",
     ErrorCode.PROCESS_LIMIT: "As a cause: the engine had more processes than `limits.processes`, or 16 times as many threads.",
     ErrorCode.CPU_LIMIT: "As a cause: the engine and what it started used more CPU time than `limits.cpu_sec`.",

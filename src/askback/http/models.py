@@ -355,10 +355,10 @@ class SlotsOut(_Out):
 class EnforcementOut(_Out):
     """By what each limit of an engine is enforced here; an empty list: not at all."""
 
-    memory: list[str] = Field(examples=[["watchdog"]])
-    processes: list[str] = Field(examples=[["watchdog", "rlimit"]])
-    cpu: list[str] = Field(examples=[["watchdog", "rlimit"]])
-    disk: list[str] = Field(examples=[["watchdog", "rlimit"]])
+    memory: list[str] = Field(description="Of the engine and all that it starts.", examples=[["watchdog"]])
+    processes: list[str] = Field(description="How many it has.", examples=[["watchdog", "rlimit"]])
+    cpu: list[str] = Field(description="CPU time.", examples=[["watchdog", "rlimit"]])
+    disk: list[str] = Field(description="The run's folders.", examples=[["watchdog", "rlimit"]])
     oom: list[str] = Field(
         description="Whether the kernel, short of memory, takes engines first.", examples=[["oom_score_adj"]]
     )
