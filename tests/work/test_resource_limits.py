@@ -99,7 +99,7 @@ live()
     "has a thousand threads": (
         "processes = 20",
         ErrorCode.PROCESS_LIMIT,
-        "import threading; [threading.Thread(target=live).start() for _ in range(1000)]",
+        "import threading; [threading.Thread(target=live).start() for _ in range(1000)]; live()",
     ),
     "burns": (CPU, ErrorCode.CPU_LIMIT, "burn()"),
     "burns in two daemons": (CPU, ErrorCode.CPU_LIMIT, "daemon(burn); daemon(burn); live()"),
@@ -116,7 +116,11 @@ for _ in range(6000):
     ),
     "fills the disk": (DISK, ErrorCode.DISK_LIMIT, "write(20, 5); live()"),
     "fills the disk and ends its turn properly": (DISK, ErrorCode.DISK_LIMIT, "write(20, 5)"),
-    "fills the disk with files without a name": (DISK, ErrorCode.DISK_LIMIT, "held = write(10, 10, keep=False); live()"),
+    "fills the disk with files without a name": (
+        DISK,
+        ErrorCode.DISK_LIMIT,
+        "held = write(10, 10, keep=False); live()",
+    ),
     "fills the disk with empty files": (
         DISK,
         ErrorCode.DISK_LIMIT,

@@ -138,6 +138,7 @@ class DiskWatch:
         self._reserve = most["reserve"] if most["reserve"] != _NEVER else 0
         self._folders = folders
         self._at_first: int | None = None
+        self._free_at_first = free_bytes(folders[0]) if folders else _NEVER
         self._nameless = 0
         self._walk: Walk | None = None
         self._due = 0.0
@@ -160,21 +161,30 @@ class DiskWatch:
             return None
         self._walk = None
         self._due = now + max(DISK_LOOK_SEC, COST_FACTOR * (walk.cost_sec + self.last_sec))
-        return self._judge(walk.used + self._nameless)
+        if self._at_first is None:
+            self._at_first = walk.used + self._nameless
+        return self._judge(self._used(walk))
 
     def at_exit(self) -> str | None:
         """Once more, in one step: an engine may write faster than it is looked at."""
         walk = Walk(self._folders)
         walk.step(SLICE_SEC, self._most)
-        return f"disk {walk.used}" if walk.used > self._most else None
+        used = self._used(walk)
+        return f"disk {used}" if used > self._most else None
+
+    def _used(self, walk: Walk) -> int:
+        """Where an engine hides folders from us, all that the disk has lost since it started is taken for its own."""
+        seen = walk.used + self._nameless
+        if not walk.blind:
+            return seen
+        lost = self._free_at_first - free_bytes(self._folders[0])
+        return max(seen, (self._at_first or 0) + int(max(lost, 0)))
 
     def _judge(self, used: int) -> str | None:
         if used > self._most:
             return f"disk {used}"
-        if self._at_first is None:
-            self._at_first = used
         # Below the reserve only who took that much itself is ended, and not who merely runs beside it.
-        if self._reserve and self._folders and used - self._at_first > self._reserve:
+        if self._reserve and self._folders and used - (self._at_first or 0) > self._reserve:
             free = free_bytes(self._folders[0])
             return f"reserve {int(free)}" if free < self._reserve else None
         return None

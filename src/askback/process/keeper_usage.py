@@ -7,6 +7,7 @@ Part of the keeper: the standard library only. Nothing here decides anything; `k
 # ruff: noqa: PTH116, PTH208
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import stat as modes
@@ -15,10 +16,22 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Protocol
+
+    class Scanning(Protocol):
+        """A folder that is being read."""
+
+        def __next__(self) -> os.DirEntry[bytes]: ...
+
+        def __iter__(self) -> Iterator[os.DirEntry[bytes]]: ...
+
+        def close(self) -> None: ...
+
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _KB = 1024
 _BLOCK = 512
+_GONE = (errno.ENOENT, errno.ENOTDIR)
 ENTRY_BYTES = 1024
 """What a file or folder counts at least, so that a disk cannot be filled with empty ones."""
 
@@ -37,7 +50,7 @@ class Processes:
         below = children if can_list_children() else _table_of_children()
         todo = [root]
         while todo and len(self.pids) <= most:
-            todo += [pid for pid in below(todo.pop()) if self._take(pid)]
+            todo += [pid for pid in below(todo.pop()) if len(self.pids) <= most and self._take(pid)]
         reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.cpu_sec += reaped.ru_utime + reaped.ru_stime
 
@@ -117,7 +130,7 @@ class Hidden:
             self._take_files(pid)
             for device, (kind, place) in _devices(str(pid)).items():
                 if device not in known and kind == "tmpfs":
-                    self._take_system(f"/proc/{pid}/root{place}")
+                    self._take_system(device, f"/proc/{pid}/root{place}")
                 known.add(device)
 
     def _take_files(self, pid: int) -> None:
@@ -137,19 +150,32 @@ class Hidden:
         if (status.st_dev, status.st_ino) in self._seen:
             return
         self._seen.add((status.st_dev, status.st_ino))
-        kind, _ = self._devices.get(f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}", ("", ""))
+        kind, _ = self._devices.get(_device(status), ("", ""))
         # A memfd lies on a device without a major number, which no table of mounts names.
         if kind == "tmpfs" or (not kind and os.major(status.st_dev) == 0):
             self.memory_bytes += status.st_blocks * _BLOCK
         else:
             self.disk_bytes += status.st_blocks * _BLOCK
 
-    def _take_system(self, place: str) -> None:
+    def _take_system(self, device: str, place: str) -> None:
+        """Only what is really there: while a sandbox is made, and where an engine mounts over it, another may be."""
         try:
-            status = os.statvfs(place)
+            file = os.open(place, os.O_PATH)
         except OSError:
             return
-        self.memory_bytes += (status.f_blocks - status.f_bfree) * status.f_frsize
+        try:
+            if _device(os.fstat(file)) == device:
+                status = os.statvfs(file)
+                self.memory_bytes += (status.f_blocks - status.f_bfree) * status.f_frsize
+        except OSError:
+            return
+        finally:
+            os.close(file)
+
+
+def _device(status: os.stat_result) -> str:
+    """As the table of mounts names it."""
+    return f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
 
 
 def _devices(pid: str) -> dict[str, tuple[str, str]]:
@@ -168,8 +194,10 @@ class Walk:
     def __init__(self, folders: Iterable[bytes]) -> None:
         self.used = 0
         self.cost_sec = 0.0
+        self.blind = False
+        """Whether there are folders that cannot be read: forbidden ones, or deeper than a path can say."""
         self._pending: list[bytes] = list(folders)
-        self._open: Iterator[os.DirEntry[bytes]] | None = None
+        self._open: Scanning | None = None
         self._linked: set[tuple[int, int]] = set()
 
     def step(self, seconds: float, most: float) -> bool:
@@ -178,6 +206,7 @@ class Walk:
         while (now := time.monotonic()) < began + seconds:
             if not self._some() or self.used > most:
                 self.cost_sec += now - began
+                self._close()
                 return True
         self.cost_sec += now - began
         return False
@@ -190,7 +219,8 @@ class Walk:
                 return False
             try:
                 status = entry.stat(follow_symlinks=False)
-            except OSError:
+            except OSError as error:
+                self.blind |= error.errno not in _GONE
                 continue
             self._take(entry.path, status)
         return True
@@ -202,13 +232,19 @@ class Walk:
                     return None
                 try:
                     self._open = os.scandir(self._pending.pop())
-                except OSError:
+                except OSError as error:
+                    self.blind |= error.errno not in _GONE
                     continue
             try:
                 if (entry := next(self._open, None)) is not None:
                     return entry
             except OSError:
                 pass
+            self._close()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.close()
             self._open = None
 
     def _take(self, path: bytes, status: os.stat_result) -> None:
