@@ -19,6 +19,7 @@ from pathlib import Path
 from askback.process.child import Order, OutputLimits, Spawner
 from askback.process.direct import Direct
 from askback.process.guardian import Guardian
+from askback.process.limits import ResourceLimits
 from askback.process.lines import Line
 from askback.process.sandbox import Sandboxed
 
@@ -68,7 +69,9 @@ async def main(count: int, at_once: int) -> None:
         here = Path(folder)
         limits = OutputLimits(line_bytes=1 << 16, turn_bytes=1 << 16)
         argv = (shutil.which("true") or "true",)
-        order = Order(argv=argv, env={"PATH": "/usr/bin:/bin"}, cwd=here, limits=limits, writable=(here,))
+        env = {"PATH": "/usr/bin:/bin"}
+        resources = ResourceLimits(memory_bytes=1 << 30, processes=1024, cpu_sec=60, disk_bytes=1 << 30)
+        order = Order(argv=argv, env=env, cwd=here, limits=limits, writable=(here,), resources=resources)
 
         def sandboxed() -> Sandboxed:
             return Sandboxed(Guardian(), home=Path.home(), data_dir=here / "data")

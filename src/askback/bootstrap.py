@@ -25,10 +25,12 @@ from askback.engines.registry import Engines
 from askback.engines_here import EnginesHere
 from askback.probes import EngineSetup, Probes
 from askback.process import guardian
+from askback.process.cgroups import delegation
 from askback.process.child import OutputLimits, Spawner
 from askback.process.confinement import InForce
 from askback.process.direct import Direct
 from askback.process.guardian import Guardian
+from askback.process.limits import ResourceLimits
 from askback.process.locks import Programs
 from askback.process.privacy import close_to_others
 from askback.process.sandbox import Sandboxed
@@ -302,10 +304,11 @@ def _own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
 def _spawner(settings: Settings) -> Spawner:
     if not guardian.available():
         return Direct()
+    watched = Guardian(delegation())
     if settings.sandbox == "off":
-        return Guardian()
+        return watched
     insisted = settings.sandbox == "on"
-    return Sandboxed(Guardian(), home=user_home(), data_dir=settings.data_dir, private_tmp=insisted)
+    return Sandboxed(watched, home=user_home(), data_dir=settings.data_dir, private_tmp=insisted)
 
 
 async def _check_sandbox(settings: Settings, spawner: Spawner) -> None:
@@ -325,7 +328,7 @@ def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines,
     if unknown:
         problems = [f"{key}: there is no such engine; known: {', '.join(engines)}" for key in unknown]
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings name engines that do not exist", problems)
-    return engines, {name: _setup(engine, settings.engines.get(name), own_secrets) for name, engine in engines.items()}
+    return engines, {name: _setup(engine, settings, own_secrets) for name, engine in engines.items()}
 
 
 def _sign_ins(engines: Engines) -> Iterator[str]:
@@ -334,8 +337,8 @@ def _sign_ins(engines: Engines) -> Iterator[str]:
         yield from engine.credentials
 
 
-def _setup(engine: Engine, given: EngineSettings | None, own_secrets: tuple[str, ...]) -> EngineSetup:
-    given = given or EngineSettings()
+def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> EngineSetup:
+    given = settings.engines.get(engine.name) or EngineSettings()
     env = engine_environment(engine.env_allow, given.env)
     return EngineSetup(
         command=given.command or engine.default_command,
@@ -347,6 +350,18 @@ def _setup(engine: Engine, given: EngineSettings | None, own_secrets: tuple[str,
         extra_args=given.extra_args,
         slots=given.slots,
         secrets=(*secret_values(env), *own_secrets),
+        resources=_resources(settings, given),
+    )
+
+
+def _resources(settings: Settings, given: EngineSettings) -> ResourceLimits:
+    limits = settings.limits.model_copy(update=given.limits.model_dump(exclude_none=True))
+    return ResourceLimits(
+        memory_bytes=limits.memory_bytes,
+        processes=limits.processes,
+        cpu_sec=limits.cpu_sec,
+        disk_bytes=limits.disk_bytes,
+        reserve_bytes=limits.disk_reserve_bytes,
     )
 
 
@@ -422,4 +437,5 @@ async def _health(app: App) -> dict[str, Any]:
         "slots": {"total": app.slots.total, "taken": app.slots.taken},
         "oldest_queued_sec": oldest,
         "sandbox": (await app.spawner.confinement()).in_force,
+        "limits": dict((await app.spawner.enforcement()).means),
     }

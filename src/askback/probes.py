@@ -17,6 +17,7 @@ import msgspec
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.engines.base import CallResult, Engine, Probe
 from askback.process.child import NotStarted, Spawner, call
+from askback.process.limits import UNLIMITED, ResourceLimits
 
 PROBE_SEC = 15.0
 _NOT_STARTED = 127
@@ -38,6 +39,7 @@ class EngineSetup:
     extra_args: tuple[str, ...] = ()
     slots: int | None = None
     secrets: tuple[str, ...] = ()
+    resources: ResourceLimits = UNLIMITED
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -75,6 +75,23 @@ class Limits(_Section):
     zip_entries: int = Field(10_000, gt=0, description="Entries of a skill package, a number.")
     line: float = Field(8, gt=0, description="One line of an engine, in MB.")
     output: float = Field(256, gt=0, description="One turn of an engine, in MB.")
+    memory: float = Field(
+        default_factory=lambda: _default_memory(),
+        ge=0,
+        description="Memory of one engine with all that it starts, in MB; default: half of the machine's; 0: no limit.",
+    )
+    processes: int = Field(
+        1024, ge=0, description="Processes of one engine, a number; threads: 16 times as many; 0: no limit."
+    )
+    cpu_sec: float = Field(
+        0, ge=0, description="CPU time of one turn, of all turns for a sticky run, in seconds; 0: no limit."
+    )
+    disk: float = Field(
+        10_240, ge=0, description="Disk of one run: workspace, home and temporary files, in MB; 0: no limit."
+    )
+    disk_reserve: float = Field(
+        256, ge=0, description="With less free disk than this, in MB, a run that took as much in its turn is ended."
+    )
 
     @property
     def body_bytes(self) -> int:
@@ -96,6 +113,27 @@ class Limits(_Section):
     def output_bytes(self) -> int:
         return int(self.output * _MB)
 
+    @property
+    def memory_bytes(self) -> int:
+        return int(self.memory * _MB)
+
+    @property
+    def disk_bytes(self) -> int:
+        return int(self.disk * _MB)
+
+    @property
+    def disk_reserve_bytes(self) -> int:
+        return int(self.disk_reserve * _MB)
+
+
+class EngineLimits(_Section):
+    """What differs from `limits` for one engine."""
+
+    memory: float | None = Field(None, ge=0, description="As `limits.memory`.")
+    processes: int | None = Field(None, ge=0, description="As `limits.processes`.")
+    cpu_sec: float | None = Field(None, ge=0, description="As `limits.cpu_sec`.")
+    disk: float | None = Field(None, ge=0, description="As `limits.disk`.")
+
 
 class EngineSettings(_Section):
     command: tuple[str, ...] | None = Field(
@@ -112,6 +150,10 @@ class EngineSettings(_Section):
     )
     extra_args: tuple[str, ...] = Field((), description="Further arguments for every start.")
     slots: int | None = Field(None, ge=1, description="At most this many of `slots` for this engine.")
+    limits: EngineLimits = Field(
+        default_factory=EngineLimits,
+        description="`memory`, `processes`, `cpu_sec` and `disk` as in `limits`, where this engine's differ.",
+    )
 
 
 class WebhookSettings(_Section):
@@ -146,14 +188,26 @@ def _user_folder(variable: str, fallback: str) -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / fallback) / "askback"
 
 
-def _default_slots() -> int:
-    """Engines are large: two a core, and none without 700 MB of memory for it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _machine_memory() -> int:
+    """In bytes; in a container what that may have."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         memory = 4096 * _MB
-    return max(1, min(2 * cores, memory // (700 * _MB)))
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            memory = min(memory, int(Path("/sys/fs/cgroup", name).read_text()))
+    return memory
+
+
+def _default_memory() -> float:
+    return max(1024, _machine_memory() // (2 * _MB))
+
+
+def _default_slots() -> int:
+    """Engines are large: two a core, and none without 700 MB of memory for it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(2 * cores, _machine_memory() // (700 * _MB)))
 
 
 class Settings(BaseSettings):
@@ -327,7 +381,8 @@ def _problem(error: Mapping[str, Any]) -> str:
 
 def _known(place: Sequence[str | int]) -> str:
     """What may stand where an unknown key stands: the one that is nearest, or all."""
-    names = list((Settings if len(place) == 1 else _SECTIONS[str(place[0])]).model_fields)
+    section = Settings if len(place) == 1 else _SECTIONS[str(place[0])]
+    names = list((EngineLimits if len(place) == 4 and place[2] == "limits" else section).model_fields)
     near = difflib.get_close_matches(str(place[-1]), names, n=1)
     return f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(names)}"
 

@@ -49,6 +49,25 @@ def test_a_sandbox_that_works_is_told(tmp_path: Path) -> None:
         assert httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()["sandbox"] == "bubblewrap"
 
 
+@pytest.mark.contract("Q-1")
+def test_by_what_limits_are_enforced_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    told = askback(world, "doctor", "--json").json
+    first, *rest = [each for each in told["findings"] if each["what"] == "limits"]
+    assert first["ok"] is True
+    for limit in ("memory", "processes", "cpu", "disk"):
+        assert f"{limit} by " in first["message"]
+    # A watchdog can be outrun, which is told as plainly, with the reason and what to do.
+    assert [each["ok"] for each in rest] == ([] if "memory by cgroup v2" in first["message"] else [None])
+    for each in rest:
+        assert "for a moment" in each["message"]
+        assert each["advice"]
+    with Server(world) as server:
+        limits = httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()["limits"]
+    assert {name for name, means in limits.items() if means} == {"memory", "processes", "cpu", "disk", "oom"}
+    assert "watchdog" in limits["memory"]
+
+
 def _findings(world: World, env: dict[str, str]) -> list[dict[str, str]]:
     told = askback(world, "doctor", "--json", env=env).json
     return [each for each in told["findings"] if each["what"] == "sandbox"]

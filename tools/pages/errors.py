@@ -35,7 +35,8 @@ ERRORS = """## Why a run failed
 
 In `error.code`. `error.message` is for people, `error.detail` has the engine's own words with secrets taken out. On a
 resumed turn a code of the engine stands only once the engine has confirmed the session; before that the code is
-`SESSION_RESUME_FAILED`, and the finer one is in `error.cause`.
+`SESSION_RESUME_FAILED`, and the finer one is in `error.cause`. A limit that was exceeded is neither the engine's failure
+nor the session's: it is always `RESOURCE_LIMIT_EXCEEDED`, and which limit it was is in `error.cause`.
 
 """
 WARNINGS = """## What a run is warned of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from askback.cli.text import count, printable, size
 if TYPE_CHECKING:
     from askback.bootstrap import App
     from askback.process.confinement import Confinement
+    from askback.process.limits import Enforcement
     from askback.settings import Settings
 
 _LOW_DISK = 1_000_000_000
@@ -66,6 +67,8 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
             advice = "make it, or take it out of skills_dir in the settings"
             yield Finding(what="skills", ok=False, message=f"there is no folder {folder}", advice=advice)
     yield _sandbox(await app.spawner.confinement())
+    for finding in _limits(await app.spawner.enforcement()):
+        yield finding
     reports = await app.service.engines.reports()
     for report in reports:
         yield _engine(report.engine.name, report.installed is not None, report.engine.install)
@@ -106,6 +109,21 @@ def _sandbox(confinement: Confinement) -> Finding:
     }
     message = words[confinement.in_force] + (f"; {confinement.why_not_more}" if confinement.why_not_more else "")
     return Finding(what="sandbox", ok=None if confinement.advice else True, message=message, advice=confinement.advice)
+
+
+def _limits(enforcement: Enforcement) -> Iterator[Finding]:
+    """One line for what is enforced, and one for each thing that is not, or only after the fact."""
+    means = enforcement.means
+    said = [f"{name} by {' and '.join(each)}" for name, each in means.items() if each]
+    if missing := [name for name, each in means.items() if not each]:
+        message = f"not enforced: {', '.join(missing)}; {enforcement.why_not_more}"
+        yield Finding(what="limits", ok=None, message=message, advice="run it on Linux for more")
+    if said:
+        yield Finding(what="limits", ok=True, message=f"of engines: {'; '.join(said)}")
+    if said and "cgroup v2" not in means["memory"]:
+        message = "a watchdog looks several times a second: memory and processes can exceed their limits for a moment"
+        advice = "run it as a systemd service with Delegate=yes, where the kernel enforces both"
+        yield Finding(what="limits", ok=None, message=f"{message}; {enforcement.why_not_more}", advice=advice)
 
 
 def _print(findings: list[Finding], *, as_json: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -198,3 +199,5 @@ class Health:
     slots: Slots
     oldest_queued_sec: float | None = None
     sandbox: str = ""
+    limits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By what engines are limited: memory, processes, cpu, disk, oom."""

@@ -44,6 +44,11 @@ class ErrorCode(StrEnum):
     TURN_TIMEOUT = "TURN_TIMEOUT"
     OUTPUT_LIMIT_EXCEEDED = "OUTPUT_LIMIT_EXCEEDED"
     ENGINE_START_FAILED = "ENGINE_START_FAILED"
+    RESOURCE_LIMIT_EXCEEDED = "RESOURCE_LIMIT_EXCEEDED"
+    MEMORY_LIMIT = "MEMORY_LIMIT"
+    PROCESS_LIMIT = "PROCESS_LIMIT"
+    CPU_LIMIT = "CPU_LIMIT"
+    DISK_LIMIT = "DISK_LIMIT"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
 
@@ -64,6 +69,11 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.TURN_TIMEOUT: "The turn took longer than `turn_timeout_sec`; the engine was ended.",
     ErrorCode.OUTPUT_LIMIT_EXCEEDED: "The engine printed more in one turn than `limits.output` allows; it was ended.",
     ErrorCode.ENGINE_START_FAILED: "For several minutes the machine had no processes, memory or open files left to start the engine.",
+    ErrorCode.RESOURCE_LIMIT_EXCEEDED: "The engine used more of the machine than it may, in a turn or while a sticky run waited; it was ended with all its processes. `cause` is one of the next four; the message has the figures and the setting.",
+    ErrorCode.MEMORY_LIMIT: "As a cause: the engine and what it started held more memory than `limits.memory`.",
+    ErrorCode.PROCESS_LIMIT: "As a cause: the engine had more processes than `limits.processes`, or 16 times as many threads.",
+    ErrorCode.CPU_LIMIT: "As a cause: the engine and what it started used more CPU time than `limits.cpu_sec`.",
+    ErrorCode.DISK_LIMIT: "As a cause: the run's files took more room than `limits.disk`, or the run used up the disk's last free space (`limits.disk_reserve`).",
     ErrorCode.INTERNAL_ERROR: "A fault of Askback's own; `detail` says where, the log has the rest.",
 }
 

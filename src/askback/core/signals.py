@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from askback.core.errors import RunWarning
+from askback.core.errors import RunError, RunWarning
 from askback.core.interactions import Json
 from askback.core.outcomes import TurnOutcome
 from askback.core.runs import Handle, ProcessIdentity, Usage
@@ -86,10 +86,11 @@ class TurnLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLost:
-    """The process that a sticky run waits with is gone."""
+    """The process that a sticky run waits with is gone. `error` says why, where that is known."""
 
     epoch: int
     at: datetime
+    error: RunError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,4 +104,5 @@ def lose_process(run: Run, signal: ProcessLost) -> Decision | Refusal:
     if run.cancel_requested or run.expired:
         return finish_held(run, signal.at)
     lost = run.evolve(version=run.version + 1, updated_at=signal.at)
-    return finish(lost, RunState.FAILED, signal.at, (), error=process_lost(), interaction=InteractionOutcome.EXPIRED)
+    error = signal.error or process_lost()
+    return finish(lost, RunState.FAILED, signal.at, (), error=error, interaction=InteractionOutcome.EXPIRED)

@@ -352,6 +352,18 @@ class SlotsOut(_Out):
     taken: int = Field(ge=0, description="As many run now.", examples=[1])
 
 
+class EnforcementOut(_Out):
+    """By what each limit of an engine is enforced here; an empty list: not at all."""
+
+    memory: list[str] = Field(description="Of the engine and all that it starts.", examples=[["watchdog"]])
+    processes: list[str] = Field(description="How many it has.", examples=[["watchdog", "rlimit"]])
+    cpu: list[str] = Field(description="CPU time.", examples=[["watchdog", "rlimit"]])
+    disk: list[str] = Field(description="The run's folders.", examples=[["watchdog", "rlimit"]])
+    oom: list[str] = Field(
+        description="Whether the kernel, short of memory, takes engines first.", examples=[["oom_score_adj"]]
+    )
+
+
 class HealthOut(_Out):
     """How the server is."""
 
@@ -367,4 +379,10 @@ class HealthOut(_Out):
             " it outlives its run. `guardian`: nothing of it outlives its run. `none`: its process group is ended."
         ),
         examples=["bubblewrap"],
+    )
+    limits: EnforcementOut = Field(
+        description=(
+            "By what engines are limited. `cgroup v2`: by the kernel, at once. `watchdog`: looked at several times a"
+            " second, so a fast program can exceed it for a moment. `rlimit`: by the kernel, for each process."
+        )
     )

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.confinement import Confinement
+from askback.process.limits import UNLIMITED, Breach, Enforcement, ResourceLimits
 from askback.process.lines import Line, LineFramer
 from askback.process.streams import Streams, chunks, writable
 
@@ -64,6 +65,8 @@ class Order:
     """The folders that it needs to write to; in a sandbox there are no others."""
     readable: Sequence[Path] = ()
     """What it needs to read, also where a sandbox would hide it."""
+    resources: ResourceLimits = UNLIMITED
+    """What it may use, with everything that it starts; its disk is what it may write to."""
 
 
 class Spawner(Protocol):
@@ -72,6 +75,9 @@ class Spawner(Protocol):
 
     async def confinement(self) -> Confinement:
         """How the programs it starts are kept in."""
+
+    async def enforcement(self) -> Enforcement:
+        """How far limits of programs are enforced here."""
 
     async def close(self) -> None:
         """End whatever still lives of what it started."""
@@ -108,6 +114,10 @@ class Hold(Protocol):
     @property
     def lost(self) -> bool:
         """Whether the hold broke, and the program was ended for that and not by its own doing."""
+
+    @property
+    def breach(self) -> Breach | None:
+        """The limit for which it was killed."""
 
     async def end(self, mark: str, *, grace_sec: float, lock: Path | None) -> bool: ...
 
@@ -187,6 +197,11 @@ class Child:
     def lost(self) -> bool:
         """Whether it ended because whoever kept it was killed: neither its own doing nor ours."""
         return self._hold.lost
+
+    @property
+    def breach(self) -> Breach | None:
+        """The limit that it exceeded while it ran, for which it was killed with everything that descends from it."""
+        return self._hold.breach
 
     def close(self) -> None:
         """Let go of it and of the pipes. Only once nothing reads them any more."""

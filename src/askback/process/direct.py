@@ -14,6 +14,7 @@ from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.child import Child, Order, starting
 from askback.process.confinement import Confinement, InForce
+from askback.process.limits import Enforcement, not_enforced
 from askback.process.streams import Streams
 
 
@@ -30,6 +31,9 @@ class Direct:
             "this system cannot adopt orphaned processes: what an engine leaves behind in a session of its own lives on"
         )
         return Confinement(in_force=InForce.NONE, why_not_more=why, advice="run it on Linux for more")
+
+    async def enforcement(self) -> Enforcement:
+        return not_enforced("this system has no table of processes that a watchdog could read")
 
     async def close(self) -> None:
         """There is nothing to let go of."""
@@ -53,6 +57,7 @@ class _Own:
     """A child of this very process."""
 
     lost = False
+    breach = None
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process

@@ -21,8 +21,10 @@ from pathlib import Path
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
+from askback.process.cgroups import Delegation
 from askback.process.child import Child, NotStarted, Order, starting
 from askback.process.confinement import Confinement, InForce
+from askback.process.limits import Breach, Enforcement, Resource, by_watchdog
 from askback.process.streams import Streams, writable
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,8 @@ class _Lost(Exception):
 class Guardian:
     """Started with the first program, and again when it was killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Delegation | None = None) -> None:
+        self._groups = groups or Delegation(why_not="control groups were not asked for")
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
         self._sending = asyncio.Lock()
@@ -120,6 +123,9 @@ class Guardian:
         why = "the setting 'sandbox' is 'off'"
         return Confinement(in_force=InForce.GUARDIAN, why_not_more=why, advice="set it to 'auto'")
 
+    async def enforcement(self) -> Enforcement:
+        return by_watchdog(groups=self._groups.usable, why_not_more=self._groups.why_not)
+
     async def close(self) -> None:
         """Let go; everything that still lives is ended. Returns when it is."""
         held = tuple(self._held.values())
@@ -131,6 +137,7 @@ class Guardian:
             await asyncio.to_thread(_outwait, process)
         for each in held:
             each.settled()
+        self._groups.release()
 
     async def _send(self, text: str, fds: Sequence[int]) -> socket.socket:
         async with self._sending:
@@ -152,7 +159,7 @@ class Guardian:
         ours.setblocking(False)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno())],
+                [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno()), *self._groups.paths],
                 env={},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
@@ -204,9 +211,11 @@ def _written(order: Order, *, wrapped: bool) -> Iterator[int]:
     """The order as a file without a name: an environment of any size fits."""
     argv = [os.fsencode(word) for word in order.argv]
     env = {os.fsencode(name): os.fsencode(value) for name, value in order.env.items()}
+    folders = [os.fsencode(folder.absolute()) for folder in order.writable]
+    resources = (order.resources.as_figures(), folders)
     file = os.memfd_create("askback-order")
     try:
-        os.pwrite(file, marshal.dumps((argv, env, os.fsencode(order.cwd.absolute()), wrapped)), 0)
+        os.pwrite(file, marshal.dumps((argv, env, os.fsencode(order.cwd.absolute()), wrapped, *resources)), 0)
         yield file
     finally:
         os.close(file)
@@ -237,6 +246,7 @@ class _Held:
         self.exit: asyncio.Future[int] = loop.create_future()
         self._gone = asyncio.Event()
         self.lost = False
+        self.breach: Breach | None = None
         control.setblocking(False)
         loop.add_reader(control.fileno(), self._hear, control)
 
@@ -297,6 +307,9 @@ class _Held:
             case "failed":
                 number, _, why = rest.partition(" ")
                 self.refused(OSError(int(number), why) if int(number) else OSError(why))
+            case "limit":
+                resource, figure = rest.split()
+                self.breach = Breach(resource=Resource(resource), figure=int(figure))
             case "exit":
                 if not self.exit.done():
                     self.exit.set_result(int(rest))

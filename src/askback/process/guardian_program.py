@@ -4,7 +4,7 @@ It holds one end of a socket pair; the other end is our program's, so its closin
 For every engine it forks a keeper. Guardian and keepers adopt whatever their descendants leave behind, so a keeper
 that has no children left knows that nothing of its engine's tree lives, and no process table has to be trusted for it.
 
-Stand-alone on purpose: the standard library only and nothing of ours, so that it starts fast and forks cheaply.
+Stand-alone on purpose: the standard library and its own parts `keeper_*.py`, so that it starts fast and forks cheaply.
 Linux alone. `guardian.py` is who talks to it:
 
     program → guardian   "spawn <name>" with files: order, control, stdin, stdout, stderr, and those to keep
@@ -13,11 +13,12 @@ Linux alone. `guardian.py` is who talks to it:
     program → keeper     "end <seconds>", on the control socket; its closing kills the tree at once
                          "refused <name>" there are no open files left for those that came with the order
     keeper → program     lines: "started <pid> <start ticks>" or "failed <errno> <why>", then "exit <code>", then "gone";
-                         "lost" before these when the guardian was killed, for which the keeper ends the tree
+                         "lost" before these when the guardian was killed, for which the keeper ends the tree;
+                         "limit <which> <figure>" before "exit" when the tree used more than it may, and was killed
 """
 
 # Without pathlib, which would double the start.
-# ruff: noqa: PTH118, PTH208
+# ruff: noqa: PTH118, PTH120
 from __future__ import annotations
 
 import array
@@ -31,16 +32,22 @@ import socket
 import sys
 import time
 
+# Started by its path, and without the folders where packages are: its own parts are found from there.
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+
+from askback.process.keeper_group import Group, remove_all
+from askback.process.keeper_limits import Watchdog
+from askback.process.keeper_tree import descendants, freeze_and_kill, signal_all, stat
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Iterable
     from typing import NoReturn
 
 _SET_CHILD_SUBREAPER = 36
 _SET_NAME = 15
 _AGAIN_SEC = 0.05
 _PATIENCE_SEC = 5.0
-_ROUNDS = 10
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 _NEVER = float("inf")
 
@@ -48,8 +55,9 @@ _NEVER = float("inf")
 class Guardian:
     """Starts keepers for as long as our program lives, then sees to it that none and nothing is left."""
 
-    def __init__(self, program: socket.socket) -> None:
+    def __init__(self, program: socket.socket, groups: tuple[str, str] | None) -> None:
         self._program = program
+        self._groups = groups
         self._keepers: dict[int, str] = {}
         self._lost: list[str] = []
         # Closed by the kernel when this process is gone, however that comes: the keepers hold the other end.
@@ -66,6 +74,8 @@ class Guardian:
                 for keeper in self._keepers:
                     os.kill(keeper, signal.SIGKILL)
             self._bell.wait((), _AGAIN_SEC)
+        if self._groups is not None:
+            remove_all(self._groups[0])
 
     def _listen(self) -> bool:
         """Wait for what comes next and do it. False once our program is gone."""
@@ -110,7 +120,7 @@ class Guardian:
             prctl(_SET_NAME, b"askback-keeper")
             order, control, *streams = files
             try:
-                keeper = Keeper(control, self._sign)
+                keeper = Keeper(control, self._sign, self._groups)
             except OSError as error:
                 tell(control, failed(error))
             else:
@@ -152,13 +162,16 @@ class Guardian:
 class Keeper:
     """One engine with everything that descends from it."""
 
-    def __init__(self, control: int, guardian: int) -> None:
+    def __init__(self, control: int, guardian: int, groups: tuple[str, str] | None) -> None:
         self._control = control
+        self._groups = groups
+        self._watchdog: Watchdog
         self._watched = {control, guardian}
         self._bell = Bell()
         self._engine = 0
         self._wrapped = False
         self._kill_at = _NEVER
+        self._limit: str | None = None
         self._news: list[str] = []
 
     def run(self, order: int, streams: list[int]) -> None:
@@ -173,6 +186,7 @@ class Keeper:
         self._tell(f"started {self._engine} {ticks}")
         while not self._take_in():
             self._wait()
+        self._watchdog.end()
         # The turn's lock is among them: free it only now, and before anybody is told.
         for file in streams:
             os.close(file)
@@ -180,15 +194,27 @@ class Keeper:
 
     def _start(self, order: int, streams: list[int]) -> int:
         # Both sides are the same Python, and bytes stay bytes.
-        argv, env, cwd, self._wrapped = marshal.loads(os.pread(order, os.fstat(order).st_size, 0))
+        argv, env, cwd, self._wrapped, limits, folders = marshal.loads(os.pread(order, os.fstat(order).st_size, 0))
         os.close(order)
+        self._watchdog = Watchdog(limits, folders, self._group())
         os.chdir(cwd)
-        self._engine = spawn(argv, env, streams)
+        self._watchdog.prepare()
+        try:
+            self._engine = spawn(argv, env, streams)
+        finally:
+            self._watchdog.started(self._engine)
         os.chdir("/")
         for file in streams[:3]:
             os.close(file)
         del streams[:3]
         return stat(self._engine)[2]
+
+    def _group(self) -> Group | None:
+        """Where the group cannot be made there is the watchdog alone."""
+        try:
+            return None if self._groups is None else Group(*self._groups, f"engine-{os.getpid()}")
+        except OSError:
+            return None
 
     def _take_in(self) -> bool:
         """Reap, and tell of the engine's exit. True once nothing of the tree is left."""
@@ -200,15 +226,28 @@ class Keeper:
             if pid == 0:
                 break
             if pid == self._engine:
-                self._news.append(f"exit {os.waitstatus_to_exitcode(status)}")
+                code = os.waitstatus_to_exitcode(status)
+                if self._limit is None and self._kill_at == _NEVER:
+                    self._note_limit(self._watchdog.at_exit(code))
+                self._news.append(f"exit {code}")
+        if self._limit is None and time.monotonic() >= self._watchdog.due:
+            self._note_limit(self._watchdog.look())
         if self._news:
             self._tell()
         if time.monotonic() >= self._kill_at:
+            self._watchdog.kill()
             freeze_and_kill(lambda: descendants(os.getpid()))
         return False
 
+    def _note_limit(self, found: str | None) -> None:
+        """What uses more than it may is killed at once: asked to end, it would use more meanwhile."""
+        if found is not None:
+            self._limit = found
+            self._news.append(f"limit {found}")
+            self._kill_at = 0
+
     def _wait(self) -> None:
-        left = self._kill_at - time.monotonic()
+        left = min(self._kill_at, _NEVER if self._limit else self._watchdog.due) - time.monotonic()
         ready = self._bell.wait(self._watched, None if left == _NEVER else max(left, _AGAIN_SEC))
         for file in ready:
             if words := hear(file).split():
@@ -327,86 +366,6 @@ def prctl(option: int, value: int | bytes) -> None:
         raise OSError(f"prctl {option} is refused")
 
 
-Family = dict[int, tuple[int, int]]
-"""Processes by their pid: start ticks, and group."""
-
-
-def descendants(root: int, *, apart: Container[int] = ()) -> Family:
-    """Everything below a process, but not below those that are set apart."""
-    children: dict[int, list[int]] = {}
-    known: Family = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                parent, group, ticks = stat(int(name))
-            except OSError:
-                continue
-            children.setdefault(parent, []).append(int(name))
-            known[int(name)] = (ticks, group)
-    found: Family = {}
-    todo = [root]
-    while todo:
-        fresh = [pid for pid in children.get(todo.pop(), ()) if pid not in apart and pid not in found]
-        found |= {pid: known[pid] for pid in fresh}
-        todo += fresh
-    return found
-
-
-def stat(pid: int) -> tuple[int, int, int]:
-    """Parent, group and start ticks."""
-    file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-    try:
-        text = os.read(file, 1024)
-    finally:
-        os.close(file)
-    # The command's name is in parentheses and may hold anything; the fields follow the last one.
-    fields = text[text.rindex(b")") + 2 :].split()
-    return int(fields[1]), int(fields[2]), int(fields[19])
-
-
-def freeze_and_kill(find: Callable[[], Family]) -> Family:
-    """Stop every one before killing any, so that none can start another in between. Returns whom it struck.
-
-    Some rounds are enough for all but a race with who forks as fast as we look, which is tried again later.
-    """
-    struck: Family = {}
-    for _ in range(_ROUNDS):
-        if not (fresh := {pid: each for pid, each in find().items() if pid not in struck}):
-            break
-        signal_all(fresh, signal.SIGSTOP)
-        struck |= fresh
-    signal_all(struck, signal.SIGKILL)
-    return struck
-
-
-def signal_all(family: Family, number: signal.Signals) -> None:
-    """By group as well, for that reaches also who was just forked. No group of theirs has others in it: each began
-    below its engine, in a session of its own."""
-    groups = {group for _, group in family.values()} - {os.getpgrp(), 0, 1}
-    if number != signal.SIGTERM:
-        for group in groups:
-            _quietly(os.killpg, group, number)
-    for pid, (ticks, _) in family.items():
-        _quietly(_signal_one, pid, ticks, number)
-
-
-def _signal_one(pid: int, ticks: int, number: signal.Signals) -> None:
-    """The process that was seen, never another that has got its pid since."""
-    file = os.pidfd_open(pid)
-    try:
-        if stat(pid)[2] == ticks:
-            signal.pidfd_send_signal(file, number)
-    finally:
-        os.close(file)
-
-
-def _quietly(act: Callable[..., None], *words: int) -> None:
-    try:
-        act(*words)
-    except OSError:
-        return
-
-
 def main() -> None:
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
@@ -414,7 +373,8 @@ def main() -> None:
     prctl(_SET_NAME, b"askback-guard")
     program = socket.socket(fileno=int(sys.argv[1]))
     program.set_inheritable(False)
-    guardian = Guardian(program)
+    groups = (sys.argv[2], sys.argv[3]) if len(sys.argv) > 3 else None
+    guardian = Guardian(program, groups)
     gc.disable()
     gc.freeze()
     guardian.run()

@@ -18,6 +18,7 @@ from pathlib import Path
 from askback.process.child import Child, NotStarted, Order, call
 from askback.process.confinement import Confinement, InForce
 from askback.process.guardian import Guardian
+from askback.process.limits import Enforcement
 
 PROBE_SEC = 10.0
 
@@ -48,6 +49,11 @@ class Sandboxed:
 
     async def confinement(self) -> Confinement:
         return (await self._find())[1]
+
+    async def enforcement(self) -> Enforcement:
+        bubblewrap, _ = await self._find()
+        found = await self._guardian.enforcement()
+        return found if bubblewrap is None else found.sandboxed()
 
     async def close(self) -> None:
         await self._guardian.close()

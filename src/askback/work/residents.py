@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 
+from askback.core.errors import RunError
 from askback.core.interactions import AnsweredBy
 from askback.core.lifecycle import Decision, decide
+from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run, RunState, TurnKind
 from askback.core.secrets import Redactor
 from askback.core.signals import ProcessLost, ProcessStarted, TreeGone, TurnEnded, TurnLost
@@ -22,6 +24,7 @@ from askback.process.lines import Line
 from askback.process.locks import FileLock
 from askback.store.base import move
 from askback.work.bench import Bench, Prepared, answered, prepare, prompt_of, resident, turn_name
+from askback.work.breaches import limit_error
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
 from askback.work.shortage import CannotStart, Stopped
@@ -128,7 +131,10 @@ class Residence:
             except Stopped:
                 return stopped_early(run, self._stop, clock())
         if self._resident.child.has_exited:
+            error = _limit_error(run, self._resident)
             await self.end(run)
+            if error is not None:
+                return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=clock())
             return TurnLost(epoch=epoch, at=clock())
         return await self._one_turn(run, self._resident)
 
@@ -244,10 +250,13 @@ class Residence:
         if self._stop.reason is StopReason.CANCEL:
             await self.end(run)
             return TreeGone(epoch=run.epoch, at=at)
-        if result is None:
+        if (error := _limit_error(run, here)) is not None:
+            outcome: TurnOutcome = TurnError(error=error)
+        elif result is None:
             await self.end(run)
             return TurnLost(epoch=run.epoch, at=at, counted=self._stop.reason is None, why=KEEPER_KILLED)
-        outcome = await verdict(self._bench.parsing, run, here.prepared.package, reading, result)
+        else:
+            outcome = await verdict(self._bench.parsing, run, here.prepared.package, reading, result)
         signal = TurnEnded(epoch=run.epoch, outcome=outcome, at=at, usage=reading.usage, warnings=reading.warnings)
         # No process outlives its run: one that is over with this is told so only when nothing of it lives.
         decision = decide(run, signal)
@@ -261,7 +270,8 @@ class Residence:
         """Keep the process until the run is moved (None), or until it is gone, by itself or by us."""
         if self._resident is None:
             return ProcessLost(epoch=run.epoch, at=self._bench.clock())
-        child = self._resident.child
+        here = self._resident
+        child = here.child
         # One that floods us while nobody asked it anything is no more to be talked to than one that is gone.
         while not (child.has_exited or child.over_limit.is_set()):
             run = await self._bench.store.get(run.id)
@@ -271,8 +281,9 @@ class Residence:
                 break
             await self._news_or_exit(child)
         await self.end(run)
-        gone = TreeGone if run.cancel_requested or run.expired else ProcessLost
-        return gone(epoch=run.epoch, at=self._bench.clock())
+        if run.cancel_requested or run.expired:
+            return TreeGone(epoch=run.epoch, at=self._bench.clock())
+        return ProcessLost(epoch=run.epoch, at=self._bench.clock(), error=_limit_error(run, here))
 
     async def _news_or_exit(self, child: Child) -> None:
         async with asyncio.TaskGroup() as group:
@@ -305,3 +316,8 @@ class Residence:
 
     async def _end_process(self, run: Run, here: _Resident) -> None:
         await end_surely(here.child, run, self._lock)
+
+
+def _limit_error(run: Run, here: _Resident) -> RunError | None:
+    breach = here.child.breach
+    return None if breach is None else limit_error(run, here.prepared.setup.resources, breach)

@@ -49,6 +49,7 @@ async def start_engine(bench: Bench, run: Run, prepared: Prepared, lock: FileLoc
                 keep_fds=(lock.fd,),
                 writable=(workspace.cwd, workspace.home, workspace.tmp),
                 readable=prepared.setup.files,
+                resources=prepared.setup.resources,
             )
         )
     except NotStarted as error:

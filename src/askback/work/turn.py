@@ -9,6 +9,7 @@ import asyncio
 from contextlib import ExitStack
 from datetime import datetime
 
+from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run
 from askback.core.secrets import Redactor
 from askback.core.signals import ProcessStarted, TreeGone, TurnEnded, TurnLost
@@ -17,6 +18,7 @@ from askback.process.child import Child
 from askback.process.locks import FileLock
 from askback.store.base import move
 from askback.work.bench import Bench, Prepared, prepare, turn_name
+from askback.work.breaches import limit_error
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
 from askback.work.shortage import CannotStart, Stopped
@@ -78,12 +80,12 @@ class _LiveTurn:
 
     async def carry_out(self, *, delayed: bool) -> TurnSignal:
         try:
-            result = await self._run_engine(delayed=delayed)
+            result, child = await self._run_engine(delayed=delayed)
         finally:
             self._reading.warnings += await return_sign_in(self._run, self._prepared)
-        return await self._signal(result)
+        return await self._signal(result, child)
 
-    async def _run_engine(self, *, delayed: bool) -> Completed | Broke | None:
+    async def _run_engine(self, *, delayed: bool) -> tuple[Completed | Broke | None, Child]:
         with ExitStack() as raw:
             child, again = await self._bench.shortage.outlast(lambda: self._start(raw), self._stop)
             if delayed or again:
@@ -96,7 +98,7 @@ class _LiveTurn:
             finally:
                 await end_surely(child, self._run, self._lock)
                 child.close()
-        return result
+        return result, child
 
     async def _start(self, raw: ExitStack) -> Child:
         raw.close()
@@ -138,14 +140,19 @@ class _LiveTurn:
         await self._reading.turn_over.wait()
         await asyncio.sleep(LINGER_SEC)
 
-    async def _signal(self, result: Completed | Broke | None) -> TurnSignal:
+    async def _signal(self, result: Completed | Broke | None, child: Child) -> TurnSignal:
         epoch, at = self._run.epoch, self._bench.clock()
         if self._stop.reason is StopReason.CANCEL:
             return TreeGone(epoch=epoch, at=at)
+        if child.breach is not None:
+            error = limit_error(self._run, self._prepared.setup.resources, child.breach)
+            return self._ended(TurnError(error=error), at)
         if result is None:
             # Not counted when we are asked to stop. When its keeper was killed, the engine may have done that itself.
             return TurnLost(epoch=epoch, at=at, counted=self._stop.reason is None, why=KEEPER_KILLED)
         outcome = await verdict(self._bench.parsing, self._run, self._prepared.package, self._reading, result)
-        return TurnEnded(
-            epoch=epoch, outcome=outcome, at=at, usage=self._reading.usage, warnings=self._reading.warnings
-        )
+        return self._ended(outcome, at)
+
+    def _ended(self, outcome: TurnOutcome, at: datetime) -> TurnEnded:
+        reading = self._reading
+        return TurnEnded(epoch=self._run.epoch, outcome=outcome, at=at, usage=reading.usage, warnings=reading.warnings)

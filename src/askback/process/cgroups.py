@@ -1,0 +1,159 @@
+"""Where control groups (cgroup v2) for engines may be made, if anywhere.
+
+A group can limit memory and processes only where its parent hands these controllers down, and then the parent holds no
+processes itself. So: the nearest group above us that we may write to and that hands them down already; else our own
+group, if nobody but us is in it, after we moved into a group below it. A service with `Delegate=yes` is the latter.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+CONTROLLERS = frozenset({"memory", "pids"})
+_MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
+_SERVER = "askback-server"
+_PROBE_SEC = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegation:
+    """A group that engines' groups are made in, and the one that we are in; or why there is none."""
+
+    base: Path | None = None
+    home: Path | None = None
+    why_not: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return self.base is not None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return () if self.base is None else (str(self.base), str(self.home))
+
+    def release(self) -> None:
+        """The guardian removes it when it ends; where there was no guardian, nobody else does."""
+        if self.base is not None:
+            with suppress(OSError):
+                self.base.rmdir()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a base may be made. `moving`: we have to leave the group first, for it to hand controllers down."""
+
+    parent: Path
+    moving: bool
+
+
+def delegation(mounts: Iterable[Path] = _MOUNTS, controllers: frozenset[str] = CONTROLLERS) -> Delegation:
+    """Find a place, make the base there, and see that a process can be moved in and out."""
+    root = next((each for each in mounts if (each / "cgroup.controllers").is_file()), None)
+    own = _own_group()
+    if root is None or own is None:
+        return Delegation(why_not="cgroup v2 is not mounted")
+    group = root / own.lstrip("/")
+    place = find_place(root, group, controllers, may_write=_may_write, ours={os.getpid()})
+    if isinstance(place, str):
+        return Delegation(why_not=place)
+    try:
+        return _make(place, group, controllers)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Delegation(why_not=f"control groups cannot be made in {place.parent}: {error}")
+
+
+def find_place(
+    root: Path, own: Path, controllers: frozenset[str], *, may_write: Callable[[Path], bool], ours: set[int]
+) -> Place | str:
+    """The best place, or why there is none. Only reads."""
+    if not own.is_dir():
+        return "the control group of this process is not to be seen"
+    if missing := sorted(controllers - _words(root / "cgroup.controllers")):
+        return f"cgroup v2 lacks {' and '.join(missing)} here; cgroup v1 may have them"
+    writable = [each for each in _upwards(root, own) if may_write(each)]
+    if not writable:
+        return "no control group is delegated to this process; a systemd service can have Delegate=yes"
+    for each in writable:
+        if controllers <= _words(each / "cgroup.subtree_control"):
+            return Place(parent=each, moving=False)
+    top = writable[0]
+    if not controllers <= _words(top / "cgroup.controllers"):
+        return f"the control group {top} was not given {' and '.join(sorted(controllers))}"
+    # Only the machine's own root may hold processes and hand controllers down; it has no type.
+    is_root = not (top / "cgroup.type").exists()
+    if not is_root and not _pids(top) <= ours:
+        return f"the control group {top} holds processes of others"
+    return Place(parent=top, moving=not is_root)
+
+
+def _upwards(root: Path, own: Path) -> Iterator[Path]:
+    yield own
+    while own != root:
+        own = own.parent
+        yield own
+
+
+def _make(place: Place, group: Path, controllers: frozenset[str]) -> Delegation:
+    home = group
+    if place.moving:
+        home = place.parent / _SERVER
+        home.mkdir(exist_ok=True)
+        (home / "cgroup.procs").write_text(str(os.getpid()))
+    wanted = " ".join(f"+{each}" for each in sorted(controllers))
+    if wanted and not controllers <= _words(place.parent / "cgroup.subtree_control"):
+        (place.parent / "cgroup.subtree_control").write_text(wanted)
+    base = place.parent / f"askback-{os.getpid()}"
+    base.mkdir(exist_ok=True)
+    made = Delegation(base=base, home=home)
+    try:
+        (base / "cgroup.subtree_control").write_text(wanted)
+        _try_out(made)
+    except BaseException:
+        made.release()
+        raise
+    return made
+
+
+def _try_out(made: Delegation) -> None:
+    """Move a program in and out again, as a keeper does."""
+    assert made.base is not None
+    assert made.home is not None
+    inside = made.base / "probe"
+    inside.mkdir(exist_ok=True)
+    try:
+        with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as program:
+            try:
+                for place in (inside, made.home):
+                    (place / "cgroup.procs").write_text(str(program.pid))
+            finally:
+                program.communicate(timeout=_PROBE_SEC)
+    finally:
+        inside.rmdir()
+
+
+def _own_group() -> str | None:
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                return line[3:]
+    return None
+
+
+def _may_write(group: Path) -> bool:
+    files = (group, group / "cgroup.procs", group / "cgroup.subtree_control")
+    return all(os.access(each, os.W_OK) for each in files) and not os.statvfs(group).f_flag & os.ST_RDONLY
+
+
+def _words(file: Path) -> set[str]:
+    with suppress(OSError):
+        return set(file.read_text().split())
+    return set()
+
+
+def _pids(group: Path) -> set[int]:
+    return {int(word) for word in _words(group / "cgroup.procs")}

@@ -1,0 +1,111 @@
+"""One engine's control group (cgroup v2): what the kernel itself enforces, and what it saw.
+
+Part of the keeper: the standard library only. `cgroups.py` finds where groups may be made.
+"""
+
+# Without pathlib, which would double the start of the guardian.
+# ruff: noqa: PTH102, PTH106, PTH118
+from __future__ import annotations
+
+import os
+import time
+
+THREADS_A_PROCESS = 16
+"""`processes` counts processes, and the kernel counts threads: an engine on Node has a dozen for each."""
+
+
+class Group:
+    """A group below `base`; `home` is the group that the keeper itself is in."""
+
+    def __init__(self, base: str, home: str, name: str) -> None:
+        self.path = os.path.join(base, name)
+        self._home = home
+        os.mkdir(self.path)
+
+    def limit(self, limits: dict[str, float]) -> None:
+        """What a kernel does not have is left out: the watchdog looks at the same figures."""
+        if memory := limits["memory"]:
+            self._write("memory.max", str(int(memory)))
+            self._write("memory.swap.max", "0")
+            self._write("memory.oom.group", "1")
+        if processes := limits["processes"]:
+            self._write("pids.max", str(int(processes) * THREADS_A_PROCESS))
+
+    def enter(self) -> bool:
+        """With this process, so that what it starts is born inside."""
+        return self._write("cgroup.procs", "0")
+
+    def leave(self) -> bool:
+        return _write(os.path.join(self._home, "cgroup.procs"), "0")
+
+    def kill(self) -> bool:
+        """Everything inside, also who forks meanwhile."""
+        return self._write("cgroup.kill", "1")
+
+    def exceeded(self) -> str | None:
+        """Which limit the kernel has held something back for, or killed it."""
+        if self._figure("memory.events", "oom_kill") or self._figure("memory.events", "oom_group_kill"):
+            return "memory"
+        return "processes" if self._figure("pids.events", "max") else None
+
+    def cpu_sec(self) -> float:
+        return self._figure("cpu.stat", "usage_usec") / 1e6
+
+    def remove(self, patience_sec: float = 1.0) -> bool:
+        """Once nothing is inside. The last process takes a moment to leave after it was reaped."""
+        until = time.monotonic() + patience_sec
+        while True:
+            try:
+                os.rmdir(self.path)
+            except FileNotFoundError:
+                return True
+            except OSError:
+                if time.monotonic() > until:
+                    return False
+                time.sleep(0.01)
+            else:
+                return True
+
+    def _figure(self, file: str, name: str) -> int:
+        try:
+            handle = os.open(os.path.join(self.path, file), os.O_RDONLY)
+        except OSError:
+            return 0
+        try:
+            words = os.read(handle, 4096).decode().split()
+        except OSError:
+            return 0
+        finally:
+            os.close(handle)
+        return dict(zip(words[::2], map(int, words[1::2]), strict=False)).get(name, 0)
+
+    def _write(self, file: str, text: str) -> bool:
+        return _write(os.path.join(self.path, file), text)
+
+
+def remove_all(base: str) -> None:
+    """Also groups whose keeper was killed. One that is not empty stays."""
+    try:
+        with os.scandir(base) as entries:
+            groups = [entry.path for entry in entries if entry.is_dir()]
+    except OSError:
+        return
+    for path in (*groups, base):
+        try:
+            os.rmdir(path)
+        except OSError:
+            continue
+
+
+def _write(path: str, text: str) -> bool:
+    try:
+        handle = os.open(path, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        os.write(handle, text.encode())
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True

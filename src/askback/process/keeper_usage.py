@@ -1,0 +1,283 @@
+"""What a tree of processes and the folders of a run use now, read from `/proc` and from the disk.
+
+Part of the keeper: the standard library only. Nothing here decides anything; `keeper_limits.py` does.
+"""
+
+# Without pathlib, which would double the start of the guardian.
+# ruff: noqa: PTH116, PTH208
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat as modes
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Protocol
+
+    class Scanning(Protocol):
+        """A folder that is being read."""
+
+        def __next__(self) -> os.DirEntry[bytes]: ...
+
+        def __iter__(self) -> Iterator[os.DirEntry[bytes]]: ...
+
+        def close(self) -> None: ...
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_KB = 1024
+_BLOCK = 512
+_GONE = (errno.ENOENT, errno.ENOTDIR)
+ENTRY_BYTES = 1024
+"""What a file or folder counts at least, so that a disk cannot be filled with empty ones."""
+
+
+class Processes:
+    """Everything below a process, as one look saw it."""
+
+    def __init__(self, root: int, most: float) -> None:
+        """Stops at more than `most`: a look at a fork bomb must not take long."""
+        self.pids: list[int] = []
+        self.threads = 0
+        self.cpu_sec = 0.0
+        self.estimated = 0
+        """Of their memory: never too little, for a page that several share counts for each."""
+        self._mapped: dict[int, int] = {}
+        below = children if can_list_children() else _table_of_children()
+        todo = [root]
+        while todo and len(self.pids) <= most:
+            todo += [pid for pid in below(todo.pop()) if len(self.pids) <= most and self._take(pid)]
+        reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.cpu_sec += reaped.ru_utime + reaped.ru_stime
+
+    def _take(self, pid: int) -> bool:
+        try:
+            fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+            status = _read(f"/proc/{pid}/status")
+        except OSError:
+            return False
+        self.pids.append(pid)
+        self.threads += int(fields[17])
+        self.cpu_sec += sum(int(each) for each in fields[11:15]) / _TICKS
+        self._mapped[pid] = sum(_sized(status, name) for name in (b"RssAnon:", b"VmSwap:", b"RssShmem:"))
+        self.estimated += self._mapped[pid]
+        return True
+
+    def memory(self, unmapped: int) -> int:
+        """What they hold in memory and swap; a page that several share counts once. Slow where they hold much.
+
+        Pages of files that the system can drop at any time do not count. `unmapped` is held in files that live in
+        memory; what is mapped of those is not counted again.
+        """
+        own = shared = 0
+        for pid in self.pids:
+            try:
+                text = _read(f"/proc/{pid}/smaps_rollup")
+            except OSError:
+                # A process may forbid this look. Then all that it maps is its own.
+                own += self._mapped[pid]
+                continue
+            own += _sized(text, b"Pss_Anon:") + _sized(text, b"SwapPss:")
+            shared += _sized(text, b"Pss_Shmem:")
+        return own + max(shared, unmapped)
+
+
+def children(pid: int) -> Iterator[int]:
+    """By the lists that the kernel keeps for each thread: their cost is the tree's size, not the machine's."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return
+    for thread in threads:
+        try:
+            yield from map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+        except OSError:
+            continue
+
+
+def can_list_children() -> bool:
+    """Whether this kernel keeps those lists."""
+    return os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")  # noqa: PTH110
+
+
+def _table_of_children() -> Callable[[int], Iterable[int]]:
+    """For a kernel without those lists: one look at every process of the machine."""
+    table: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                parent = int(_read(f"/proc/{name}/stat").rpartition(b")")[2].split()[1])
+            except OSError:
+                continue
+            table.setdefault(parent, []).append(int(name))
+    return lambda pid: table.get(pid, ())
+
+
+class Hidden:
+    """What processes hold and no walk finds: files without a name, and file systems in memory of a sandbox."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self.disk_bytes = 0
+        self.memory_bytes = 0
+        self._seen: set[tuple[int, int]] = set()
+        self._devices = _devices("self")
+        known = set(self._devices)
+        for pid in pids:
+            self._take_files(pid)
+            for device, (kind, place) in _devices(str(pid)).items():
+                if device not in known and kind == "tmpfs":
+                    self._take_system(device, f"/proc/{pid}/root{place}")
+                known.add(device)
+
+    def _take_files(self, pid: int) -> None:
+        try:
+            numbers = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            return
+        for number in numbers:
+            try:
+                status = os.stat(f"/proc/{pid}/fd/{number}")
+            except OSError:
+                continue
+            if modes.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                self._take_file(status)
+
+    def _take_file(self, status: os.stat_result) -> None:
+        if (status.st_dev, status.st_ino) in self._seen:
+            return
+        self._seen.add((status.st_dev, status.st_ino))
+        kind, _ = self._devices.get(_device(status), ("", ""))
+        # A memfd lies on a device without a major number, which no table of mounts names.
+        if kind == "tmpfs" or (not kind and os.major(status.st_dev) == 0):
+            self.memory_bytes += status.st_blocks * _BLOCK
+        else:
+            self.disk_bytes += status.st_blocks * _BLOCK
+
+    def _take_system(self, device: str, place: str) -> None:
+        """Only what is really there: while a sandbox is made, and where an engine mounts over it, another may be."""
+        try:
+            file = os.open(place, os.O_PATH)
+        except OSError:
+            return
+        try:
+            if _device(os.fstat(file)) == device:
+                status = os.statvfs(file)
+                self.memory_bytes += (status.f_blocks - status.f_bfree) * status.f_frsize
+        except OSError:
+            return
+        finally:
+            os.close(file)
+
+
+def _device(status: os.stat_result) -> str:
+    """As the table of mounts names it."""
+    return f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+
+
+def _devices(pid: str) -> dict[str, tuple[str, str]]:
+    """What a process has mounted, by the device: its kind, and a place."""
+    try:
+        lines = _read(f"/proc/{pid}/mountinfo").decode(errors="replace").splitlines()
+    except OSError:
+        return {}
+    mounts = (line.split() for line in lines)
+    return {fields[2]: (fields[fields.index("-") + 1], fields[4]) for fields in mounts}
+
+
+class Walk:
+    """The room that folders take on the disk, counted in steps of a bounded time. Never follows a link."""
+
+    def __init__(self, folders: Iterable[bytes]) -> None:
+        self.used = 0
+        self.cost_sec = 0.0
+        self.blind = False
+        """Whether there are folders that cannot be read: forbidden ones, or deeper than a path can say."""
+        self._pending: list[bytes] = list(folders)
+        self._open: Scanning | None = None
+        self._linked: set[tuple[int, int]] = set()
+
+    def step(self, seconds: float, most: float) -> bool:
+        """Count on. True when all is counted, or more than `most`."""
+        began = time.monotonic()
+        while (now := time.monotonic()) < began + seconds:
+            if not self._some() or self.used > most:
+                self.cost_sec += now - began
+                self._close()
+                return True
+        self.cost_sec += now - began
+        return False
+
+    def _some(self) -> bool:
+        """A hundred entries; False when there are no more."""
+        for _ in range(100):
+            entry = self._next()
+            if entry is None:
+                return False
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError as error:
+                self.blind |= error.errno not in _GONE
+                continue
+            self._take(entry.path, status)
+        return True
+
+    def _next(self) -> os.DirEntry[bytes] | None:
+        while True:
+            if self._open is None:
+                if not self._pending:
+                    return None
+                try:
+                    self._open = os.scandir(self._pending.pop())
+                except OSError as error:
+                    self.blind |= error.errno not in _GONE
+                    continue
+            try:
+                if (entry := next(self._open, None)) is not None:
+                    return entry
+            except OSError:
+                pass
+            self._close()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _take(self, path: bytes, status: os.stat_result) -> None:
+        if modes.S_ISDIR(status.st_mode):
+            self._pending.append(path)
+        elif status.st_nlink > 1:
+            if (status.st_dev, status.st_ino) in self._linked:
+                return
+            self._linked.add((status.st_dev, status.st_ino))
+        self.used += status.st_blocks * _BLOCK + ENTRY_BYTES
+
+
+def free_bytes(folder: bytes) -> float:
+    """Where it cannot be known there is enough."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return float("inf")
+    return status.f_bavail * status.f_frsize
+
+
+def _sized(text: bytes, name: bytes) -> int:
+    """A figure in kB from a file of lines with names."""
+    start = text.find(b"\n" + name)
+    return 0 if start < 0 else int(text[start + 1 + len(name) :].split(None, 1)[0]) * _KB
+
+
+def _read(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        parts = []
+        while part := os.read(file, 1 << 16):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(file)
