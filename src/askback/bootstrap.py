@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,13 +26,14 @@ from askback.engines_here import EnginesHere
 from askback.probes import EngineSetup, Probes
 from askback.process import guardian
 from askback.process.child import OutputLimits, Spawner
-from askback.process.confinement import InForce
+from askback.process.confinement import Confinement, InForce, Network
 from askback.process.direct import Direct
 from askback.process.guardian import Guardian
 from askback.process.locks import Programs
 from askback.process.privacy import close_to_others
-from askback.process.sandbox import Sandboxed
+from askback.process.sandbox import Sandboxed, homes_of_people
 from askback.process.uploads import Uploads
+from askback.process.visibility import hidden
 from askback.process.workspace import Workspaces
 from askback.service import Service
 from askback.settings import EngineSettings, Settings, engine_environment, secret_values, user_home
@@ -304,18 +305,45 @@ def _spawner(settings: Settings) -> Spawner:
         return Direct()
     if settings.sandbox == "off":
         return Guardian()
-    insisted = settings.sandbox == "on"
-    return Sandboxed(Guardian(), home=user_home(), data_dir=settings.data_dir, private_tmp=insisted)
+    homes = {*homes_of_people(user_home()), *settings.skills_dir}
+    homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
+    return Sandboxed(
+        Guardian(),
+        hide=hidden(homes=homes, private=[settings.data_dir, *([settings.file] if settings.file else [])]),
+        show=settings.sandbox_show,
+        share=settings.sandbox_share,
+        networks=_networks(settings).values(),
+    )
+
+
+def _networks(settings: Settings) -> dict[str, Network]:
+    """What engines are to connect to, by the setting that says so."""
+    given = {f"engines.{name}.network": engine.network for name, engine in settings.engines.items()}
+    return {key: Network(value) for key, value in {"network": settings.network, **given}.items() if value is not None}
 
 
 async def _check_sandbox(settings: Settings, spawner: Spawner) -> None:
-    """Whoever insists on a sandbox is told at once that there is none, and not by the first run."""
-    if settings.sandbox != "on":
-        return
-    confinement = await spawner.confinement()
-    if confinement.in_force is not InForce.BUBBLEWRAP:
-        problems = [f"sandbox: {confinement.why_not_more}; {confinement.advice}, or set it to 'auto'"]
-        raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings ask for a sandbox, and there is none here", problems)
+    """What the settings insist on and cannot be had is refused at the start, and not by the first run."""
+    problems: list[str] = []
+    confinement: Confinement | None = None
+    if settings.sandbox == "on":
+        confinement = await spawner.confinement()
+        if confinement.in_force is not InForce.BUBBLEWRAP:
+            problems.append(f"sandbox: {confinement.why_not_more}; {confinement.advice}, or set it to 'auto'")
+    for key, network in _networks(settings).items():
+        if network is not Network.HOST:
+            confinement = confinement or await spawner.confinement()
+            problems += _network_problem(key, network, confinement)
+    if problems:
+        message = "the settings ask for a sandbox that cannot be had here"
+        raise Invalid(RefusalCode.SETTINGS_INVALID, message, problems)
+
+
+def _network_problem(key: str, network: Network, confinement: Confinement) -> list[str]:
+    reason = confinement.no_network.get(network)
+    if reason is None and not confinement.hides_files:
+        reason = f"it needs the sandbox: {confinement.why_not_more}; {confinement.advice}"
+    return [f"{key}: '{network}' cannot be had: {reason}; or set it to 'host'"] if reason else []
 
 
 def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines, dict[str, EngineSetup]]:
@@ -325,7 +353,10 @@ def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines,
     if unknown:
         problems = [f"{key}: there is no such engine; known: {', '.join(engines)}" for key in unknown]
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings name engines that do not exist", problems)
-    return engines, {name: _setup(engine, settings.engines.get(name), own_secrets) for name, engine in engines.items()}
+    default = Network(settings.network)
+    setups = {name: _setup(engine, settings.engines.get(name), own_secrets) for name, engine in engines.items()}
+    networks = {name: Network(given.network) for name, given in settings.engines.items() if given.network is not None}
+    return engines, {name: replace(setup, network=networks.get(name, default)) for name, setup in setups.items()}
 
 
 def _setup(engine: Engine, given: EngineSettings | None, own_secrets: tuple[str, ...]) -> EngineSetup:

@@ -16,6 +16,7 @@ import msgspec
 
 from askback.engines.base import CallResult, Engine, Probe
 from askback.process.child import NotStarted, Spawner, call
+from askback.process.confinement import Network
 
 PROBE_SEC = 15.0
 _NOT_STARTED = 127
@@ -35,6 +36,7 @@ class EngineSetup:
     extra_args: tuple[str, ...] = ()
     slots: int | None = None
     secrets: tuple[str, ...] = ()
+    network: Network = Network.HOST
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -142,6 +144,7 @@ async def _call(
             timeout_sec=max(seconds, 0),
             mark=mark,
             readable=setup.files,
+            network=setup.network,
         )
     except NotStarted as error:
         return CallResult(args=args, exit_code=_NOT_STARTED, stdout="", stderr=str(error))

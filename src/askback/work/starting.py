@@ -49,6 +49,7 @@ async def start_engine(bench: Bench, run: Run, prepared: Prepared, lock: FileLoc
                 keep_fds=(lock.fd,),
                 writable=(workspace.cwd, workspace.home, workspace.tmp),
                 readable=prepared.setup.files,
+                network=prepared.setup.network,
             )
         )
     except NotStarted as error:
