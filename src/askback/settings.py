@@ -338,7 +338,7 @@ def _absolute(settings: Settings, path: Path | None) -> Settings:
     if problems:
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings are wrong", problems)
     settings = settings.model_copy(update=changed)
-    settings._file = None if path is None else path.resolve()  # noqa: SLF001
+    settings._file = None if path is None else path.resolve()
     return settings
 
 

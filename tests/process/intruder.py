@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from askback.engines.scripted import Scripted
-from world import World, over, run_async, submit
+from world import World, over, run_async, submit, until
 
 PROGRAM = r"""
 import ctypes, fcntl, json, os, socket, subprocess, sys
@@ -72,17 +70,12 @@ if os.path.basename(os.getcwd()) == "work":
     report["tty"] = tried(os.open, "/dev/tty", os.O_RDWR)
     for name, (kind, port) in plan.items():
         if kind == "listen":
-            # Open while the test looks, and gone with this process.
+            # Until the test has looked for it from outside.
             listener = socket.create_server(("0.0.0.0", port))
-            go = socket.create_server(("127.0.0.1", 0))
-            report[name] = "listening"
-            with open("report.json.part", "w") as file:
-                json.dump(report, file)
-            os.rename("report.json.part", "report.json")
-            listener.settimeout(float(os.environ.get("INTRUDER_SEC", "60")))
+            listener.settimeout(0.05)
+            open("listening", "w").close()
             while not os.path.exists("looked"):
                 try:
-                    listener.settimeout(0.05)
                     listener.accept()[0].sendall(b"intruder")
                 except TimeoutError:
                     pass
@@ -98,7 +91,9 @@ Plan = Mapping[str, tuple[str, Any]]
 class Intrusion:
     """A run of the stand-in on a world, and its report."""
 
-    def __init__(self, world: World, sandbox: str, plan: Plan, *, settings: str = "", program: Path | None = None) -> None:
+    def __init__(
+        self, world: World, sandbox: str, plan: Plan, *, settings: str = "", program: Path | None = None
+    ) -> None:
         self._world = world
         folder = world.folder / "tools"
         folder.mkdir(exist_ok=True)
@@ -109,13 +104,18 @@ class Intrusion:
         command = json.dumps([*words, json.dumps(Scripted.default_command)])
         self.config = f'sandbox = "{sandbox}"\n{settings}\n[engines.scripted]\ncommand = {command}\n'
 
-    def report(self) -> dict[str, str]:
-        """What it wrote down; each attempt that was refused says so."""
+    def report(self, look: Callable[[], None] | None = None) -> dict[str, str]:
+        """What it wrote down; each attempt that was refused says so. `look` is called while it listens."""
         found: dict[str, str] = {}
 
         async def main() -> None:
             async with self._world.working(self.config, serving=True) as app:
-                run = await over(app, (await submit(app, self._world.skill([{"finish": {"colour": "red"}}]))).id)
+                run = await submit(app, self._world.skill([{"finish": {"colour": "red"}}]))
+                if look is not None:
+                    await until((self._work(run.id) / "listening").exists)
+                    await asyncio.to_thread(look)
+                    (self._work(run.id) / "looked").touch()
+                run = await over(app, run.id)
                 assert run.error is None, run.error
                 found.update(json.loads((self._work(run.id) / "report.json").read_text()))
 
@@ -156,4 +156,4 @@ def counting(address: str | tuple[str, int]) -> Iterator[list[bytes]]:
             ended.set()
             thread.join()
             if isinstance(address, str) and not address.startswith("\0"):
-                os.unlink(address)
+                Path(address).unlink()

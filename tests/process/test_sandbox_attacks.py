@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from intruder import Intrusion, Plan, counting, got
 
+from askback.process import system_calls
 from world import World
 
 pytestmark = pytest.mark.skipif(
@@ -145,8 +147,9 @@ def test_an_engine_whose_program_lies_in_the_home_sees_only_that_program(
     match way:
         case "in the home":
             program = home / "agent"
-            program.write_text(f"#!/bin/sh\nexec {sys.executable} \"$@\"\n")
+            program.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
             program.chmod(0o755)
+            monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
             intrusion = Intrusion(world, sandbox, plan)
             intrusion.config = intrusion.config.replace(f'["{sys.executable}"', f'["{program}"')
         case "named by the command":
@@ -160,6 +163,13 @@ def test_an_engine_whose_program_lies_in_the_home_sees_only_that_program(
             monkeypatch.setenv("PATH", f"{world.folder}/tools/bin:{os.environ['PATH']}")
             intrusion = Intrusion(world, sandbox, plan)
     assert got(intrusion.report()) == []
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXED)
+@pytest.mark.skipif(not system_calls.known(), reason="there is no filter of system calls for this processor")
+def test_the_keys_that_the_kernel_holds_for_the_user_are_out_of_reach(world: World, sandbox: str) -> None:
+    keyctl = {"x86_64": 250, "aarch64": 219}[platform.machine()]
+    assert "Function not implemented" in Intrusion(world, sandbox, {"keys": ("call", keyctl)}).report()["keys"]
 
 
 @pytest.mark.parametrize("sandbox", SANDBOXED)

@@ -172,6 +172,8 @@ class Keeper:
         # Both sides are the same Python, and bytes stay bytes.
         argv, env, cwd, self._wrapped = marshal.loads(os.pread(order, os.fstat(order).st_size, 0))
         os.close(order)
+        if self._wrapped:
+            argv = [b"%d" % rewound(streams[3 + int(word[1:])]) if word[:1] == b"\0" else word for word in argv]
         os.chdir(cwd)
         self._engine = spawn(argv, env, streams)
         os.chdir("/")
@@ -215,8 +217,8 @@ class Keeper:
             return
         family = descendants(os.getpid())
         if self._wrapped:
-            # A sandbox ends at once when it is asked to; the engine inside would have no time.
-            family.pop(self._engine, None)
+            # What makes a sandbox ends at once when it is asked to; the engine inside would have no time.
+            family = {pid: each for pid, each in family.items() if is_inside(pid)}
         for number in (signal.SIGTERM, signal.SIGCONT):
             signal_all(family, number)
 
@@ -272,6 +274,12 @@ def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int]) -> int
         except PermissionError as error:
             tried = error
     raise OSError(tried.errno, tried.strerror)
+
+
+def rewound(file: int) -> int:
+    """A file that the sandbox reads from its beginning, also when it is started a second time."""
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
 
 
 def _places(program: bytes, env: dict[bytes, bytes]) -> list[bytes]:
@@ -346,6 +354,20 @@ def stat(pid: int) -> tuple[int, int, int]:
     # The command's name is in parentheses and may hold anything; the fields follow the last one.
     fields = text[text.rindex(b")") + 2 :].split()
     return int(fields[1]), int(fields[2]), int(fields[19])
+
+
+def is_inside(pid: int) -> bool:
+    """Whether a process has a process table other than ours, as everything in a sandbox has."""
+    try:
+        file = os.open(f"/proc/{pid}/status", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        text = os.read(file, 4096)
+    finally:
+        os.close(file)
+    _, _, rest = text.partition(b"NSpid:")
+    return len(rest.partition(b"\n")[0].split()) > 1
 
 
 def freeze_and_kill(find: Callable[[], Family]) -> Family:

@@ -162,7 +162,7 @@ def own_addresses() -> list[str]:
     """This machine's own: services that listen on all of them trust the loopback, over which these are reached."""
     found: set[str] = set()
     last = ""
-    with open("/proc/net/fib_trie") as file:  # noqa: PTH123
+    with open("/proc/net/fib_trie") as file:
         for line in file:
             words = line.split()
             if words[:1] in (["|--"], ["+--"]):

@@ -15,21 +15,24 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from askback.process import networking, visibility
+from askback.process import networking, system_calls, visibility
 from askback.process.child import Child, NotStarted, Order, call
 from askback.process.confinement import Confinement, InForce, Network
 from askback.process.guardian import Guardian
 from askback.process.visibility import ETC, PASSING, SYSTEM, Hidden, both, closed_to_others, resolved, within
 
 PROBE_SEC = 10.0
-_VIEW_SEC = 60
-"""For so long it is not looked up again what may be shown of this machine."""
+_CLOSED_SEC = 60
+"""For so long it is not looked up again which files other users may not read."""
 _PEOPLE_FROM_UID = 1000
 _NOBODY = 65534
 # Below these, what other users may not read is hidden too, down to so many folders.
-_CLOSED = ((Path("/usr/local/etc"), 4), (Path("/opt"), 3))
-_ETC_DEPTH = 6
+_CLOSED = ((ETC, 6), (Path("/usr/local/etc"), 4), (Path("/opt"), 3))
 _RUN = Path("/run")
+_ANY = Path("/usr")
+"""A folder that is there in every sandbox."""
+# Root may write to these without any capability, and so have the kernel run a command outside of every sandbox.
+_KERNEL_SETTINGS = tuple(Path("/proc", name) for name in ("sys", "sysrq-trigger", "acpi", "scsi"))
 # A character device on a mount without devices: opening it is refused.
 _UNREADABLE = "/dev/null"
 
@@ -60,9 +63,8 @@ class Sandboxed:
         if reason := confinement.no_network.get(order.network):
             # A setting that was possible when this program started, and is not any more, or that nobody checked.
             raise NotStarted(f"{order.argv[0]} cannot be started: {reason}")
-        if bubblewrap is None:
-            return await self._guardian.start(order)
-        return await self._guardian.start(await asyncio.to_thread(bubblewrap.around, order), wrapped=True)
+        spawner = self._guardian if bubblewrap is None else Within(self._guardian, bubblewrap)
+        return await spawner.start(order)
 
     async def confinement(self) -> Confinement:
         return (await self._find())[1]
@@ -81,8 +83,10 @@ class Sandboxed:
         if program is None:
             why, advice = "bubblewrap is not installed", "install the package bubblewrap"
         else:
-            bubblewrap = Bubblewrap(program=program, hide=self._hide, show=self._show, share=self._share)
-            problem = await _problem(self._guardian, bubblewrap, Network.HOST)
+            bubblewrap = Bubblewrap(
+                program=program, hide=self._hide, show=self._show, share=self._share, filters=system_calls.known()
+            )
+            problem = await self._problem(bubblewrap, Network.HOST)
             if problem is None:
                 return bubblewrap, await self._with_networks(bubblewrap)
             why = f"bubblewrap does not work here: {problem}"
@@ -96,23 +100,46 @@ class Sandboxed:
         for network in self._networks:
             if network is Network.NO_LOOPBACK and networking.program() is None:
                 problems[network] = f"{networking.PROGRAM} is not installed; install the package {networking.PROGRAM}"
-            elif problem := await _problem(self._guardian, bubblewrap, network):
+            elif problem := await self._problem(bubblewrap, network):
                 problems[network] = f"it does not work here: {problem}"
         shared = tuple(str(path) for path in self._share)
         return Confinement(in_force=InForce.BUBBLEWRAP, shared=shared, no_network=problems)
 
+    async def _problem(self, bubblewrap: Bubblewrap, network: Network) -> str | None:
+        """What goes wrong with a program that does nothing, in the same sandbox as the others."""
+        argv = ("/bin/sh", "-c", "exit 0")
+        spawner = Within(self._guardian, bubblewrap)
+        try:
+            printed = await call(
+                spawner, argv, env={}, cwd=_ANY, timeout_sec=PROBE_SEC, mark="probe-sandbox", network=network
+            )
+        except NotStarted as error:
+            return str(error)
+        if printed.exit_code == 0:
+            return None
+        said = printed.stderr.strip().splitlines()
+        return said[-1] if said else f"exit code {printed.exit_code}"
 
-async def _problem(guardian: Guardian, bubblewrap: Bubblewrap, network: Network) -> str | None:
-    """What goes wrong with a program that does nothing, in the same sandbox as the others."""
-    argv = bubblewrap.command(("/bin/sh", "-c", "exit 0"), bubblewrap.view((), network), cwd=Path("/"), network=network)
-    try:
-        printed = await call(guardian, argv, env={}, cwd=Path("/"), timeout_sec=PROBE_SEC, mark="probe-sandbox")
-    except NotStarted as error:
-        return str(error)
-    if printed.exit_code == 0:
-        return None
-    said = printed.stderr.strip().splitlines()
-    return said[-1] if said else f"exit code {printed.exit_code}"
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A spawner for one kind of sandbox."""
+
+    guardian: Guardian
+    bubblewrap: Bubblewrap
+
+    async def start(self, order: Order) -> Child:
+        order = await asyncio.to_thread(self.bubblewrap.around, order)
+        if not self.bubblewrap.filters:
+            return await self.guardian.start(order, wrapped=True)
+        with system_calls.filter_file() as file:
+            return await self.guardian.start(replace(order, keep_fds=(*order.keep_fds, file)), wrapped=True)
+
+    async def confinement(self) -> Confinement:
+        return Confinement(in_force=InForce.BUBBLEWRAP)
+
+    async def close(self) -> None:
+        await self.guardian.close()
 
 
 def homes_of_people(user_home: Path) -> set[Path]:
@@ -132,23 +159,26 @@ class Bubblewrap:
     """Further files and folders to read, by the settings."""
     share: tuple[Path, ...] = ()
     """Further folders to write to, by the settings."""
+    filters: bool = False
+    """Whether some system calls are refused, by a filter that is the last of the files to keep."""
 
     def around(self, order: Order) -> Order:
         """The same program inside a sandbox."""
         path = shutil.which(order.argv[0], path=order.env.get("PATH", os.defpath))
         if path is None:
             raise NotStarted(f"{order.argv[0]} cannot be started: no such program")
+        if any("\0" in word for word in order.argv):
+            raise NotStarted(f"{order.argv[0]} cannot be started: embedded null character")
         search = order.env.get("PATH", "")
         readable = frozenset((*order.readable, *visibility.certificates(order.env)))
-        minute = int(time.monotonic() / _VIEW_SEC)
-        view = _view(self, path, resolved(Path(path)), search, readable, order.network, minute)
+        view = self.view(_shown(self.hide, path, resolved(Path(path)), search, readable), order.network)
         own = tuple(_binds("--bind", (part for each in order.writable for part in both(each))))
-        return replace(order, argv=self.command(order.argv, (*view, *own), cwd=order.cwd, network=order.network))
-
-    def command(self, argv: Sequence[str], view: Sequence[str], *, cwd: Path, network: Network) -> tuple[str, ...]:
-        """Its root is a file system in memory, which is closed once everything is in its place."""
-        around = networking.around(network)
-        return (*around, self.program, *view, "--remount-ro", "/", "--chdir", str(cwd), "--", *argv)
+        # The guardian replaces the word by the number of the file.
+        refused = ("--seccomp", f"\0{len(order.keep_fds)}") if self.filters else ()
+        # Its root is a file system in memory, which is closed once everything is in its place.
+        options = (*view, *own, *refused, "--remount-ro", "/", "--chdir", str(order.cwd))
+        argv = (*networking.around(order.network), self.program, *options, "--", *order.argv)
+        return replace(order, argv=argv)
 
     def view(self, shown: Iterable[Path], network: Network) -> tuple[str, ...]:
         """Later ones lie over earlier ones: what is shown of a home must not uncover our own files."""
@@ -160,7 +190,8 @@ class Bubblewrap:
             *(word for folder in (*PASSING, _RUN) for word in ("--tmpfs", str(folder))),
             *_system(),
             *("--dev", "/dev", "--proc", "/proc"),
-            *_etc(self.hide.private),
+            *_binds("--ro-bind-try", _KERNEL_SETTINGS if os.geteuid() == 0 else ()),
+            *("--ro-bind", str(ETC), str(ETC)),
             *_masks(covered),
             *_binds("--ro-bind-try", [*_resolver_files(), *needed, *self.show]),
             *_binds("--bind-try", self.share),
@@ -172,7 +203,7 @@ class Bubblewrap:
         """What is hidden in the folders of the system; an installation in it is shown again."""
         folders = {path.parent for path in self.hide.private if not path.is_dir()} - {ETC, *SYSTEM}
         folders |= {*self.hide.homes}
-        closed = (each for folder, depth in _CLOSED for each in closed_to_others(folder, depth))
+        closed = _closed(int(time.monotonic() / _CLOSED_SEC))
         return [*sorted(folders), *(each for each in closed if not within(each, folders))]
 
     def _uncovered(self) -> Iterator[Path]:
@@ -185,21 +216,17 @@ class Bubblewrap:
 
 
 @lru_cache(maxsize=256)
-def _view(
-    bubblewrap: Bubblewrap,
-    program: str,
-    _lies_at: Path,
-    search: str,
-    readable: frozenset[Path],
-    network: Network,
-    _minute: int,
-) -> tuple[str, ...]:
-    """Looked up once a minute for every engine, and when it lies elsewhere: so many links are slow to follow."""
-    hide = bubblewrap.hide
+def _shown(hide: Hidden, program: str, _lies_at: Path, search: str, readable: frozenset[Path]) -> frozenset[Path]:
+    """Looked up once for every engine, and again when it lies elsewhere: so many links are slow to follow."""
     shown = visibility.installation(hide, program, search)
     for named in (part for each in readable for part in both(each)):
         shown |= visibility.siblings(hide, named) if not named.is_dir() else {named} if hide.may_show(named) else set()
-    return bubblewrap.view(shown, network)
+    return frozenset(shown)
+
+
+@lru_cache(maxsize=1)
+def _closed(_minute: int) -> tuple[Path, ...]:
+    return tuple(each for folder, depth in _CLOSED for each in closed_to_others(folder, depth))
 
 
 def _system() -> Iterator[str]:
@@ -214,21 +241,6 @@ def _system() -> Iterator[str]:
         if not within(real, bound):
             yield from ("--ro-bind", str(real), str(real))
             bound.append(real)
-
-
-def _etc(private: Iterable[Path]) -> Iterator[str]:
-    """As a whole where other users may read all of it. Else entry by entry: a file that is replaced while a program
-    runs would lose its mask, but is not there at all when it was left out."""
-    closed = {*closed_to_others(ETC, _ETC_DEPTH), *(path for path in private if path.parent == ETC)}
-    if not closed:
-        yield from ("--ro-bind", str(ETC), str(ETC))
-        return
-    for path in sorted(ETC.iterdir()):
-        if path.is_symlink():
-            yield from ("--symlink", str(path.readlink()), str(path))
-        elif path not in closed and (path.is_dir() or path.is_file()):
-            yield from ("--ro-bind-try", str(path), str(path))
-    yield from _masks(path for path in sorted(closed) if path.parent != ETC)
 
 
 def _masks(paths: Iterable[Path]) -> Iterator[str]:
