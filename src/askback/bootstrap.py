@@ -33,7 +33,7 @@ from askback.process.locks import Programs
 from askback.process.privacy import close_to_others
 from askback.process.sandbox import Sandboxed, homes_of_people
 from askback.process.uploads import Uploads
-from askback.process.visibility import hidden
+from askback.process.visibility import Hidden, hidden
 from askback.process.workspace import Workspaces
 from askback.service import Service
 from askback.settings import EngineSettings, Settings, engine_environment, secret_values, user_home
@@ -119,6 +119,12 @@ class _Ground:
     @property
     def keeper(self) -> str:
         return SHARED if self.serving else self.name
+
+
+_NO_ISOLATION = (
+    "Engines run without a sandbox: each can read and change what the user of the server can,"
+    " including the server's token, its database and other runs."
+)
 
 
 @asynccontextmanager
@@ -305,15 +311,20 @@ def _spawner(settings: Settings) -> Spawner:
         return Direct()
     if settings.sandbox == "off":
         return Guardian()
-    homes = {*homes_of_people(user_home()), *settings.skills_dir}
-    homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
     return Sandboxed(
         Guardian(),
-        hide=hidden(homes=homes, private=[settings.data_dir, *([settings.file] if settings.file else [])]),
+        hide=hidden_from_engines(settings),
         show=settings.sandbox_show,
         share=settings.sandbox_share,
         networks=_networks(settings).values(),
     )
+
+
+def hidden_from_engines(settings: Settings) -> Hidden:
+    """What a sandbox never shows."""
+    homes = {*homes_of_people(user_home()), *settings.skills_dir}
+    homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
+    return hidden(homes=homes, private=[settings.data_dir, *([settings.file] if settings.file else [])])
 
 
 def _networks(settings: Settings) -> dict[str, Network]:
@@ -438,6 +449,7 @@ async def _health(app: App) -> dict[str, Any]:
     except Unavailable as error:
         # Anybody may read this: the message names files of this machine.
         status, database = "failing", error.code
+    confinement = await app.spawner.confinement()
     return {
         "status": status,
         "version": __version__,
@@ -445,5 +457,11 @@ async def _health(app: App) -> dict[str, Any]:
         "disk_free_bytes": shutil.disk_usage(app.settings.data_dir).free,
         "slots": {"total": app.slots.total, "taken": app.slots.taken},
         "oldest_queued_sec": oldest,
-        "sandbox": (await app.spawner.confinement()).in_force,
+        "sandbox": confinement.in_force,
+        "isolation": {
+            "files": "run" if confinement.hides_files else "user",
+            "shares_folders": bool(confinement.shared),
+            "network": min(_networks(app.settings).values(), key=tuple(Network).index),
+            "message": _NO_ISOLATION if not confinement.hides_files else "",
+        },
     }

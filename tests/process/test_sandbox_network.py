@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import shutil
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path

@@ -188,6 +188,16 @@ class Slots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """`files` is `run` in a sandbox and `user` without one; `network` is as the setting says."""
+
+    files: str
+    network: str
+    shares_folders: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """`status` is `ok` or `failing`; `database` says what is wrong there."""
 
@@ -198,3 +208,4 @@ class Health:
     slots: Slots
     oldest_queued_sec: float | None = None
     sandbox: str = ""
+    isolation: Isolation | None = None

@@ -352,6 +352,23 @@ class SlotsOut(_Out):
     taken: int = Field(ge=0, description="As many run now.", examples=[1])
 
 
+class IsolationOut(_Out):
+    """What an engine can reach."""
+
+    files: Literal["run", "user"] = Field(
+        description=(
+            "`run`: the files of its own run, and the system's to read. `user`: everything that the user of the server"
+            " can read and change, including the server's token."
+        ),
+        examples=["run"],
+    )
+    shares_folders: bool = Field(description="Whether the settings share further folders with all engines.")
+    network: Literal["host", "no-loopback", "none"] = Field(
+        description="The setting `network`; where engines have different ones, the widest.", examples=["host"]
+    )
+    message: str = Field(description="What an engine can do without a sandbox; empty with one.", examples=[""])
+
+
 class HealthOut(_Out):
     """How the server is."""
 
@@ -368,3 +385,4 @@ class HealthOut(_Out):
         ),
         examples=["bubblewrap"],
     )
+    isolation: IsolationOut = Field(description="What an engine can reach.")
