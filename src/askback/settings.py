@@ -322,6 +322,11 @@ def _absolute(settings: Settings, path: Path | None) -> Settings:
             problems.append(f"{key}: {str(folder)!r} cannot be a folder: {error}")
             return folder
 
+    def inner(key: str, path: Path) -> Path:
+        if (found := whole(key, path)) == Path("/"):
+            problems.append(f"{key}: '/' would leave nothing of the sandbox; name folders in it")
+        return found
+
     engines = {
         name: engine
         if engine.home is None
@@ -331,8 +336,8 @@ def _absolute(settings: Settings, path: Path | None) -> Settings:
     changed: dict[str, Any] = {
         "data_dir": whole("data_dir", settings.data_dir),
         "skills_dir": tuple(whole("skills_dir", folder) for folder in settings.skills_dir),
-        "sandbox_show": tuple(whole("sandbox_show", path) for path in settings.sandbox_show),
-        "sandbox_share": tuple(whole("sandbox_share", path) for path in settings.sandbox_share),
+        "sandbox_show": tuple(inner("sandbox_show", path) for path in settings.sandbox_show),
+        "sandbox_share": tuple(inner("sandbox_share", path) for path in settings.sandbox_share),
         "engines": engines,
     }
     if problems:

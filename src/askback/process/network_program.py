@@ -100,10 +100,10 @@ def _connect(slirp: str, child: int) -> tuple[int, int] | None:
     until, alive = os.pipe()
     for file in (tell_ready, until):
         os.set_inheritable(file, True)
-    argv = [slirp, "--configure", "--disable-host-loopback", "--enable-sandbox", "--enable-seccomp", "--mtu=65520"]
+    argv = [slirp, "--configure", "--disable-host-loopback", "--enable-seccomp", "--mtu=65520"]
     argv += [f"--ready-fd={tell_ready}", f"--exit-fd={until}"]
-    if os.geteuid():
-        argv.append(f"--userns-path=/proc/{child}/ns/user")
+    # Its own sandbox wants to be root in the namespace, which only root is.
+    argv.append(f"--userns-path=/proc/{child}/ns/user" if os.geteuid() else "--enable-sandbox")
     nothing = os.open(os.devnull, os.O_RDWR)
     places = [(os.POSIX_SPAWN_DUP2, nothing, place) for place in (0, 1, 2)]
     try:
