@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -97,6 +100,67 @@ def test_a_port_that_an_engine_opens_is_not_reached_from_this_machine(tmp_path: 
     intrusion.config = intrusion.config.replace("[engines.scripted]\n", settings)
     intrusion.report(look)
     assert reached == []
+
+
+# Two machines with a cable between them, both in namespaces that end with this script.
+TWO_MACHINES = """
+set -e
+ip link set lo up
+unshare --net sleep 600 & other=$!
+trap 'kill $other' EXIT
+until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do :; done
+ip link add here type veth peer name there netns $other
+ip addr add 198.51.100.1/24 dev here
+ip link set here up
+nsenter --target $other --net ip addr add 198.51.100.2/24 dev there
+nsenter --target $other --net ip link set there up
+nsenter --target $other --net "$PYTHON" -c "$LISTEN" 198.51.100.2
+"$PYTHON" -c "$LISTEN" 198.51.100.1
+"$PYTHON" "$HELPER" "$SLIRP" - "$PYTHON" -c "$CONNECT"
+"""
+LISTEN = """
+import os, socket, sys
+server = socket.create_server((sys.argv[1], 8765))
+if os.fork() == 0:
+    for place in (0, 1, 2):
+        os.dup2(os.open(os.devnull, os.O_RDWR), place)
+    server.settimeout(60)
+    server.accept()
+"""
+CONNECT = """
+import socket
+import subprocess
+import sys
+for address in ("198.51.100.2", "198.51.100.1"):
+    try:
+        socket.create_connection((address, 8765), timeout=60).close()
+    except OSError as error:
+        print(address, error)
+    else:
+        print(address, "reached")
+"""
+
+
+def test_another_machine_is_reached_and_this_one_is_not_by_its_own_address() -> None:
+    slirp = shutil.which(PROGRAM)
+    tools = [shutil.which(name) for name in ("ip", "unshare", "nsenter")]
+    if os.getuid() != 0 or slirp is None or None in tools:
+        pytest.skip("it takes root, iproute2 and slirp4netns to connect two machines")
+    if reason := _works(Network.NO_LOOPBACK):
+        pytest.skip(f"network 'no-loopback' cannot be had here: {reason}")
+    env = {
+        "PATH": os.environ["PATH"],
+        "PYTHON": sys.executable,
+        "HELPER": network_program.__file__,
+        "SLIRP": slirp,
+        "LISTEN": LISTEN,
+        "CONNECT": CONNECT,
+    }
+    command = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", TWO_MACHINES]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines() == ["198.51.100.2 reached", "198.51.100.1 [Errno 113] No route to host"], (
+        done.stderr
+    )
 
 
 @pytest.mark.skipif(shutil.which(PROGRAM) is None, reason=f"{PROGRAM} is not installed")
