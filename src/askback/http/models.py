@@ -385,4 +385,4 @@ class HealthOut(_Out):
         ),
         examples=["bubblewrap"],
     )
-    isolation: IsolationOut = Field(description="What an engine can reach.")
+    isolation: IsolationOut = Field(description="Files and network that engines can reach.")
