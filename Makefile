@@ -101,7 +101,7 @@ $(CLIS): $(REAL)/package-lock.json
 		echo "no npm here: the tests with the real engines will be skipped"; \
 	fi
 
-# A browser, a sandbox and a tracer, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
+# A browser, a sandbox with a network for it, a tracer and a terminal to attack, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
 
 $(SYSTEM): | $(BIN)/python
 	@missing=; \
@@ -109,6 +109,8 @@ $(SYSTEM): | $(BIN)/python
 		|| missing=chromium; \
 	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
+	command -v slirp4netns >/dev/null || missing="$$missing slirp4netns"; \
+	command -v tmux >/dev/null || missing="$$missing tmux"; \
 	if [ -z "$$missing" ]; then \
 		touch $@; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \

@@ -163,6 +163,8 @@ def test_every_mistake_is_named_by_its_key_all_at_once(tmp_path: Path) -> None:
         (b'data_dir = "~no-such-user/x"', "data_dir: '~no-such-user/x' cannot be a folder"),
         (b'[engines.codex]\nhome = "\\u0000"', "engines.codex.home: "),
         (b'sandbox = "perhaps"', "sandbox: must be 'auto', 'on' or 'off'"),
+        (b'network = "local"', "network: must be 'host', 'no-loopback' or 'none'"),
+        (b'sandbox_share = ["/tmp/.."]', "sandbox_share: '/' would leave nothing of the sandbox"),
         (b'[[webhooks]]\nkind = "ntfy"', "webhooks.0.url: must be given"),
         (b"skills_dir = [1]", "skills_dir.0: must be the path of a folder, in quotes"),
         (b'slots = "many"', "slots: must be a whole number"),

@@ -27,14 +27,15 @@ from askback.probes import EngineSetup, Probes
 from askback.process import guardian
 from askback.process.cgroups import delegation
 from askback.process.child import OutputLimits, Spawner
-from askback.process.confinement import InForce
+from askback.process.confinement import Confinement, InForce, Network
 from askback.process.direct import Direct
 from askback.process.guardian import Guardian
 from askback.process.limits import ResourceLimits
 from askback.process.locks import Programs
 from askback.process.privacy import close_to_others
-from askback.process.sandbox import Sandboxed
+from askback.process.sandbox import Sandboxed, homes_of_people
 from askback.process.uploads import Uploads
+from askback.process.visibility import Hidden, hidden
 from askback.process.workspace import Workspaces
 from askback.service import Service
 from askback.settings import EngineSettings, Settings, engine_environment, secret_values, user_home
@@ -120,6 +121,12 @@ class _Ground:
     @property
     def keeper(self) -> str:
         return SHARED if self.serving else self.name
+
+
+_NO_ISOLATION = (
+    "Engines run without a sandbox: each can read and change what the user of the server can,"
+    " including the server's token, its database and other runs."
+)
 
 
 @asynccontextmanager
@@ -307,18 +314,50 @@ def _spawner(settings: Settings) -> Spawner:
     watched = Guardian(delegation())
     if settings.sandbox == "off":
         return watched
-    insisted = settings.sandbox == "on"
-    return Sandboxed(watched, home=user_home(), data_dir=settings.data_dir, private_tmp=insisted)
+    return Sandboxed(
+        watched,
+        hide=hidden_from_engines(settings),
+        show=settings.sandbox_show,
+        share=settings.sandbox_share,
+        networks=_networks(settings).values(),
+    )
+
+
+def hidden_from_engines(settings: Settings) -> Hidden:
+    """What a sandbox never shows."""
+    homes = {*homes_of_people(user_home()), *settings.skills_dir}
+    homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
+    return hidden(homes=homes, private=[settings.data_dir, *([settings.file] if settings.file else [])])
+
+
+def _networks(settings: Settings) -> dict[str, Network]:
+    """What engines are to connect to, by the setting that says so."""
+    given = {f"engines.{name}.network": engine.network for name, engine in settings.engines.items()}
+    return {key: Network(value) for key, value in {"network": settings.network, **given}.items() if value is not None}
 
 
 async def _check_sandbox(settings: Settings, spawner: Spawner) -> None:
-    """Whoever insists on a sandbox is told at once that there is none, and not by the first run."""
-    if settings.sandbox != "on":
-        return
-    confinement = await spawner.confinement()
-    if confinement.in_force is not InForce.BUBBLEWRAP:
-        problems = [f"sandbox: {confinement.why_not_more}; {confinement.advice}, or set it to 'auto'"]
-        raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings ask for a sandbox, and there is none here", problems)
+    """What the settings insist on and cannot be had is refused at the start, and not by the first run."""
+    problems: list[str] = []
+    confinement: Confinement | None = None
+    if settings.sandbox == "on":
+        confinement = await spawner.confinement()
+        if confinement.in_force is not InForce.BUBBLEWRAP:
+            problems.append(f"sandbox: {confinement.why_not_more}; {confinement.advice}, or set it to 'auto'")
+    for key, network in _networks(settings).items():
+        if network is not Network.HOST:
+            confinement = confinement or await spawner.confinement()
+            problems += _network_problem(key, network, confinement)
+    if problems:
+        message = "the settings ask for a sandbox that cannot be had here"
+        raise Invalid(RefusalCode.SETTINGS_INVALID, message, problems)
+
+
+def _network_problem(key: str, network: Network, confinement: Confinement) -> list[str]:
+    reason = confinement.no_network.get(network)
+    if reason is None and not confinement.hides_files:
+        reason = f"it needs the sandbox: {confinement.why_not_more}; {confinement.advice}"
+    return [f"{key}: '{network}' cannot be had: {reason}; or set it to 'host'"] if reason else []
 
 
 def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines, dict[str, EngineSetup]]:
@@ -350,6 +389,7 @@ def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> 
         extra_args=given.extra_args,
         slots=given.slots,
         secrets=(*secret_values(env), *own_secrets),
+        network=Network(given.network or settings.network),
         resources=_resources(settings, given),
     )
 
@@ -429,6 +469,7 @@ async def _health(app: App) -> dict[str, Any]:
     except Unavailable as error:
         # Anybody may read this: the message names files of this machine.
         status, database = "failing", error.code
+    confinement = await app.spawner.confinement()
     return {
         "status": status,
         "version": __version__,
@@ -436,6 +477,12 @@ async def _health(app: App) -> dict[str, Any]:
         "disk_free_bytes": shutil.disk_usage(app.settings.data_dir).free,
         "slots": {"total": app.slots.total, "taken": app.slots.taken},
         "oldest_queued_sec": oldest,
-        "sandbox": (await app.spawner.confinement()).in_force,
+        "sandbox": confinement.in_force,
         "limits": dict((await app.spawner.enforcement()).means),
+        "isolation": {
+            "files": "run" if confinement.hides_files else "user",
+            "shares_folders": bool(confinement.shared),
+            "network": min(_networks(app.settings).values(), key=tuple(Network).index),
+            "message": _NO_ISOLATION if not confinement.hides_files else "",
+        },
     }

@@ -17,6 +17,7 @@ import msgspec
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.engines.base import CallResult, Engine, Probe
 from askback.process.child import NotStarted, Spawner, call
+from askback.process.confinement import Network
 from askback.process.limits import UNLIMITED, ResourceLimits
 
 PROBE_SEC = 15.0
@@ -40,6 +41,7 @@ class EngineSetup:
     slots: int | None = None
     secrets: tuple[str, ...] = ()
     resources: ResourceLimits = UNLIMITED
+    network: Network = Network.HOST
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -150,6 +152,7 @@ async def _call(
             timeout_sec=max(seconds, 0),
             mark=mark,
             readable=setup.files,
+            network=setup.network,
         )
     except NotStarted as error:
         if is_temporary(error):

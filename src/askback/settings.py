@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -146,13 +146,16 @@ class EngineSettings(_Section):
     home: Path | None = Field(None, description="A folder copied into each run's private HOME before its first turn.")
     renew_sign_in: bool = Field(
         True,
-        description="Whether tokens that a run renewed are merged into your own sign-in. See [sign-ins](engines.md#sign-ins).",
+        description="Whether tokens that a run renewed are merged into your own sign-in. See [sign-ins](../explanation/engines.md#sign-ins).",
     )
     extra_args: tuple[str, ...] = Field((), description="Further arguments for every start.")
     slots: int | None = Field(None, ge=1, description="At most this many of `slots` for this engine.")
     limits: EngineLimits = Field(
         default_factory=EngineLimits,
         description="`memory`, `processes`, `cpu_sec` and `disk` as in `limits`, where this engine's differ.",
+    )
+    network: Literal["host", "no-loopback", "none"] | None = Field(
+        None, description="What this engine can connect to; default: as `network` says."
     )
 
 
@@ -233,6 +236,24 @@ class Settings(BaseSettings):
             " to start where it does not, `off` never. What a sandbox hides: [processes](../explanation/processes.md)."
         ),
     )
+    sandbox_show: tuple[Path, ...] = Field(
+        (), description="Further files and folders that sandboxed engines can read, such as `/mnt/data`."
+    )
+    sandbox_share: tuple[Path, ...] = Field(
+        (),
+        description=(
+            "Further folders that sandboxed engines can read and write. This weakens the sandbox: through `/tmp` an"
+            " engine reaches sockets of your other programs."
+        ),
+    )
+    network: Literal["host", "no-loopback", "none"] = Field(
+        "host",
+        description=(
+            "What engines can connect to. `host`: what you can, services on this machine's loopback included."
+            " `no-loopback`: other machines, but neither this one nor metadata addresses of clouds. `none`: nothing."
+            " The latter two need a sandbox: [processes](../explanation/processes.md)."
+        ),
+    )
     server: ServerSettings = Field(default_factory=ServerSettings, description="What `askback serve` listens on.")
     limits: Limits = Field(default_factory=Limits, description="Caps on what is taken in.")
     engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section an engine, by its name.")
@@ -241,6 +262,12 @@ class Settings(BaseSettings):
         default_factory=NotificationSettings, description="How webhooks are told."
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
+    _file: Path | None = PrivateAttr(None)
+
+    @property
+    def file(self) -> Path | None:
+        """The settings file they were read from. It may hold secrets."""
+        return self._file
 
     @field_validator("skills_dir", mode="before")
     @classmethod
@@ -353,6 +380,11 @@ def _absolute(settings: Settings, path: Path | None) -> Settings:
             problems.append(f"{key}: {str(folder)!r} cannot be a folder: {error}")
             return folder
 
+    def inner(key: str, path: Path) -> Path:
+        if (found := whole(key, path)) == Path("/"):
+            problems.append(f"{key}: '/' would leave nothing of the sandbox; name folders in it")
+        return found
+
     engines = {
         name: engine
         if engine.home is None
@@ -362,11 +394,15 @@ def _absolute(settings: Settings, path: Path | None) -> Settings:
     changed: dict[str, Any] = {
         "data_dir": whole("data_dir", settings.data_dir),
         "skills_dir": tuple(whole("skills_dir", folder) for folder in settings.skills_dir),
+        "sandbox_show": tuple(inner("sandbox_show", path) for path in settings.sandbox_show),
+        "sandbox_share": tuple(inner("sandbox_share", path) for path in settings.sandbox_share),
         "engines": engines,
     }
     if problems:
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings are wrong", problems)
-    return settings.model_copy(update=changed)
+    settings = settings.model_copy(update=changed)
+    settings._file = None if path is None else path.resolve()
+    return settings
 
 
 def _problem(error: Mapping[str, Any]) -> str:

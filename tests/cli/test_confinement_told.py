@@ -22,6 +22,7 @@ CASES = {
 }
 
 
+@pytest.mark.contract("Q-3")
 @pytest.mark.parametrize("case", CASES)
 def test_less_than_a_sandbox_is_told_with_the_reason_and_what_to_do(tmp_path: Path, case: str) -> None:
     added, in_force, why = CASES[case]
@@ -32,9 +33,12 @@ def test_less_than_a_sandbox_is_told_with_the_reason_and_what_to_do(tmp_path: Pa
     (finding,) = _findings(world, env)
     assert finding["message"].startswith(f"{in_force}: ")
     assert why in finding["message"]
+    assert "can read and change everything that you can, including the server's token" in finding["message"]
     assert (finding["ok"], bool(finding["advice"])) == (None, True)
     with Server(world, env=env) as server:
-        assert httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()["sandbox"] == in_force
+        health = httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()
+    assert (health["sandbox"], health["isolation"]["files"]) == (in_force, "user")
+    assert "including the server's token" in health["isolation"]["message"]
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -46,7 +50,9 @@ def test_a_sandbox_that_works_is_told(tmp_path: Path) -> None:
         pytest.skip(finding["message"])
     assert (finding["ok"], finding["advice"]) == (True, "")
     with Server(world, env=env) as server:
-        assert httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()["sandbox"] == "bubblewrap"
+        health = httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()
+    expected = {"files": "run", "shares_folders": False, "network": "host", "message": ""}
+    assert (health["sandbox"], health["isolation"]) == ("bubblewrap", expected)
 
 
 @pytest.mark.contract("Q-1")
@@ -68,6 +74,33 @@ def test_by_what_limits_are_enforced_is_told(tmp_path: Path) -> None:
     assert "watchdog" in limits["memory"]
 
 
-def _findings(world: World, env: dict[str, str]) -> list[dict[str, str]]:
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_what_weakens_a_sandbox_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    env = {"ASKBACK_SANDBOX": "auto", "ASKBACK_SANDBOX_SHARE": '["/tmp"]'}
+    (finding,) = _findings(world, env)
+    if finding["message"].startswith("guardian"):
+        pytest.skip(finding["message"])
+    assert "the settings share /tmp with all of them" in finding["message"]
+    assert "sandbox_share" in finding["advice"]
+    (network,) = _findings(world, env, "network")
+    assert "services on this machine's loopback and cloud metadata addresses" in network["message"]
+    with Server(world, env=env) as server:
+        assert httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()["isolation"]["shares_folders"] is True
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_home_on_the_search_path_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    home = tmp_path / "home"
+    home.mkdir()
+    env = {"ASKBACK_SANDBOX": "auto", "PATH": f"{home}:/usr/bin:/bin"}
+    if _findings(world, env)[0]["message"].startswith("guardian"):
+        pytest.skip("no sandbox here")
+    messages = [each["message"] for each in _findings(world, env, "engine scripted")]
+    assert any(f"names {home} itself" in message for message in messages)
+
+
+def _findings(world: World, env: dict[str, str], what: str = "sandbox") -> list[dict[str, str]]:
     told = askback(world, "doctor", "--json", env=env).json
-    return [each for each in told["findings"] if each["what"] == "sandbox"]
+    return [each for each in told["findings"] if each["what"] == what]

@@ -20,6 +20,7 @@ from askback.process.confinement import Confinement, InForce
 from askback.process.guardian import Guardian, available
 from askback.process.lines import Line
 from askback.process.sandbox import Bubblewrap, Sandboxed
+from askback.process.visibility import Hidden, hidden
 from world import ASK, FINISH, World, over, run_async, submit, waiting
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
@@ -28,10 +29,11 @@ import asyncio, json, sys
 from pathlib import Path
 from askback.process.child import Order, OutputLimits
 from askback.process.guardian import Guardian
-from askback.process.sandbox import Bubblewrap, Sandboxed
+from askback.process.sandbox import Sandboxed
+from askback.process.visibility import hidden
 async def main():
     folder = Path(sys.argv[1])
-    spawner = Sandboxed(Guardian(), home=folder / "home", data_dir=folder / "data")
+    spawner = Sandboxed(Guardian(), hide=hidden(homes=[folder / "home"], private=[folder / "data"]))
     limits = OutputLimits(line_bytes=1000, turn_bytes=1000)
     argv = json.loads(sys.argv[2])
     await spawner.start(Order(argv=argv, env={}, cwd=folder / "data/own", limits=limits, writable=(folder / "data/own",)))
@@ -46,7 +48,8 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.private_tmp = True
+        self.share: tuple[Path, ...] = ()
+        self.show: tuple[Path, ...] = ()
         self.home = folder / "home"
         self.own = folder / "data" / "own"
         for path in (self.home / ".ssh" / "id_rsa", folder / "data" / "token", folder / "data" / "other" / "answer"):
@@ -54,10 +57,13 @@ class Place:
             path.write_text("secret")
         self.own.mkdir()
 
+    @property
+    def hide(self) -> Hidden:
+        return hidden(homes=[self.home], private=[self.folder / "data"])
+
     @asynccontextmanager
     async def spawning(self) -> AsyncIterator[Sandboxed]:
-        data_dir = self.folder / "data"
-        spawner = Sandboxed(Guardian(), home=self.home, data_dir=data_dir, private_tmp=self.private_tmp)
+        spawner = Sandboxed(Guardian(), hide=self.hide, show=self.show, share=self.share)
         try:
             async with asyncio.timeout(120):
                 yield spawner
@@ -101,12 +107,13 @@ async def _confinement(place: Place) -> Confinement:
 
 def test_nothing_but_its_own_folders_can_be_written_to(place: Place) -> None:
     script = f"""
-for path in /etc/x /usr/x /var/x {Path(__file__).parent}/x; do touch $path 2>/dev/null && echo wrote $path; done
+for path in /x /etc/x /usr/x /var/x {Path(__file__).parent}/x; do touch $path 2>/dev/null && echo wrote $path; done
 touch mine /tmp/passing {place.home}/passing {place.folder}/data/passing && echo done
 """
     assert place.printed(place.order("sh", "-c", script)) == ["done"]
     assert [path.name for path in place.own.iterdir()] == ["mine"]
-    assert not any(path.exists() for path in (place.home / "passing", place.folder / "data" / "passing"))
+    passing = [folder / "passing" for folder in (place.home, place.folder / "data", Path("/tmp"))]
+    assert not any(path.exists() for path in passing)
 
 
 def test_homes_the_data_of_others_and_passing_files_are_hidden(place: Place) -> None:
@@ -114,17 +121,17 @@ def test_homes_the_data_of_others_and_passing_files_are_hidden(place: Place) -> 
     assert place.printed(place.order("sh", "-c", found)) == ["looked"]
 
 
-def test_passing_files_are_shared_unless_the_user_insists_on_a_sandbox(place: Place) -> None:
+def test_only_what_the_settings_share_is_seen_and_never_our_own_files(place: Place) -> None:
     shared, read = place.folder / "shared", place.folder / "read"
     read.write_text("for all")
-    script = f"cat {read} 2>/dev/null; touch {shared}; cat {place.home}/.ssh/id_rsa {place.folder}/data/token 2>/dev/null; echo"
-    place.private_tmp = False
+    script = f"cat {read} 2>/dev/null; touch {shared} 2>/dev/null; cat {place.folder}/data/token 2>/dev/null; echo"
+    assert place.printed(place.order("sh", "-c", script)) == [""]
+    place.show = (read,)
+    assert place.printed(place.order("sh", "-c", script)) == ["for all"]
+    assert not shared.exists()
+    place.show, place.share = (), (place.folder,)
     assert place.printed(place.order("sh", "-c", script)) == ["for all"]
     assert shared.exists()
-    shared.unlink()
-    place.private_tmp = True
-    assert place.printed(place.order("sh", "-c", script)) == [""]
-    assert not shared.exists()
 
 
 def test_no_process_outside_is_seen(place: Place) -> None:
@@ -209,7 +216,7 @@ def test_nothing_of_a_hostile_engine_survives_a_kill_of_our_program_inside(place
 def test_nothing_survives_when_keeper_and_guardian_are_killed_at_once(place: Place) -> None:
     async def main() -> None:
         guardian = Guardian()
-        spawner = Sandboxed(guardian, home=place.home, data_dir=place.folder / "data")
+        spawner = Sandboxed(guardian, hide=place.hide)
         hostile = Hostile("leaves a daemon without environment and files", place.own)
         child: Child = await spawner.start(place.order(*hostile.argv))
         assert await asyncio.to_thread(within, 60, hostile.ready.exists)
@@ -263,7 +270,7 @@ def test_a_program_that_was_upgraded_is_seen_where_it_lies_now(tmp_path: Path) -
     for version in ("1.0", "1.1"):
         (home / "cellar" / version / "bin").mkdir(parents=True)
         (home / "cellar" / version / "bin" / "tool").touch(mode=0o700)
-    bubblewrap = Bubblewrap(program="bwrap", home=home, data_dir=tmp_path / "data", private_tmp=False)
+    bubblewrap = Bubblewrap(program="bwrap", hide=hidden(homes=[home], private=[tmp_path / "data"]))
     order = Order(argv=["tool"], env={"PATH": str(home / "bin")}, cwd=tmp_path, limits=LIMITS)
     for version in ("1.0", "1.1"):
         (home / "bin" / "tool").unlink(missing_ok=True)

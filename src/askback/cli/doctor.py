@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from askback.cli.text import count, printable, size
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
+    from askback.engines_here import EngineReport
     from askback.process.confinement import Confinement
     from askback.process.limits import Enforcement
     from askback.settings import Settings
@@ -66,10 +67,18 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
         if not options.exists(folder):
             advice = "make it, or take it out of skills_dir in the settings"
             yield Finding(what="skills", ok=False, message=f"there is no folder {folder}", advice=advice)
-    yield _sandbox(await app.spawner.confinement())
+    confinement = await app.spawner.confinement()
+    yield _sandbox(confinement)
     for finding in _limits(await app.spawner.enforcement()):
         yield finding
+    yield _network("", app.settings.network)
+    for name, engine in app.settings.engines.items():
+        if engine.network is not None:
+            yield _network(name, engine.network)
     reports = await app.service.engines.reports()
+    if confinement.hides_files:
+        for finding in _homes(app, reports):
+            yield finding
     for report in reports:
         yield _engine(report.engine.name, report.installed is not None, report.engine.install)
     for name, reason in app.service.engines.broken.items():
@@ -102,13 +111,51 @@ def _disk(data_dir: Path) -> Finding:
 
 
 def _sandbox(confinement: Confinement) -> Finding:
+    can = "it can read and change everything that you can, including the server's token, other runs and your keys"
     words = {
-        "bubblewrap": "bubblewrap: engines see their own run and the system's programs, and nothing outlives its run",
-        "guardian": "guardian: nothing of an engine outlives its run, but it may do what you may do",
-        "none": "none: an engine may do what you may do, and only its process group is ended",
+        "bubblewrap": (
+            "bubblewrap: engines see their own run and the system's programs, with a /tmp of their own,"
+            " and nothing outlives its run"
+        ),
+        "guardian": f"guardian: nothing of an engine outlives its run, but {can}",
+        "none": f"none: only the process group of an engine is ended, and {can}",
     }
-    message = words[confinement.in_force] + (f"; {confinement.why_not_more}" if confinement.why_not_more else "")
-    return Finding(what="sandbox", ok=None if confinement.advice else True, message=message, advice=confinement.advice)
+    message, advice = words[confinement.in_force], confinement.advice
+    if confinement.why_not_more:
+        message += f"; {confinement.why_not_more}"
+    if confinement.shared:
+        message += f"; the settings share {', '.join(confinement.shared)} with all of them"
+        advice = "take out of sandbox_share what engines need not change"
+    return Finding(what="sandbox", ok=None if advice else True, message=message, advice=advice)
+
+
+def _network(engine: str, network: str) -> Finding:
+    words = {
+        "host": "engines reach what you can, including services on this machine's loopback and cloud metadata addresses",
+        "no-loopback": "engines reach other machines, but neither this one nor cloud metadata addresses",
+        "none": "engines reach nothing",
+    }
+    advice = 'to close them set network = "no-loopback"; models on this machine are out of reach then'
+    what = f"network {engine}".rstrip()
+    message = f"{network}: {words[network]}"
+    return Finding(
+        what=what, ok=None if network == "host" else True, message=message, advice=advice * (network == "host")
+    )
+
+
+def _homes(app: App, reports: Sequence[EngineReport]) -> Iterator[Finding]:
+    """Engines that are installed where a home is, of which a sandbox shows nothing but the program."""
+    from askback.bootstrap import hidden_from_engines
+    from askback.process.visibility import whole_homes
+
+    hide = hidden_from_engines(app.settings)
+    for report in reports:
+        if report.installed is None:
+            continue
+        for home in whole_homes(hide, report.installed.path, report.setup.env.get("PATH", "")):
+            message = f"its program or PATH names {home} itself: of that only the program is shown in the sandbox"
+            advice = "install it in a folder below, or take that folder out of PATH"
+            yield Finding(what=f"engine {report.engine.name}", ok=None, message=message, advice=advice)
 
 
 def _limits(enforcement: Enforcement) -> Iterator[Finding]:

@@ -189,6 +189,16 @@ class Slots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """`files` is `run` in a sandbox and `user` without one; `network` is as the setting says."""
+
+    files: str
+    network: str
+    shares_folders: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """`status` is `ok` or `failing`; `database` says what is wrong there."""
 
@@ -201,3 +211,4 @@ class Health:
     sandbox: str = ""
     limits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By what engines are limited: memory, processes, cpu, disk, oom."""
+    isolation: Isolation | None = None

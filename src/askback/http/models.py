@@ -364,6 +364,23 @@ class EnforcementOut(_Out):
     )
 
 
+class IsolationOut(_Out):
+    """What an engine can reach."""
+
+    files: Literal["run", "user"] = Field(
+        description=(
+            "`run`: the files of its own run, and the system's to read. `user`: everything that the user of the server"
+            " can read and change, including the server's token."
+        ),
+        examples=["run"],
+    )
+    shares_folders: bool = Field(description="Whether the settings share further folders with all engines.")
+    network: Literal["host", "no-loopback", "none"] = Field(
+        description="The setting `network`; where engines have different ones, the widest.", examples=["host"]
+    )
+    message: str = Field(description="What an engine can do without a sandbox; empty with one.", examples=[""])
+
+
 class HealthOut(_Out):
     """How the server is."""
 
@@ -386,3 +403,4 @@ class HealthOut(_Out):
             " second, so a fast program can exceed it for a moment. `rlimit`: by the kernel, for each process."
         )
     )
+    isolation: IsolationOut = Field(description="Files and network that engines can reach.")

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
-from askback.process.confinement import Confinement
+from askback.process.confinement import Confinement, Network
 from askback.process.limits import UNLIMITED, Breach, Enforcement, ResourceLimits
 from askback.process.lines import Line, LineFramer
 from askback.process.streams import Streams, chunks, writable
@@ -67,6 +67,8 @@ class Order:
     """What it needs to read, also where a sandbox would hide it."""
     resources: ResourceLimits = UNLIMITED
     """What it may use, with everything that it starts; its disk is what it may write to."""
+    network: Network = Network.HOST
+    """What it can connect to; anything but the host's network needs a sandbox."""
 
 
 class Spawner(Protocol):
@@ -241,6 +243,7 @@ async def call(
     timeout_sec: float,
     mark: str,
     readable: Sequence[Path] = (),
+    network: Network = Network.HOST,
 ) -> Printed:
     """Run a short program to its end and keep what it prints; one that hangs is ended with its tree.
 
@@ -248,7 +251,7 @@ async def call(
     """
     limits = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 22)
     env = {**env, tree.MARK: mark}
-    order = Order(argv=argv, env=env, cwd=cwd, limits=limits, writable=(cwd,), readable=readable)
+    order = Order(argv=argv, env=env, cwd=cwd, limits=limits, writable=(cwd,), readable=readable, network=network)
     for _ in range(_TRIES):
         if (printed := await _call(spawner, order, timeout_sec, mark)) is not None:
             return printed

@@ -65,7 +65,8 @@ class Guardian:
         return None if self._process is None or self._line is None else self._process.pid
 
     async def start(self, order: Order, *, wrapped: bool = False) -> Child:
-        """Start it. `wrapped`: its first process is a sandbox, which is killed but never asked to end."""
+        """Start it. `wrapped`: its first processes make a sandbox, and are killed but never asked to end. A word
+        `\\0` with a number then means the file at that place of `keep_fds`."""
         for _ in range(_TRIES):
             try:
                 return await self._start(order, wrapped=wrapped)

@@ -37,7 +37,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
 
 from askback.process.keeper_group import Group, remove_all
 from askback.process.keeper_limits import Watchdog
-from askback.process.keeper_tree import descendants, freeze_and_kill, signal_all, stat
+from askback.process.keeper_tree import descendants, freeze_and_kill, is_inside, signal_all, stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,6 +196,8 @@ class Keeper:
         # Both sides are the same Python, and bytes stay bytes.
         argv, env, cwd, self._wrapped, limits, folders = marshal.loads(os.pread(order, os.fstat(order).st_size, 0))
         os.close(order)
+        if self._wrapped:
+            argv = [b"%d" % rewound(streams[3 + int(word[1:])]) if word[:1] == b"\0" else word for word in argv]
         self._watchdog = Watchdog(limits, folders, self._group())
         os.chdir(cwd)
         self._watchdog.prepare()
@@ -264,8 +266,8 @@ class Keeper:
             return
         family = descendants(os.getpid())
         if self._wrapped:
-            # A sandbox ends at once when it is asked to; the engine inside would have no time.
-            family.pop(self._engine, None)
+            # What makes a sandbox ends at once when it is asked to; the engine inside would have no time.
+            family = {pid: each for pid, each in family.items() if is_inside(pid)}
         for number in (signal.SIGTERM, signal.SIGCONT):
             signal_all(family, number)
 
@@ -321,6 +323,12 @@ def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int]) -> int
         except PermissionError as error:
             tried = error
     raise OSError(tried.errno, tried.strerror)
+
+
+def rewound(file: int) -> int:
+    """A file that the sandbox reads from its beginning, also when it is started a second time."""
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
 
 
 def _places(program: bytes, env: dict[bytes, bytes]) -> list[bytes]:

@@ -53,6 +53,20 @@ def stat(pid: int) -> tuple[int, int, int]:
     return int(fields[1]), int(fields[2]), int(fields[19])
 
 
+def is_inside(pid: int) -> bool:
+    """Whether a process has a process table other than ours, as everything in a sandbox has."""
+    try:
+        file = os.open(f"/proc/{pid}/status", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        text = os.read(file, 4096)
+    finally:
+        os.close(file)
+    _, _, rest = text.partition(b"NSpid:")
+    return len(rest.partition(b"\n")[0].split()) > 1
+
+
 def freeze_and_kill(find: Callable[[], Family]) -> Family:
     """Stop every one before killing any, so that none can start another in between. Returns whom it struck.
 

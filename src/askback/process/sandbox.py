@@ -1,51 +1,71 @@
-"""Bubblewrap around every program: its own process table, a system that it can read, and its own folders to write to.
+"""Bubblewrap around every program: its own process table, the system to read, and its own folders to write to.
 
-What is hidden: the homes of people, our data folder, and the places where programs leave sockets; passing files, too,
-where the user insists on a sandbox, and not where one is only taken because it works. What a program was installed
-with is shown again where that lies in a home. The network stays.
+`visibility.py` says which files are shown, `networking.py` what can be connected to, `system_calls.py` what is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import shutil
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
+from askback.process import networking, system_calls, visibility
 from askback.process.child import Child, NotStarted, Order, call
-from askback.process.confinement import Confinement, InForce
+from askback.process.confinement import Confinement, InForce, Network
 from askback.process.guardian import Guardian
 from askback.process.limits import Enforcement
+from askback.process.visibility import ETC, PASSING, SYSTEM, Hidden, both, closed_to_others, resolved, within
 
 PROBE_SEC = 10.0
-
-_PASSING = ("/tmp", "/var/tmp")
-_SOCKETS = "/run"
-_HOMES = ("/home", "/root")
-# Names are looked up with these, which distributions keep below /run.
-_RUN_READABLE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd", "/run/current-system")
-_PACKAGE = Path(__file__).parents[1]
+_CLOSED_SEC = 60
+"""For so long it is not looked up again which files other users may not read."""
+_PEOPLE_FROM_UID = 1000
+_NOBODY = 65534
+# Below these, what other users may not read is hidden too, down to so many folders.
+_CLOSED = ((ETC, 6), (Path("/usr/local/etc"), 4), (Path("/opt"), 3))
+_RUN = Path("/run")
+_ANY = Path("/usr")
+"""A folder that is there in every sandbox."""
+# Root may write to these without any capability, and so have the kernel run a command outside of every sandbox.
+_KERNEL_SETTINGS = tuple(Path("/proc", name) for name in ("sys", "sysrq-trigger", "acpi", "scsi"))
+# A character device on a mount without devices: opening it is refused.
+_UNREADABLE = "/dev/null"
 
 
 class Sandboxed:
     """A spawner that puts every program into a sandbox if one works here, which it finds out once."""
 
-    def __init__(self, guardian: Guardian, *, home: Path, data_dir: Path, private_tmp: bool = True) -> None:
+    def __init__(
+        self,
+        guardian: Guardian,
+        *,
+        hide: Hidden,
+        show: Sequence[Path] = (),
+        share: Sequence[Path] = (),
+        networks: Iterable[Network] = (),
+    ) -> None:
+        """`networks`: those that programs will be started with, besides the host's own."""
         self._guardian = guardian
-        self._private_tmp = private_tmp
-        self._home = home
-        self._data_dir = data_dir
+        self._networks = tuple(sorted({*networks} - {Network.HOST}))
+        self._hide = hide
+        self._show = tuple(show)
+        self._share = tuple(share)
         self._found: tuple[Bubblewrap | None, Confinement] | None = None
         self._finding = asyncio.Lock()
 
     async def start(self, order: Order) -> Child:
-        bubblewrap, _ = await self._find()
-        if bubblewrap is None:
-            return await self._guardian.start(order)
-        return await self._guardian.start(bubblewrap.around(order), wrapped=True)
+        bubblewrap, confinement = await self._find()
+        if reason := confinement.no_network.get(order.network):
+            # A setting that was possible when this program started, and is not any more, or that nobody checked.
+            raise NotStarted(f"{order.argv[0]} cannot be started: {reason}")
+        spawner = self._guardian if bubblewrap is None else Within(self._guardian, bubblewrap)
+        return await spawner.start(order)
 
     async def confinement(self) -> Confinement:
         return (await self._find())[1]
@@ -70,27 +90,72 @@ class Sandboxed:
             why, advice = "bubblewrap is not installed", "install the package bubblewrap"
         else:
             bubblewrap = Bubblewrap(
-                program=program, home=self._home, data_dir=self._data_dir, private_tmp=self._private_tmp
+                program=program, hide=self._hide, show=self._show, share=self._share, filters=system_calls.known()
             )
-            problem = await _problem(self._guardian, bubblewrap)
+            problem = await self._problem(bubblewrap, Network.HOST)
             if problem is None:
-                return bubblewrap, Confinement(in_force=InForce.BUBBLEWRAP)
+                return bubblewrap, await self._with_networks(bubblewrap)
             why = f"bubblewrap does not work here: {problem}"
             advice = "allow unprivileged user namespaces, or run it where they are allowed"
-        return None, Confinement(in_force=InForce.GUARDIAN, why_not_more=why, advice=advice)
+        needs = f"there is no sandbox: {why}; {advice}"
+        no_network = dict.fromkeys(self._networks, needs)
+        return None, Confinement(in_force=InForce.GUARDIAN, why_not_more=why, advice=advice, no_network=no_network)
+
+    async def _with_networks(self, bubblewrap: Bubblewrap) -> Confinement:
+        problems: dict[Network, str] = {}
+        for network in self._networks:
+            if network is Network.NO_LOOPBACK and networking.program() is None:
+                problems[network] = f"{networking.PROGRAM} is not installed; install the package {networking.PROGRAM}"
+            elif problem := await self._problem(bubblewrap, network):
+                problems[network] = f"it does not work here: {problem}"
+        shared = tuple(str(path) for path in self._share)
+        return Confinement(in_force=InForce.BUBBLEWRAP, shared=shared, no_network=problems)
+
+    async def _problem(self, bubblewrap: Bubblewrap, network: Network) -> str | None:
+        """What goes wrong with a program that does nothing, in the same sandbox as the others."""
+        argv = ("/bin/sh", "-c", "exit 0")
+        spawner = Within(self._guardian, bubblewrap)
+        try:
+            printed = await call(
+                spawner, argv, env={}, cwd=_ANY, timeout_sec=PROBE_SEC, mark="probe-sandbox", network=network
+            )
+        except NotStarted as error:
+            return str(error)
+        if printed.exit_code == 0:
+            return None
+        said = printed.stderr.strip().splitlines()
+        return said[-1] if said else f"exit code {printed.exit_code}"
 
 
-async def _problem(guardian: Guardian, bubblewrap: Bubblewrap) -> str | None:
-    """What goes wrong with a program that does nothing, in the same sandbox as the others."""
-    argv = (*bubblewrap.view(()), "--", "/bin/sh", "-c", "exit 0")
-    try:
-        printed = await call(guardian, argv, env={}, cwd=Path("/"), timeout_sec=PROBE_SEC, mark="probe-sandbox")
-    except NotStarted as error:
-        return str(error)
-    if printed.exit_code == 0:
-        return None
-    said = printed.stderr.strip().splitlines()
-    return said[-1] if said else f"exit code {printed.exit_code}"
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A spawner for one kind of sandbox."""
+
+    guardian: Guardian
+    bubblewrap: Bubblewrap
+
+    async def start(self, order: Order) -> Child:
+        order = await asyncio.to_thread(self.bubblewrap.around, order)
+        if not self.bubblewrap.filters:
+            return await self.guardian.start(order, wrapped=True)
+        with system_calls.filter_file() as file:
+            return await self.guardian.start(replace(order, keep_fds=(*order.keep_fds, file)), wrapped=True)
+
+    async def confinement(self) -> Confinement:
+        return Confinement(in_force=InForce.BUBBLEWRAP)
+
+    async def enforcement(self) -> Enforcement:
+        return (await self.guardian.enforcement()).sandboxed()
+
+    async def close(self) -> None:
+        await self.guardian.close()
+
+
+def homes_of_people(user_home: Path) -> set[Path]:
+    """The user's home, by the environment and by the system, and those of other people."""
+    people = {each.pw_dir for each in pwd.getpwall() if _PEOPLE_FROM_UID <= each.pw_uid != _NOBODY}
+    people |= {each.pw_dir for each in pwd.getpwall() if each.pw_uid == os.getuid()}
+    return {user_home, Path("/root"), *map(Path, people)} - {Path("/nonexistent")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,108 +163,125 @@ class Bubblewrap:
     """How a sandbox is made on this machine."""
 
     program: str
-    home: Path
-    """The home of the user who runs us."""
-    data_dir: Path
-    private_tmp: bool
+    hide: Hidden
+    show: tuple[Path, ...] = ()
+    """Further files and folders to read, by the settings."""
+    share: tuple[Path, ...] = ()
+    """Further folders to write to, by the settings."""
+    filters: bool = False
+    """Whether some system calls are refused, by a filter that is the last of the files to keep."""
 
     def around(self, order: Order) -> Order:
         """The same program inside a sandbox."""
         path = shutil.which(order.argv[0], path=order.env.get("PATH", os.defpath))
         if path is None:
             raise NotStarted(f"{order.argv[0]} cannot be started: no such program")
-        view = _view(self, path, Path(path).resolve(), order.env.get("PATH", ""), tuple(order.readable))
-        own = _binds("--bind", (part for each in order.writable for part in _both(each)))
-        return replace(order, argv=(*view, *own, "--chdir", str(order.cwd), "--", *order.argv))
+        if any("\0" in word for word in order.argv):
+            raise NotStarted(f"{order.argv[0]} cannot be started: embedded null character")
+        search = order.env.get("PATH", "")
+        readable = frozenset((*order.readable, *visibility.certificates(order.env)))
+        view = self.view(_shown(self.hide, path, resolved(Path(path)), search, readable), order.network)
+        own = tuple(_binds("--bind", (part for each in order.writable for part in both(each))))
+        # The guardian replaces the word by the number of the file.
+        refused = ("--seccomp", f"\0{len(order.keep_fds)}") if self.filters else ()
+        # Its root is a file system in memory, which is closed once everything is in its place.
+        options = (*view, *own, *refused, "--remount-ro", "/", "--chdir", str(order.cwd))
+        argv = (*networking.around(order.network), self.program, *options, "--", *order.argv)
+        return replace(order, argv=argv)
 
-    def view(self, shown: Iterable[Path]) -> tuple[str, ...]:
-        """Later ones lie over earlier ones: what is shown of a home must not uncover our data."""
-        base = (self.program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL")
-        system = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
-        passing = [Path(each) for each in _PASSING]
-        covered = [*(Path(each) for each in (_SOCKETS, *_HOMES)), self.home.resolve()]
-        if self.private_tmp:
-            covered = [*passing, *covered]
+    def view(self, shown: Iterable[Path], network: Network) -> tuple[str, ...]:
+        """Later ones lie over earlier ones: what is shown of a home must not uncover our own files."""
+        covered = self._covered()
+        needed = [each for each in _outermost(shown) if not _is_system(each) or within(resolved(each), covered)]
         return (
-            *base,
-            *system,
-            *(() if self.private_tmp else _binds("--bind", passing)),
-            *_each("--tmpfs", covered),
-            *_binds("--ro-bind-try", (Path(each) for each in _RUN_READABLE)),
-            *_binds("--ro-bind-try", sorted(each for each in shown if _below_any(each, covered))),
-            *_each("--tmpfs", (self.data_dir.resolve(),)),
+            *("--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL"),
+            *networking.options(network),
+            *(word for folder in (*PASSING, _RUN) for word in ("--tmpfs", str(folder))),
+            *_system(),
+            *("--dev", "/dev", "--proc", "/proc"),
+            *_binds("--ro-bind-try", _KERNEL_SETTINGS if os.geteuid() == 0 else ()),
+            *("--ro-bind", str(ETC), str(ETC)),
+            *_masks(covered),
+            *_binds("--ro-bind-try", [*_resolver_files(), *needed, *self.show]),
+            *_binds("--bind-try", self.share),
+            *_masks(self._uncovered()),
+            *networking.resolver(network),
         )
 
+    def _covered(self) -> list[Path]:
+        """What is hidden in the folders of the system; an installation in it is shown again."""
+        folders = {path.parent for path in self.hide.private if not path.is_dir()} - {ETC, *SYSTEM}
+        folders |= {*self.hide.homes}
+        closed = _closed(int(time.monotonic() / _CLOSED_SEC))
+        return [*sorted(folders), *(each for each in closed if not within(each, folders))]
 
-@cache
-def _view(
-    bubblewrap: Bubblewrap, program: str, _lies_at: Path, search: str, readable: tuple[Path, ...]
-) -> tuple[str, ...]:
+    def _uncovered(self) -> Iterator[Path]:
+        """Our own files, where a folder that is shown would show them, under whatever name."""
+        for shown in (*SYSTEM, ETC, *self.show, *self.share):
+            real = resolved(shown)
+            for private in self.hide.private:
+                if private.is_relative_to(real):
+                    yield shown / private.relative_to(real)
+
+
+@lru_cache(maxsize=256)
+def _shown(hide: Hidden, program: str, _lies_at: Path, search: str, readable: frozenset[Path]) -> frozenset[Path]:
     """Looked up once for every engine, and again when it lies elsewhere: so many links are slow to follow."""
-    shown = {*installation(program, search)}
-    for each in readable:
-        shown |= {part for named in _both(each) for part in _siblings(named)}
-    return bubblewrap.view(shown)
+    shown = visibility.installation(hide, program, search)
+    for named in (part for each in readable for part in both(each)):
+        shown |= visibility.siblings(hide, named) if not named.is_dir() else {named} if hide.may_show(named) else set()
+    return frozenset(shown)
 
 
-def installation(program: str, search: str) -> Iterator[Path]:
-    """What a program needs besides itself: what it was installed with, its interpreter, and what it finds by name."""
-    for path in _both(Path(program)):
-        yield from _siblings(path)
-        if (interpreter := _interpreter(path)) is not None:
-            for each in _both(interpreter):
-                yield from _siblings(each)
-    for folder in search.split(os.pathsep):
-        if folder.startswith("/"):
-            yield from _siblings(Path(folder, "any"))
-    yield _PACKAGE
+@lru_cache(maxsize=1)
+def _closed(_minute: int) -> tuple[Path, ...]:
+    return tuple(each for folder, depth in _CLOSED for each in closed_to_others(folder, depth))
 
 
-def _siblings(program: Path) -> Iterator[Path]:
-    """Never the whole prefix: next to `bin` lie also the credentials of some package managers."""
-    parts, folder = program.parts, program.parent
-    if "node_modules" in parts:
-        yield Path(*parts[: parts.index("node_modules") + 1])
-    elif folder.name in ("bin", "sbin"):
-        yield folder
-        yield from (folder.parent / name for name in ("lib", "lib64", "libexec", "pyvenv.cfg"))
-        if (folder.parent / "pyvenv.cfg").exists():
-            real = (folder / "python").resolve()
-            yield from (real.parent, real.parent.parent / "lib")
-    else:
-        yield from (program, folder)
+def _system() -> Iterator[str]:
+    """The folders of the system that are there; a link, such as `/bin`, stays a link."""
+    bound: list[Path] = []
+    for folder in SYSTEM:
+        real = resolved(folder)
+        if not real.is_dir():
+            continue
+        if folder.is_symlink() and not within(folder, bound):
+            yield from ("--symlink", str(folder.readlink()), str(folder))
+        if not within(real, bound):
+            yield from ("--ro-bind", str(real), str(real))
+            bound.append(real)
 
 
-def _interpreter(program: Path) -> Path | None:
-    """The program that its first line names, where it is a script."""
-    try:
-        with program.open("rb") as file:
-            first = file.readline(256)
-    except OSError:
-        return None
-    words = first[2:].split()
-    return Path(os.fsdecode(words[0])) if first.startswith(b"#!") and words else None
+def _masks(paths: Iterable[Path]) -> Iterator[str]:
+    """An empty folder, or a file that cannot be opened, over each that is there."""
+    for path in paths:
+        if not os.access(path, os.F_OK):
+            continue
+        yield from ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", _UNREADABLE, str(path))
 
 
-def _both(path: Path) -> Iterator[Path]:
-    """As it is named, and as it is in truth: a link that leads there may be hidden too."""
-    yield path
-    if (real := path.resolve()) != path:
+def _resolver_files() -> Iterator[Path]:
+    """Where names are looked up, which many systems keep below `/run`. Only the file: its folder has sockets."""
+    real = resolved(networking.RESOLVER)
+    if not _is_system(real):
         yield real
-
-
-def _each(option: str, folders: Iterable[Path]) -> Iterator[str]:
-    for folder in folders:
-        # A home may be `/`, where there is no user to speak of.
-        if folder.is_dir() and not folder.is_symlink() and folder != Path("/"):
-            yield from (option, str(folder))
 
 
 def _binds(option: str, paths: Iterable[Path]) -> Iterator[str]:
     for path in paths:
-        if path.exists():
-            yield from (option, str(path.resolve()), str(path))
+        real = resolved(path)
+        if os.access(real, os.F_OK):
+            yield from (option, str(real), str(path))
 
 
-def _below_any(path: Path, folders: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(folder) and path != folder for folder in folders)
+def _outermost(paths: Iterable[Path]) -> list[Path]:
+    """Without those that lie in another of them: a folder is shown with what is in it."""
+    kept: list[Path] = []
+    for path in sorted(paths):
+        if not within(path, kept):
+            kept.append(path)
+    return kept
+
+
+def _is_system(path: Path) -> bool:
+    return within(path, (*SYSTEM, ETC))

@@ -50,6 +50,7 @@ async def start_engine(bench: Bench, run: Run, prepared: Prepared, lock: FileLoc
                 writable=(workspace.cwd, workspace.home, workspace.tmp),
                 readable=prepared.setup.files,
                 resources=prepared.setup.resources,
+                network=prepared.setup.network,
             )
         )
     except NotStarted as error:
