@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +86,16 @@ class Workspace:
 
     def write_prompt(self, turn_name: str, prompt: bytes) -> None:
         self.prompt_path(turn_name).write_bytes(prompt)
+
+    def mask_prompts(self, mask: Callable[[str], str]) -> None:
+        """Take secrets out of the prompts of turns that are over, also of those that were cut off."""
+        for path in self.turns.glob("*.prompt"):
+            text = path.read_bytes().decode(errors="surrogateescape")
+            if (masked := mask(text)) != text:
+                # Not into the file itself: something of the engine may have it open.
+                partial = path.with_suffix(".masked")
+                partial.write_bytes(masked.encode(errors="replace"))
+                partial.replace(path)
 
     def open_raw(self, turn_name: str, stream: str) -> BinaryIO:
         return open(self.turns / f"{turn_name}.{stream}", "wb")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, assert_never
@@ -13,6 +13,7 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import Interaction
 from askback.core.outcomes import TurnOutcome, engine_failure
 from askback.core.runs import Run, TurnKind
+from askback.core.secrets import Redactor, texts_in
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentEngine, Turn
 from askback.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
@@ -59,6 +60,12 @@ class Prepared:
     launch: Launch
     loan: Loan | None
     """The sign-in that the turn was lent; whatever it renews goes back when the turn is over."""
+    answers: tuple[str, ...] = ()
+    """What the user gave as a secret so far."""
+
+    @property
+    def redactor(self) -> Redactor:
+        return Redactor(self.setup.secrets, self.answers)
 
 
 class CannotStart(Exception):
@@ -80,8 +87,10 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
         message = f"{setup.command[0]} is not installed (any more); {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
     prompt = await prompt_of(bench.store, run, package)
+    answers = await secret_answers(bench.store, run)
     # All that touches the disk at one go: it costs one change of threads, also where many turns begin at once.
-    return await asyncio.to_thread(_prepare_files, bench, run, package, installed.probe, prompt)
+    prepared = await asyncio.to_thread(_prepare_files, bench, run, package, installed.probe, prompt)
+    return replace(prepared, answers=answers)
 
 
 def _prepare_files(bench: Bench, run: Run, package: SkillPackage, probe: Probe, prompt: str) -> Prepared:
@@ -157,6 +166,14 @@ async def prompt_of(store: Store, run: Run, package: SkillPackage) -> str:
             return instructions.reply_prompt(package, await answered(store, run))
         case _:
             assert_never(order.kind)
+
+
+async def secret_answers(store: Store, run: Run) -> tuple[str, ...]:
+    """What the run's user gave as a secret; kept in the store until the run is over."""
+    if run.next_turn.kind is TurnKind.START:
+        return ()
+    secret = [each.response for each in await store.interactions(run.id) if each.secret]
+    return tuple(text for response in secret for text in texts_in(response))
 
 
 async def answered(store: Store, run: Run) -> Interaction:

@@ -73,7 +73,7 @@ class Reading:
         self._closed = False
         self._store = store
         self._feed = feed
-        self._redactor = redactor
+        self.redactor = redactor
         self._clock = clock
         self._raw: dict[str, Callable[[bytes], Any]] = {}
         self._messages_told = 0
@@ -92,12 +92,12 @@ class Reading:
         return self.run.handle is not None and self.session == self.run.handle.handle_value
 
     async def take(self, stream: str, line: Line) -> None:
-        data = self._redactor.line(line.data)
-        self._raw[stream](data + b"\n")
+        self._raw[stream](self.redactor.line(line.data) + b"\n")
         if line.dropped:
             self._warn_of_dropped(stream)
             return
-        await self.tell(self._read(Stream(stream), data))
+        # Read as it is: a secret may be a word of the protocol. What comes of it is masked when it is told.
+        await self.tell(self._read(Stream(stream), line.data))
 
     async def tell(self, seen: Iterable[Seen]) -> None:
         for each in seen:
@@ -149,8 +149,8 @@ class Reading:
             if not self.confirmed:
                 self.strayed.set()
             return
-        # An id that could not be resumed by is no handle: such a turn may complete, but not wait.
-        if not self._engine.handle_pattern.fullmatch(value):
+        # An id that could not be resumed by, or that tells a secret, is no handle: such a turn may complete, but not wait.
+        if not self._engine.handle_pattern.fullmatch(value) or self.redactor.text(value) != value:
             return
         handle = Handle(
             engine=self._engine.name,
@@ -163,8 +163,8 @@ class Reading:
         self.run = await move(self._store, self.run.id, signal, seen=self.run)
 
     async def _event(self, kind: EventType, **data: Any) -> None:
-        data["attempt_number"] = self.run.attempt_number
-        await self._feed.put(NewEvent(type=kind, at=self._clock(), data=data))
+        told = self.redactor.value(data) | {"attempt_number": self.run.attempt_number}
+        await self._feed.put(NewEvent(type=kind, at=self._clock(), data=told))
 
     def _warn_of_dropped(self, stream: str) -> None:
         warning = RunWarning(

@@ -9,18 +9,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 
 from askback.core.interactions import AnsweredBy
 from askback.core.lifecycle import Decision, decide
 from askback.core.runs import Run, RunState, TurnKind
-from askback.core.secrets import Redactor
 from askback.core.signals import ProcessLost, ProcessStarted, TreeGone, TurnEnded, TurnLost
 from askback.engines.base import Broke, Completed, Conversation, Exit, Reply
 from askback.process.child import Child, Pipe
 from askback.process.lines import Line
 from askback.process.locks import FileLock
 from askback.store.base import move
-from askback.work.bench import Bench, CannotStart, Prepared, answered, prepare, prompt_of, resident, turn_name
+from askback.work.bench import (
+    Bench,
+    CannotStart,
+    Prepared,
+    answered,
+    prepare,
+    prompt_of,
+    resident,
+    secret_answers,
+    turn_name,
+)
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
 from askback.work.starting import end_surely, start_engine, take_back_sign_in, take_lock
@@ -125,6 +135,7 @@ class Residence:
 
     async def _one_turn(self, run: Run, here: _Resident) -> TurnSignal:
         feed = EventFeed(self._bench.store, run.id, run.epoch)
+        here.prepared = replace(here.prepared, answers=await secret_answers(self._bench.store, run))
         reading = self._open_reading(run, here, feed)
         async with asyncio.TaskGroup() as group:
             group.create_task(feed.run())
@@ -141,7 +152,7 @@ class Residence:
             read=here.conversation.feed,
             store=self._bench.store,
             feed=feed,
-            redactor=Redactor(here.prepared.setup.secrets),
+            redactor=here.prepared.redactor,
             clock=self._bench.clock,
             send=here.send,
         )
@@ -156,8 +167,8 @@ class Residence:
             reading.run = await move(self._bench.store, run.id, signal, seen=run)
             self._life = self._group.create_task(here.live())
         prompt, reply = await self._words(run, here)
-        workspace = here.prepared.workspace
-        await asyncio.to_thread(workspace.write_prompt, turn_name(run), prompt.encode("utf-8", "replace"))
+        workspace, record = here.prepared.workspace, reading.redactor.text(prompt)
+        await asyncio.to_thread(workspace.write_prompt, turn_name(run), record.encode("utf-8", "replace"))
         ended = await self._until_over(run, here, reading, prompt, reply, self._life)
         if ended is not None:
             return here.conversation.finish(ended)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 
 from askback.core.runs import Run
-from askback.core.secrets import Redactor
 from askback.core.signals import ProcessStarted, TreeGone, TurnEnded, TurnLost
 from askback.engines.base import Broke, Completed, Exit
 from askback.process.child import Child
@@ -57,7 +56,7 @@ class _LiveTurn:
             read=self._parser.feed,
             store=bench.store,
             feed=self._feed,
-            redactor=Redactor(prepared.setup.secrets),
+            redactor=prepared.redactor,
             clock=bench.clock,
         )
 
@@ -75,6 +74,10 @@ class _LiveTurn:
                 await end_surely(child, self._run, self._lock)
                 child.close()
                 await take_back_sign_in(self._run, self._prepared)
+                if self._prepared.answers:
+                    # The engine read it from there, so not earlier.
+                    mask = self._reading.redactor.text
+                    await asyncio.to_thread(self._prepared.workspace.mask_prompts, mask)
         return self._signal(result)
 
     async def _read_end(self, ended: Exit | None) -> Completed | Broke | None:
