@@ -157,7 +157,7 @@ def _siblings(program: Path) -> Iterator[Path]:
     elif folder.name in ("bin", "sbin"):
         yield folder
         yield from (folder.parent / name for name in ("lib", "lib64", "libexec", "pyvenv.cfg"))
-        if (folder.parent / "pyvenv.cfg").exists():
+        if _exists(folder.parent / "pyvenv.cfg"):
             real = (folder / "python").resolve()
             yield from (real.parent, real.parent.parent / "lib")
     else:
@@ -191,8 +191,16 @@ def _each(option: str, folders: Iterable[Path]) -> Iterator[str]:
 
 def _binds(option: str, paths: Iterable[Path]) -> Iterator[str]:
     for path in paths:
-        if path.exists():
+        if _exists(path):
             yield from (option, str(path.resolve()), str(path))
+
+
+def _exists(path: Path) -> bool:
+    """What may not be looked at is not there."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _below_any(path: Path, folders: Iterable[Path]) -> bool:
