@@ -357,10 +357,15 @@ def _absolute(settings: Settings) -> Settings:
 
     def whole(key: str, folder: Path) -> Path:
         try:
-            return (base / folder.expanduser()).resolve()
+            found = (base / folder.expanduser()).resolve()
+            str(found).encode()
+        except UnicodeEncodeError:
+            problems.append(f"{key}: {str(folder)!r} cannot be a folder: its name is not UTF-8")
         except (OSError, RuntimeError, ValueError) as error:
             problems.append(f"{key}: {str(folder)!r} cannot be a folder: {error}")
-            return folder
+        else:
+            return found
+        return folder
 
     engines = {
         name: engine
