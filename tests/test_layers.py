@@ -157,8 +157,14 @@ def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
         if unit not in READS_SETTINGS:
             yield f"{where} imports settings; only {' and '.join(sorted(READS_SETTINGS))} may, others are given values"
     elif unit == "settings":
-        if target not in ("core", ""):
+        if target not in ("core", "trust", ""):
             yield f"{where} imports {target}; settings knows only core"
+    elif unit == "trust":
+        if target not in ("core", ""):
+            yield f"{where} imports {target}; trust knows only core"
+    elif target == "trust":
+        if unit not in READS_SETTINGS:
+            yield f"{where} imports trust; it is a part of settings"
     elif target == "client" and unit != "client":
         if unit not in USES_CLIENT:
             yield f"{where} imports client; only {' and '.join(sorted(USES_CLIENT))} may"

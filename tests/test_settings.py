@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.settings import Settings, client_environment, engine_environment, load, secret_values
+from askback.settings import Settings, client_environment, engine_environment, load, secret_values, trust_ledger
 from world import World, over, run_async, submit
 
 
@@ -30,6 +30,13 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+    return path
+
+
+def write_trusted(folder: Path, text: str) -> Path:
+    """A settings file in a working directory that its user has trusted."""
+    path = write(folder / "askback.toml", text)
+    trust_ledger().add_folder(folder)
     return path
 
 
@@ -55,7 +62,7 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
 def test_the_file_wins_over_defaults_the_environment_over_the_file_and_the_flag_over_both(
     surroundings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(surroundings / "askback.toml", 'slots = 3\ndata_dir = "/from/file"\ndefault_engine = "codex"\n')
+    write_trusted(surroundings, 'slots = 3\ndata_dir = "/from/file"\ndefault_engine = "codex"\n')
     assert (load().slots, load().data_dir) == (3, Path("/from/file"))
     monkeypatch.setenv("ASKBACK_SLOTS", "5")
     monkeypatch.setenv("ASKBACK_DATA_DIR", "/from/environment")
@@ -67,9 +74,7 @@ def test_the_file_wins_over_defaults_the_environment_over_the_file_and_the_flag_
 def test_levels_are_joined_by_two_underscores_and_sources_mixed_key_by_key(
     surroundings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(
-        surroundings / "askback.toml", '[server]\nhost = "0.0.0.0"\nport = 1\n[engines.codex]\nmodel = "a"\nslots = 2\n'
-    )
+    write_trusted(surroundings, '[server]\nhost = "0.0.0.0"\nport = 1\n[engines.codex]\nmodel = "a"\nslots = 2\n')
     monkeypatch.setenv("ASKBACK_SERVER__PORT", "9000")
     monkeypatch.setenv("ASKBACK_ENGINES__CODEX__MODEL", "b")
     settings = load()
@@ -113,7 +118,7 @@ def test_the_file_is_looked_for_here_and_then_in_the_users_config_folder(
     write(tmp_path / "xdg/askback/askback.toml", "slots = 12\n")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     assert load().slots == 12
-    write(surroundings / "askback.toml", "slots = 13\n")
+    write_trusted(surroundings, "slots = 13\n")
     assert load().slots == 13
     assert load(write(tmp_path / "named.toml", "slots = 14\n")).slots == 14
 
@@ -159,7 +164,7 @@ def test_every_mistake_is_named_by_its_key_all_at_once(tmp_path: Path) -> None:
     [
         (b"slots = = 3", "the file cannot be read"),
         (b"\xff\xfe", "the file cannot be read"),
-        (b'data_dir = "a\\u0000b"', r"data_dir: 'a\x00b' cannot be a folder"),
+        (b'data_dir = "a\\u0000b"', r"a\x00b' cannot be a folder"),
         (b'data_dir = "~no-such-user/x"', "data_dir: '~no-such-user/x' cannot be a folder"),
         (b'[engines.codex]\nhome = "\\u0000"', "engines.codex.home: "),
         (b'sandbox = "perhaps"', "sandbox: must be 'auto', 'on' or 'off'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import secrets
 import shutil
@@ -32,7 +33,7 @@ from askback.process.direct import Direct
 from askback.process.guardian import Guardian
 from askback.process.limits import ResourceLimits
 from askback.process.locks import Programs
-from askback.process.privacy import close_to_others
+from askback.process.privacy import Access, access_of_others, close_to_others, withdraw_write_access
 from askback.process.sandbox import Sandboxed, homes_of_people
 from askback.process.uploads import Uploads
 from askback.process.visibility import Hidden, hidden
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
     from askback.http.metrics import Metrics
     from askback.http.streams import Streams
 
+log = logging.getLogger(__name__)
+
+_DATABASE = "askback.db"
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -138,7 +142,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     programs = Programs(data_dir / "programs")
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
-        store = await SqliteStore.open(data_dir / "askback.db")
+        store = await SqliteStore.open(data_dir / _DATABASE)
         ends.push_async_callback(store.close)
         name = ends.enter_context(_registered(programs))
         spawner = _spawner(settings)
@@ -292,7 +296,20 @@ def _data_folder(data_dir: Path) -> Path:
     except OSError as error:
         message = f"the data folder {data_dir} cannot be made: {error.strerror}; name another with --data-dir"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
+    _close_folder(data_dir)
     return data_dir
+
+
+def _close_folder(data_dir: Path) -> None:
+    """Whoever can write to the data folder can run programs as its owner, so nobody else may."""
+    access = access_of_others(data_dir)
+    if access is Access.WRITE:
+        if not withdraw_write_access(data_dir, _DATABASE):
+            message = f"other users can write to the data folder {data_dir}; make it yours alone: chmod 700 {data_dir}"
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
+        log.warning("other users could write to the data folder %s; that was withdrawn", data_dir)
+    elif access is Access.READ:
+        log.warning("other users can look into the data folder %s; close it with: chmod 700 %s", data_dir, data_dir)
 
 
 def _own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
@@ -327,7 +344,7 @@ def hidden_from_engines(settings: Settings) -> Hidden:
     """What a sandbox never shows."""
     homes = {*homes_of_people(user_home()), *settings.skills_dir}
     homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
-    return hidden(homes=homes, private=[settings.data_dir, *([settings.file] if settings.file else [])])
+    return hidden(homes=homes, private=[settings.data_dir, *settings.files])
 
 
 def _networks(settings: Settings) -> dict[str, Network]:

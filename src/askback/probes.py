@@ -7,7 +7,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ class EngineSetup:
     def files(self) -> tuple[Path, ...]:
         """What the command itself names: `python3 /opt/tool/main.py` needs more than Python."""
         words = (Path(word) for word in (*self.command[1:], *self.extra_args) if word.startswith("/"))
-        return tuple(path for path in words if path.exists())
+        return tuple(path for path in words if _is(path, Path.exists))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +107,16 @@ class Probes:
 def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
     """Being signed in is looked at every time: it changes without the program changing."""
     home = setup.sign_in_home
-    files = [name for name in engine.credentials if home is not None and (home / name).is_file()]
+    files = [name for name in engine.credentials if home is not None and _is(home / name, Path.is_file)]
     return Installed(path=path, probe=probe, signed_in=engine.signed_in(files, setup.env.keys()))
+
+
+def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
+    """A path that may not be looked at is nothing."""
+    try:
+        return kind(path)
+    except (OSError, ValueError):
+        return False
 
 
 def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:

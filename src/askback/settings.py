@@ -1,6 +1,7 @@
 """Settings: from the command line, the environment, `askback.toml`, and defaults, in that order.
 
-The only place that reads the environment. Everyone else is given values.
+The only place that reads the environment. Everyone else is given values. What runs, opens or weakens something comes
+from the user's own configuration, `--config` or the environment; from the working directory only if it is trusted.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ import difflib
 import json
 import os
 import re
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,17 +18,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
-    TomlConfigSettingsSource,
 )
 
+from askback import trust
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
 
-FILE_NAME = "askback.toml"
+FILE_NAME = trust.FILE_NAME
 _MB = 1024 * 1024
 
 _COMMON_ENV = (
@@ -262,12 +263,12 @@ class Settings(BaseSettings):
         default_factory=NotificationSettings, description="How webhooks are told."
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
-    _file: Path | None = PrivateAttr(None)
+    _files: tuple[Path, ...] = PrivateAttr(())
 
     @property
-    def file(self) -> Path | None:
-        """The settings file they were read from. It may hold secrets."""
-        return self._file
+    def files(self) -> tuple[Path, ...]:
+        """The settings files they were read from. They may hold secrets."""
+        return self._files
 
     @field_validator("skills_dir", mode="before")
     @classmethod
@@ -306,28 +307,101 @@ _SHAPES = {
 """How a value of the wrong kind is told, by what pydantic calls the mistake."""
 
 
-def load(config: Path | None = None, *, data_dir: Path | None = None) -> Settings:
-    """Read the settings. Every mistake in them is named by its key, all in one `Invalid`."""
-    path = config or _find()
+def load(
+    config: Path | None = None,
+    *,
+    data_dir: Path | None = None,
+    on_untrusted: Callable[[trust.Untrusted], None] | None = None,
+) -> Settings:
+    """Read the settings. Every mistake in them is named by its key, all in one `Invalid`.
+
+    `on_untrusted` is called with what was ignored of a file in the working directory.
+    """
     if config is not None and not config.is_file():
         raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}")
     given: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
+    layers = _own_layers(on_untrusted or (lambda _: None)) if config is None else [_layer(config)]
     try:
-        return _absolute(_settings_class(path)(**given), path)
+        return _absolute(_settings_class(layers)(**given), [layer.path.resolve() for layer in layers])
     except ValidationError as error:
         problems = [_problem(each) for each in error.errors()]
     except SettingsError as error:
         problems = [_not_json(str(error))]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        problems = [f"the file cannot be read: {error}"]
-    where = "the environment" if path is None else f"{path} and the environment"
-    raise Invalid(RefusalCode.SETTINGS_INVALID, f"the settings are wrong (see {where})", problems)
+    raise _wrong([layer.path for layer in layers], problems)
+
+
+def _own_layers(on_untrusted: Callable[[trust.Untrusted], None]) -> list[trust.Layer]:
+    """The working directory's file, as far as it may be used, over the one in the user's config folder."""
+    own = _user_folder("XDG_CONFIG_HOME", ".config") / FILE_NAME
+    local = trust.local_path(Path())
+    layers = [_layer(own)] if own.is_file() else []
+    if local is None or (layers and local.exists() and local.samefile(own)):
+        return layers
+    layer, untrusted = _local_layer(local)
+    if untrusted is not None:
+        on_untrusted(untrusted)
+    return [*([layer] if layer else []), *layers]
+
+
+def _local_layer(path: Path) -> tuple[trust.Layer | None, trust.Untrusted | None]:
+    try:
+        file = trust.read_local(path)
+    except (OSError, ValueError) as error:
+        return None, trust.Untrusted(path=path, problem=str(error))
+    if file is None:
+        return None, None
+    if trust_ledger().trusts(file):
+        return _layer_of(file), None
+    try:
+        taken, ignored = trust.harmless(file.document())
+    except ValueError as error:
+        return None, trust.Untrusted(path=path, problem=str(error))
+    untrusted = trust.Untrusted(path=path, keys=ignored) if ignored else None
+    return trust.Layer(path=path, document=taken), untrusted
+
+
+def _layer(path: Path) -> trust.Layer:
+    try:
+        return _layer_of(trust.LocalFile(path=path, content=path.read_bytes()))
+    except OSError as error:
+        raise _wrong([path], [f"the file cannot be read: {error}"]) from None
+
+
+def _layer_of(file: trust.LocalFile) -> trust.Layer:
+    try:
+        document = file.document()
+    except ValueError as error:
+        raise _wrong([file.path], [f"the file cannot be read: {error}"]) from None
+    return trust.Layer(path=file.path, document=trust.anchored(document, file.path.resolve().parent))
+
+
+def _wrong(paths: Sequence[Path], problems: Sequence[str]) -> Invalid:
+    where = " and ".join([*map(str, paths), "the environment"])
+    return Invalid(RefusalCode.SETTINGS_INVALID, f"the settings are wrong (see {where})", problems)
+
+
+def trust_ledger() -> trust.Ledger:
+    """The user's own list, wherever `data_dir` is."""
+    return trust.Ledger(_user_folder("XDG_DATA_HOME", ".local/share") / "trusted.json")
+
+
+def ignore_relative_search_path() -> None:
+    """From now on programs are found in absolute folders of PATH only, never in the working directory."""
+    if "PATH" in os.environ:
+        os.environ["PATH"] = _absolute_folders(os.environ["PATH"])
+
+
+def _absolute_folders(search: str) -> str:
+    return os.pathsep.join(folder for folder in search.split(os.pathsep) if folder.startswith("/"))
 
 
 def engine_environment(allow: Iterable[str], added: Mapping[str, str]) -> dict[str, str]:
     """The environment that an engine may have: a few common variables, its own, and what the settings add."""
     names = {*_COMMON_ENV, *allow, *(name for name in os.environ if name.startswith("LC_"))}
-    return {**{name: os.environ[name] for name in names if name in os.environ}, **added}
+    taken = {name: os.environ[name] for name in names if name in os.environ}
+    if "PATH" in taken:
+        taken["PATH"] = _absolute_folders(taken["PATH"])
+    return {**taken, **added}
 
 
 def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -344,7 +418,7 @@ def client_environment() -> tuple[str | None, str | None]:
     return os.environ.get("ASKBACK_URL"), os.environ.get("ASKBACK_TOKEN")
 
 
-def _settings_class(path: Path | None) -> type[Settings]:
+def _settings_class(layers: Sequence[trust.Layer]) -> type[Settings]:
     class FromFile(Settings):
         @classmethod
         def settings_customise_sources(
@@ -355,30 +429,28 @@ def _settings_class(path: Path | None) -> type[Settings]:
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            above = (init_settings, env_settings)
-            return above if path is None else (*above, TomlConfigSettingsSource(settings_cls, path))
+            files = [InitSettingsSource(settings_cls, init_kwargs=dict(layer.document)) for layer in layers]
+            return (init_settings, env_settings, *files)
 
     return FromFile
 
 
-def _find() -> Path | None:
-    for folder in (Path.cwd(), _user_folder("XDG_CONFIG_HOME", ".config")):
-        if (folder / FILE_NAME).is_file():
-            return folder / FILE_NAME
-    return None
-
-
-def _absolute(settings: Settings, path: Path | None) -> Settings:
-    """Relative folders are meant from where the settings file is, else from the working directory."""
-    base = Path.cwd() if path is None else path.resolve().parent
+def _absolute(settings: Settings, files: Sequence[Path]) -> Settings:
+    """Relative folders of the environment are meant from the working directory."""
+    base = Path.cwd()
     problems: list[str] = []
 
     def whole(key: str, folder: Path) -> Path:
         try:
-            return (base / folder.expanduser()).resolve()
+            found = (base / folder.expanduser()).resolve()
+            str(found).encode()
+        except UnicodeEncodeError:
+            problems.append(f"{key}: {str(folder)!r} cannot be a folder: its name is not UTF-8")
         except (OSError, RuntimeError, ValueError) as error:
             problems.append(f"{key}: {str(folder)!r} cannot be a folder: {error}")
-            return folder
+        else:
+            return found
+        return folder
 
     def inner(key: str, path: Path) -> Path:
         if (found := whole(key, path)) == Path("/"):
@@ -401,7 +473,7 @@ def _absolute(settings: Settings, path: Path | None) -> Settings:
     if problems:
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings are wrong", problems)
     settings = settings.model_copy(update=changed)
-    settings._file = None if path is None else path.resolve()
+    settings._files = tuple(files)
     return settings
 
 

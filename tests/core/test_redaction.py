@@ -56,3 +56,67 @@ def test_a_secret_that_is_no_text_is_masked_too() -> None:
     redactor = Redactor([raw.decode(errors="surrogateescape")])
     assert redactor.line(b"x " + raw) == b"x " + MASK.encode()
     assert redactor.text(raw.decode(errors="surrogateescape")) == MASK
+
+
+# Escapes.
+
+
+def escapes_of(character: str) -> list[str]:
+    """Every way in which JSON may write a character within a string."""
+    units = character.encode("utf-16-be")
+    numbers = [int.from_bytes(units[place : place + 2]) for place in range(0, len(units), 2)]
+    forms = ["".join(f"\\u{number:04x}" for number in numbers), "".join(f"\\u{number:04X}" for number in numbers)]
+    short = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"}
+    if character in short:
+        forms.append(short[character])
+    if character not in '"\\' and character >= " ":
+        forms.append(character)
+    return forms
+
+
+SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=8, max_size=40)
+
+
+@given(SECRETS, st.data())
+def test_no_way_of_escaping_gets_a_secret_through(secret: str, data: st.DataObject) -> None:
+    spelled = "".join(data.draw(st.sampled_from(escapes_of(character))) for character in secret)
+    line = f'{{"text": "a {spelled} z"}}'
+    assert json.loads(line)["text"] == f"a {secret} z"
+    masked = Redactor([secret]).line(line.encode())
+    assert MASK.encode() in masked
+    assert b"\n" not in masked
+    assert MASK in Redactor([secret]).text(f"a {spelled} z")
+
+
+@given(SECRETS, st.integers(min_value=1, max_value=3))
+def test_json_within_json_does_not_get_a_secret_through(secret: str, depth: int) -> None:
+    spelled = "".join(escapes_of(character)[0] for character in secret)
+    for _ in range(depth):
+        spelled = json.dumps(spelled)[1:-1]
+    assert MASK.encode() in Redactor([secret]).line(spelled.encode())
+
+
+@given(SECRETS, st.data())
+def test_escaped_base64_does_not_get_a_secret_through(secret: str, data: st.DataObject) -> None:
+    encoded = base64.b64encode(secret.encode()).decode()
+    spelled = "".join(data.draw(st.sampled_from(escapes_of(character))) for character in encoded)
+    assert MASK.encode() in Redactor([secret]).line(spelled.encode())
+
+
+@given(st.text())
+def test_a_text_without_secrets_is_kept_as_it_is(text: str) -> None:
+    redactor = Redactor(["9c51d2e84b607f3a", "a much longer secret"])
+    assert redactor.text(text) == text
+    line = json.dumps(text).encode()
+    assert redactor.line(line) == line
+
+
+# Answers.
+
+
+def test_an_answer_is_masked_from_four_characters_on_and_also_as_a_number() -> None:
+    redactor = Redactor([], answers=["4711", "abc"])
+    assert redactor.value({"pin": 4711, "said": ["it is 4711", "abc"]}) == {
+        "pin": MASK,
+        "said": [f"it is {MASK}", "abc"],
+    }

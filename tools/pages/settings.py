@@ -16,9 +16,28 @@ from pages.markdown import code, table
 
 INTRODUCTION = f"""# Settings
 
-Settings stand in `{FILE_NAME}`: in the working directory, in the user's config folder, or where `--config` says. Every
-key can also be set in the environment, with `__` between the levels; the environment wins over the file, and the
-command line over both. Lists and tables are written as JSON in the environment, unless the key says otherwise.
+Settings are read from `{FILE_NAME}`: in the working directory, over the one in the user's config folder
+(`~/.config/askback`); with `--config FILE` from that file alone. Every key can also be set in the environment, with `__`
+between the levels; the environment wins over the files, and the command line over both. Lists and tables are written as
+JSON in the environment, unless the key says otherwise. Relative paths in a file are relative to the file's folder.
+
+## Trust
+
+Settings start programs and can switch the sandbox off, and a repository that you cloned may bring its own
+`{FILE_NAME}`. A file in the working directory is therefore used in full only after you trusted it, once:
+
+```
+askback trust             # the file here, as it is now; FOLDER for another one
+askback trust --list
+askback trust --revoke
+```
+
+A file that has changed since has to be trusted again. Of a file that is not trusted only `default_engine` and
+`engines.NAME.model` are used. `askback run`, `reply` and `serve` refuse to start where it sets anything else
+(`SETTINGS_UNTRUSTED`); all other commands ignore those keys and say so. A file that is named with `--config` is trusted
+by that. Programs are never looked for in the working directory, even if `PATH` has relative entries.
+
+## Keys
 
 """
 WORDS = {str: "text", int: "number", float: "number", bool: "true or false", Path: "folder", RunState: "state"}

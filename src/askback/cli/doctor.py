@@ -43,7 +43,7 @@ def command(settings: Settings, as_json: bool) -> int:
     from askback.core.errors import Unavailable
 
     async def main() -> int:
-        findings = [_python(), _disk(settings.data_dir)]
+        findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir)]
         try:
             async with opened(settings) as app:
                 findings += [finding async for finding in _examine(app)]
@@ -108,6 +108,21 @@ def _disk(data_dir: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     advice = "" if free >= _LOW_DISK else "make room, or name another folder with --data-dir"
     return Finding(what="disk", ok=free >= _LOW_DISK, message=f"{size(free)} free for {data_dir}", advice=advice)
+
+
+def _access(data_dir: Path) -> Iterator[Finding]:
+    """Looked at before the folder is opened, which withdraws what it can."""
+    from askback.process.privacy import Access, access_of_others
+
+    if not options.exists(data_dir):
+        return
+    access = access_of_others(data_dir)
+    if access is Access.NONE:
+        yield Finding(what="data folder", ok=True, message="closed to other users")
+    else:
+        message = f"other users can {access} in {data_dir}"
+        wrong = False if access is Access.WRITE else None
+        yield Finding(what="data folder", ok=wrong, message=message, advice=f"chmod 700 {data_dir}")
 
 
 def _sandbox(confinement: Confinement) -> Finding:

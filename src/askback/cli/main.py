@@ -28,6 +28,7 @@ _COMMANDS = {
     "cancel": "Cancel a run.",
     "tokens": "List, make and revoke tokens for a server.",
     "skills": "List, install and check skills.",
+    "trust": "Allow the settings file of a folder to be used.",
     "engines": "Show each engine: found or not, version, what it can do.",
     "doctor": "Say whether this machine is fit, and what to do if it is not.",
 }

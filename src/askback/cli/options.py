@@ -16,6 +16,11 @@ from askback.core.interactions import Json
 
 if TYPE_CHECKING:
     from askback.settings import Settings
+    from askback.trust import Untrusted
+
+_CARRY_OUT = {"run", "reply", "serve"}
+"""Commands that start engines for runs. They do not guess what an untrusted file was meant to change."""
+_MOST_KEYS = 12
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,16 +47,32 @@ def _of_group() -> Mapping[str, Any]:
 
 
 def _load(config: Path | None, data_dir: Path | None) -> Settings:
-    from askback.settings import load
+    from askback.settings import ignore_relative_search_path, load
 
+    ignore_relative_search_path()
     if config is not None and not is_file(config):
         raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}; name one with --config")
     # Typed here, so meant from here, wherever the settings file is.
-    settings = load(config, data_dir=None if data_dir is None else Path.cwd() / path_of(str(data_dir)))
+    folder = None if data_dir is None else Path.cwd() / path_of(str(data_dir))
+    settings = load(config, data_dir=folder, on_untrusted=_tell_untrusted)
     if exists(settings.data_dir) and not _is(settings.data_dir, Path.is_dir):
         message = f"the data folder {settings.data_dir} is a file; name a folder with --data-dir"
         raise Invalid(RefusalCode.SETTINGS_INVALID, message)
     return settings
+
+
+def _tell_untrusted(found: Untrusted) -> None:
+    from askback.cli import output
+    from askback.cli.text import printable
+
+    more = len(found.keys) - _MOST_KEYS
+    told = found.problem or ", ".join(found.keys[:_MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
+    if click.get_current_context().find_root().invoked_subcommand in _CARRY_OUT:
+        advice = "read it, then allow it with 'askback trust', or name another file with --config"
+        message = f"{found.path} is not trusted and sets more than an engine and its model ({told}); {advice}"
+        raise Invalid(RefusalCode.SETTINGS_UNTRUSTED, message)
+    warning = f"{found.path} is not trusted; ignored: {told}. Read it, then allow it with 'askback trust'."
+    output.tell(f"askback: {printable(warning)}")
 
 
 # `K=V`.

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from typing import Any, TextIO
+
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+"""Control characters, and those that hide text or turn it around. What lies below 32 is escaped by JSON itself."""
 
 
 def open_streams() -> None:
@@ -27,10 +31,13 @@ def _take_number(number: int) -> None:
 
 
 def print_json(document: Any) -> None:
-    """One line. Where the stream cannot have a character, all that are not ASCII are escaped."""
+    """One line, in which no character can move a cursor or hide text: those are escaped, as JSON allows.
+
+    Where the stream cannot have a character, all that are not ASCII are escaped.
+    """
     import json
 
-    text = json.dumps(document, ensure_ascii=False)
+    text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(document, ensure_ascii=False))
     try:
         text.encode(sys.stdout.encoding)
     except UnicodeEncodeError:

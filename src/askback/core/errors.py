@@ -111,6 +111,7 @@ class RefusalCode(StrEnum):
     INPUT_INVALID = "INPUT_INVALID"
     SKILL_INVALID = "SKILL_INVALID"
     SETTINGS_INVALID = "SETTINGS_INVALID"
+    SETTINGS_UNTRUSTED = "SETTINGS_UNTRUSTED"
     REPLY_INVALID = "REPLY_INVALID"
     ENGINE_UNKNOWN = "ENGINE_UNKNOWN"
     ENGINE_NOT_FOUND = "ENGINE_NOT_FOUND"
@@ -144,6 +145,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.INPUT_INVALID: "The input, a parameter, an option or an argument cannot be taken.",
     RefusalCode.SKILL_INVALID: "The skill package has mistakes; each is named by its file and place.",
     RefusalCode.SETTINGS_INVALID: "The settings file or the environment has mistakes; each is named by its key.",
+    RefusalCode.SETTINGS_UNTRUSTED: "The working directory has a settings file that was not trusted; see `askback trust`.",
     RefusalCode.REPLY_INVALID: "The reply does not fit what the question asks for.",
     RefusalCode.ENGINE_UNKNOWN: "No engine has that name.",
     RefusalCode.ENGINE_NOT_FOUND: "The engine is known, but its program is not installed; the message says what to install.",
@@ -224,6 +226,7 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.INPUT_INVALID: Invalid,
     RefusalCode.SKILL_INVALID: Invalid,
     RefusalCode.SETTINGS_INVALID: Invalid,
+    RefusalCode.SETTINGS_UNTRUSTED: Invalid,
     RefusalCode.REPLY_INVALID: Invalid,
     RefusalCode.ENGINE_UNKNOWN: Invalid,
     RefusalCode.ENGINE_NOT_FOUND: Invalid,

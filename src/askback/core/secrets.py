@@ -5,37 +5,114 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 from urllib.parse import quote
 
 MASK = "[redacted]"
 _SHORTEST = 8
 """A shorter value is no secret worth the false hits it would make."""
+_SHORTEST_ANSWER = 4
+"""What a person gave as a secret is masked from this length on, but not in base64, which would hit too much."""
+
+_PAIR = re.compile(r"\\+u([dD][89abAB][0-9a-fA-F]{2})\\+u([dD][c-fC-F][0-9a-fA-F]{2})")
+_ESCAPE = re.compile(r"\\+u([0-9a-fA-F]{4})")
+_NEEDLESS = re.compile(r'\\+(?=["/])')
+_BACKSLASHES = re.compile(r"\\+")
+_CONTROLS = re.compile(r"[\x00-\x1f]")
 
 
 class Redactor:
-    """Replaces every known secret, also in its base64, URL and JSON forms. Works on whole lines."""
+    """Replaces every known secret, also in its base64, URL and JSON forms, however its characters are escaped."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)}
-        longest_first = sorted(forms, key=lambda form: (-len(form), form))
-        joined = "|".join(re.escape(form) for form in longest_first)
-        self._text = re.compile(joined) if forms else None
-        self._bytes = re.compile(joined.encode(errors="surrogateescape")) if forms else None
+    def __init__(self, secrets: Iterable[str], answers: Iterable[str] = ()) -> None:
+        answers = [answer for answer in answers if len(answer) >= _SHORTEST_ANSWER]
+        self._answers = frozenset(answers)
+        long = [secret for secret in (*secrets, *answers) if len(secret) >= _SHORTEST]
+        forms = {form for secret in long for form in _forms(secret)}
+        forms |= {form for answer in answers for form in _plain_forms(answer)}
+        self._text = _any_of(forms)
+        self._plain = _any_of({_unescaped(form) for form in forms})
+        self._bytes = None if self._text is None else re.compile(self._text.pattern.encode(errors="surrogateescape"))
 
     def text(self, text: str) -> str:
-        return text if self._text is None else self._text.sub(MASK, text)
+        """The text without secrets. Where one is hidden behind escapes, the escapes are written out as well."""
+        if self._text is None or self._plain is None:
+            return text
+        text = self._text.sub(MASK, text)
+        if not _may_hide(text):
+            return text
+        plain = _unescaped(text)
+        return self._plain.sub(MASK, plain) if self._plain.search(plain) else text
 
     def line(self, line: bytes) -> bytes:
-        return line if self._bytes is None else self._bytes.sub(MASK.encode(), line)
+        """The same for a line of output, which stays one line."""
+        if self._bytes is None:
+            return line
+        line = self._bytes.sub(MASK.encode(), line)
+        if b"\\" not in line:
+            return line
+        text = line.decode(errors="surrogateescape")
+        masked = self.text(text)
+        return line if masked == text else _CONTROLS.sub(" ", masked).encode(errors="replace")
+
+    def value(self, value: Any) -> Any:
+        """The same for every text in a JSON value, and for numbers that were given as a secret."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(str(key)): self.value(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self.value(each) for each in value)
+        if isinstance(value, int | float) and str(value) in self._answers:
+            return MASK
+        return value
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every text and number in a JSON value, as a secret answer may hold several."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from texts_in(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from texts_in(each)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _any_of(forms: set[str]) -> re.Pattern[str] | None:
+    longest_first = sorted((form for form in forms if form), key=lambda form: (-len(form), form))
+    return re.compile("|".join(re.escape(form) for form in longest_first)) if longest_first else None
+
+
+def _may_hide(text: str) -> bool:
+    """Whether a character could be written in another way than the known forms have it."""
+    return "\\u" in text or "\\/" in text or "\\\\" in text
+
+
+def _unescaped(text: str) -> str:
+    """The text as it reads when all JSON escapes of characters are undone, however deeply they are nested."""
+    text = _PAIR.sub(lambda found: _joined(int(found[1], 16), int(found[2], 16)), text)
+    text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    return _BACKSLASHES.sub(r"\\", _NEEDLESS.sub("", text))
+
+
+def _joined(high: int, low: int) -> str:
+    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+
+
+def _plain_forms(secret: str) -> set[str]:
+    return {secret, *(json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))}
 
 
 def _forms(secret: str) -> set[str]:
     raw = secret.encode(errors="surrogateescape")
     quoted = quote(raw, safe="")
-    plain = {secret, quote(raw), quoted, quoted.replace("%20", "+")}
-    escaped = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
-    return plain | escaped | {form for shift in range(3) for form in _base64_forms(raw, shift)}
+    linked = {quote(raw), quoted, quoted.replace("%20", "+")}
+    return _plain_forms(secret) | linked | {form for shift in range(3) for form in _base64_forms(raw, shift)}
 
 
 def _base64_forms(raw: bytes, shift: int) -> set[str]:

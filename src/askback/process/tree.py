@@ -1,7 +1,7 @@
 """Which processes belong to a turn, and ending all of them.
 
 A process belongs when it descends from the turn's first process, shares its session, carries the run's mark in its
-environment, or holds the turn's lock; so a child that made itself a daemon is found too. Reads `/proc`; where there
+environment, or was handed the turn's lock; so a child that made itself a daemon is found too. Reads `/proc`; where there
 is none, the process group is all that can be reached.
 
 Where a guardian's keeper holds the lock, it is about to end the tree itself and knows better what belongs to it; it is
@@ -216,10 +216,22 @@ def _inode(path: Path | None) -> tuple[int, int] | None:
 
 
 def _holds(pid: int, inode: tuple[int, int] | None) -> bool:
-    """Whether the process has that file open."""
+    """Whether the process was handed the lock on that file. Who merely has it open, or locked it by himself, has not."""
     if inode is None:
         return False
     try:
-        return any(_inode(link) == inode for link in (_PROC / str(pid) / "fd").iterdir())
+        links = list((_PROC / str(pid) / "fd").iterdir())
+        return any(_inode(link) == inode and _was_handed_lock(pid, link.name) for link in links)
     except OSError:
         return False
+
+
+def _was_handed_lock(pid: int, descriptor: str) -> bool:
+    """The system names the process that took the lock; whoever inherited it is another one."""
+    try:
+        lines = (_PROC / str(pid) / "fdinfo" / descriptor).read_text().splitlines()
+    except OSError:
+        return False
+    # As `lock:  1: FLOCK  ADVISORY  WRITE 4711 00:1f:42 0 EOF`.
+    locks = [line.split()[2:6] for line in lines if line.startswith("lock:")]
+    return any(each[:1] == ["FLOCK"] and each[2:] != ["WRITE", str(pid)] and each[2:3] == ["WRITE"] for each in locks)

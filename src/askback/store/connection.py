@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import apsw
 
@@ -27,6 +28,8 @@ _MAGIC = b"SQLite format 3\x00"
 _CHECKED_BYTES = 4 * 2**20
 """A file up to this size is checked whole when it is opened, which takes some 10 ms; a larger one page by page, as
 it is read."""
+_CHECKED_WITH_LOG_BYTES = 64 * 2**20
+"""The same where the last program crashed, or somebody put another file in its place."""
 
 
 def open_writer(path: Path, scripts: Sequence[str] | None = None) -> apsw.Connection:
@@ -52,7 +55,8 @@ def open_writer(path: Path, scripts: Sequence[str] | None = None) -> apsw.Connec
 
 
 def open_reader(path: Path) -> apsw.Connection:
-    connection = _connect(path)
+    # Never makes a file: where there is none any more, there is nothing to read.
+    connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     connection.pragma("query_only", True)
     return connection
@@ -81,12 +85,14 @@ def fetch_page(
     return found, False
 
 
-def _connect(path: Path) -> apsw.Connection:
-    connection = apsw.Connection(os.fspath(path))
+def _connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
+    connection = apsw.Connection(os.fspath(path), flags=flags)
     # Closing must not move pages from the log into a file that may yet turn out not to be ours.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.set_busy_timeout(PATIENCE_MS)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216")
+    # What is erased is not left in the free part of a page.
+    connection.execute("PRAGMA secure_delete = FAST")
     return connection
 
 
@@ -95,6 +101,9 @@ def _refuse_unfit(path: Path) -> None:
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise faults.read_only(path)
     if not path.exists():
+        if _log_size(path):
+            # SQLite would remove it, and with it what a backup of the database lacks.
+            raise faults.corrupt(path, "it is missing, but its log is there")
         return
     if not os.access(path, os.W_OK):
         raise faults.read_only(path)
@@ -119,8 +128,26 @@ def _refuse_unreadable(connection: apsw.Connection, path: Path, known: int) -> N
         raise faults.foreign(path)
     if found > known:
         raise faults.newer(path, found, known)
-    if path.stat().st_size <= _CHECKED_BYTES:
+    with_log = _log_size(path) > 0
+    if with_log and not empty and not _belongs(connection, path):
+        raise faults.corrupt(path, "its log is that of another database")
+    if path.stat().st_size <= (_CHECKED_WITH_LOG_BYTES if with_log else _CHECKED_BYTES):
         refuse_unsound(connection, path)
+
+
+def _belongs(connection: apsw.Connection, path: Path) -> bool:
+    """Whether the log continues this database: a run keeps its number for good, with the log and without it."""
+    sql = "SELECT number, id FROM runs ORDER BY number LIMIT 1"
+    address = f"file:{quote(os.fsencode(path))}?immutable=1"
+    without_log = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        first = fetch(without_log, sql)
+    except apsw.Error:
+        # Written for the first time, or just being moved: nothing to compare with.
+        return True
+    finally:
+        without_log.close()
+    return all(fetch(connection, "SELECT id FROM runs WHERE number = ?", row[:1]) in ([], [row[1:]]) for row in first)
 
 
 def refuse_unsound(connection: apsw.Connection, path: Path) -> None:

@@ -13,6 +13,7 @@ import apsw
 
 from askback.store import faults
 from askback.store.connection import open_reader
+from askback.store.presence import Presence
 
 T = TypeVar("T")
 
@@ -22,8 +23,9 @@ THREADS = 4
 class Readers:
     """Threads and connections are made when they are first needed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, presence: Presence) -> None:
         self._path = path
+        self._presence = presence
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="askback-store-reader")
         self._local = threading.local()
         self._open: list[apsw.Connection] = []
@@ -39,6 +41,8 @@ class Readers:
         await asyncio.to_thread(self._end)
 
     def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        if (fault := self._presence.fault()) is not None:
+            raise fault
         with faults.faults_of(self._path):
             connection = self._connection()
         with faults.faults_of(self._path, connection):

@@ -53,7 +53,7 @@ class SqliteStore:
         with faults.faults_of(path):
             self._wake = Wake.open(path.parent / "wake", self._notices.tell_elsewhere)
         self._writer = Writer(connection, path, tell=self._notices.tell, wake=self._wake.send)
-        self._readers = Readers(path)
+        self._readers = Readers(path, self._writer.presence)
         self._closed = False
 
     @classmethod

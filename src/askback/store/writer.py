@@ -19,6 +19,7 @@ import apsw
 
 from askback.core.runs import Run
 from askback.store import faults
+from askback.store.presence import Presence
 from askback.store.writes import Change, Write
 
 MAX_BATCH = 256
@@ -53,6 +54,8 @@ class Writer:
     ) -> None:
         self._connection = connection
         self._path = path
+        self.presence = Presence.of(path)
+        self._lost = False
         self._tell = tell
         self._wake = wake
         self._loop = asyncio.get_running_loop()
@@ -109,6 +112,8 @@ class Writer:
         return [settled for job in batch for settled in self._settle([job])]
 
     def _commit(self, batch: Sequence[Job]) -> Sequence[Settled]:
+        if (fault := self._fault()) is not None:
+            return [(job, fault) for job in batch]
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
@@ -119,7 +124,21 @@ class Writer:
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+        # Looked at once more: nobody may be told of what went into a file that was removed meanwhile.
+        if (fault := self._fault()) is not None:
+            return [(job, fault) for job in batch]
         return settled
+
+    def _fault(self) -> Exception | None:
+        """Why nothing can be stored now; told in the log when it begins."""
+        fault = self.presence.fault()
+        if fault is not None and not self._lost:
+            log.error("%s", fault.message)
+            if self.presence.only_log_is_gone:
+                with contextlib.suppress(apsw.Error):
+                    self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._lost = fault is not None
+        return fault
 
     def _attempt(self, work: Write) -> Change | Exception:
         self._connection.execute("SAVEPOINT one")

@@ -138,6 +138,9 @@ class Move:
             connection.execute(sql["insert_interaction"], self.asked | {"run": number})
         if self.result is not None:
             connection.execute(sql["insert_result"], (number, self.result))
+        if self.run.state.final:
+            # Kept until now to tell the engine, and to mask it where the engine repeats it.
+            connection.execute(sql["erase_secrets"], (number,))
         return Change(run=self.run, changed_id=self.run.id)
 
     @property

@@ -13,6 +13,7 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import Interaction
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, TurnKind
+from askback.core.secrets import Redactor, texts_in
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentEngine, Turn
 from askback.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
@@ -63,6 +64,12 @@ class Prepared:
     launch: Launch
     loan: Loan | None
     """The sign-in that the turn was lent, until the turn is over; tokens that it renews are merged into the user's."""
+    answers: tuple[str, ...] = ()
+    """What the user gave as a secret so far."""
+
+    @property
+    def redactor(self) -> Redactor:
+        return Redactor(self.setup.secrets, self.answers)
 
 
 async def prepare(bench: Bench, run: Run) -> Prepared:
@@ -76,11 +83,14 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
         message = f"{setup.command[0]} is not installed (any more); {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
     prompt = await prompt_of(bench.store, run, package)
+    answers = await secret_answers(bench.store, run)
     # All that touches the disk at one go: it costs one change of threads, also where many turns begin at once.
-    return await asyncio.to_thread(_prepare_files, bench, run, package, installed.probe, prompt)
+    return await asyncio.to_thread(_prepare_files, bench, run, package, installed.probe, prompt, answers)
 
 
-def _prepare_files(bench: Bench, run: Run, package: SkillPackage, probe: Probe, prompt: str) -> Prepared:
+def _prepare_files(
+    bench: Bench, run: Run, package: SkillPackage, probe: Probe, prompt: str, answers: tuple[str, ...]
+) -> Prepared:
     engine, setup = bench.engines[run.engine], bench.setups[run.engine]
     workspace = bench.workspaces.of(run.id)
     workspace.prepare(package.folder)
@@ -90,7 +100,10 @@ def _prepare_files(bench: Bench, run: Run, package: SkillPackage, probe: Probe, 
         workspace.begin_later_turn(run.attempt_number)
     loan = _lend(bench, engine, setup, workspace)
     try:
-        return _prepare_launch(bench, run, package, probe, prompt, workspace, loan)
+        prepared = _prepare_launch(bench, run, package, probe, prompt, answers, workspace, loan)
+        if not run.sticky:
+            workspace.write_prompt(turn_name(run), prepared.redactor.line(prepared.launch.stdin))
+        return prepared
     except BaseException:
         if loan is not None:
             loan.end()
@@ -103,6 +116,7 @@ def _prepare_launch(
     package: SkillPackage,
     probe: Probe,
     prompt: str,
+    answers: tuple[str, ...],
     workspace: Workspace,
     loan: Loan | None,
 ) -> Prepared:
@@ -126,10 +140,15 @@ def _prepare_launch(
     launch = _launch(engine, run, turn)
     workspace.write_home(launch.files)
     workspace.write_work(launch.work_files)
-    if not run.sticky:
-        workspace.write_prompt(turn_name(run), launch.stdin)
     return Prepared(
-        package=package, workspace=workspace, engine=engine, setup=setup, turn=turn, launch=launch, loan=loan
+        package=package,
+        workspace=workspace,
+        engine=engine,
+        setup=setup,
+        turn=turn,
+        launch=launch,
+        loan=loan,
+        answers=answers,
     )
 
 
@@ -177,6 +196,14 @@ async def prompt_of(store: Store, run: Run, package: SkillPackage) -> str:
             return instructions.reply_prompt(package, await answered(store, run))
         case _:
             assert_never(order.kind)
+
+
+async def secret_answers(store: Store, run: Run) -> tuple[str, ...]:
+    """What the run's user gave as a secret; kept in the store until the run is over."""
+    if run.next_turn.kind is TurnKind.START:
+        return ()
+    secret = [each.response for each in await store.interactions(run.id) if each.secret]
+    return tuple(text for response in secret for text in texts_in(response))
 
 
 async def answered(store: Store, run: Run) -> Interaction:

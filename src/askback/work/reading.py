@@ -81,7 +81,7 @@ class Reading:
         self._closed = False
         self._store = store
         self._feed = feed
-        self._redactor = redactor
+        self.redactor = redactor
         self._clock = clock
         self._parsing = parsing
         self._lock = lock
@@ -113,14 +113,14 @@ class Reading:
         await self.tell(seen)
 
     def _take(self, stream: str, line: Line) -> Iterable[Seen]:
-        data = self._redactor.line(line.data)
-        self._raw[stream](data + b"\n")
+        self._raw[stream](self.redactor.line(line.data) + b"\n")
         if line.dropped:
             self._warn(
                 WarningCode.ENGINE_LINE_TRUNCATED, f"a line of the engine's {stream} was too long and was left out"
             )
             return ()
-        return tuple(self._read(Stream(stream), data))
+        # Read as it is: a secret may be a word of the protocol. What comes of it is masked when it is told.
+        return tuple(self._read(Stream(stream), line.data))
 
     async def tell(self, seen: Iterable[Seen]) -> None:
         for each in seen:
@@ -178,8 +178,9 @@ class Reading:
             if not self.confirmed:
                 self.strayed.set()
             return
-        # An id that could not be resumed by is no handle: such a turn may complete, but not wait.
-        if len(value) > _MOST_NAME or not self._engine.handle_pattern.fullmatch(value):
+        # An id that could not be resumed by, or that tells a secret, is no handle: such a turn may complete, but not wait.
+        known = len(value) <= _MOST_NAME and self._engine.handle_pattern.fullmatch(value) is not None
+        if not known or self.redactor.text(value) != value:
             return
         handle = Handle(
             engine=self._engine.name,
@@ -198,8 +199,9 @@ class Reading:
             return
         self._events += 1
         self._event_text += size
-        data["attempt_number"] = self.run.attempt_number
-        await self._feed.put(NewEvent(type=kind, at=self._clock(), data=data), size)
+        masked = await self._parsing.run(lambda: self.redactor.value(data), size)
+        told = masked | {"attempt_number": self.run.attempt_number}
+        await self._feed.put(NewEvent(type=kind, at=self._clock(), data=told), size)
 
     def _warn(self, code: WarningCode, message: str) -> None:
         warning = RunWarning(code=code, message=message)

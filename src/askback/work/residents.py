@@ -16,14 +16,13 @@ from askback.core.interactions import AnsweredBy
 from askback.core.lifecycle import Decision, decide
 from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run, RunState, TurnKind
-from askback.core.secrets import Redactor
 from askback.core.signals import ProcessLost, ProcessStarted, TreeGone, TurnEnded, TurnLost
 from askback.engines.base import Broke, Completed, Conversation, Exit, Reply
 from askback.process.child import Child, Pipe
 from askback.process.lines import Line
 from askback.process.locks import FileLock
 from askback.store.base import move
-from askback.work.bench import Bench, Prepared, answered, prepare, prompt_of, resident, turn_name
+from askback.work.bench import Bench, Prepared, answered, prepare, prompt_of, resident, secret_answers, turn_name
 from askback.work.breaches import limit_error
 from askback.work.feed import EventFeed
 from askback.work.reading import Reading
@@ -155,6 +154,7 @@ class Residence:
 
     async def _one_turn(self, run: Run, here: _Resident) -> TurnSignal:
         feed = EventFeed(self._bench.store, run.id, run.epoch)
+        here.prepared = replace(here.prepared, answers=await secret_answers(self._bench.store, run))
         reading = self._open_reading(run, here, feed)
         if here.delayed:
             here.delayed = False
@@ -174,7 +174,7 @@ class Residence:
             read=here.conversation.feed,
             store=self._bench.store,
             feed=feed,
-            redactor=Redactor(here.prepared.setup.secrets),
+            redactor=here.prepared.redactor,
             clock=self._bench.clock,
             parsing=self._bench.parsing,
             lock=here.lock,
@@ -191,8 +191,8 @@ class Residence:
             reading.run = await move(self._bench.store, run.id, signal, seen=run)
             self._life = self._group.create_task(here.live())
         prompt, reply = await self._words(run, here)
-        workspace = here.prepared.workspace
-        await asyncio.to_thread(workspace.write_prompt, turn_name(run), prompt.encode("utf-8", "replace"))
+        workspace, record = here.prepared.workspace, reading.redactor.text(prompt)
+        await asyncio.to_thread(workspace.write_prompt, turn_name(run), record.encode("utf-8", "replace"))
         ended = await self._until_over(run, here, reading, prompt, reply, self._life)
         if ended is not None:
             async with here.lock:

@@ -11,7 +11,6 @@ from datetime import datetime
 
 from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run
-from askback.core.secrets import Redactor
 from askback.core.signals import ProcessStarted, TreeGone, TurnEnded, TurnLost
 from askback.engines.base import Broke, Completed, Exit
 from askback.process.child import Child
@@ -72,7 +71,7 @@ class _LiveTurn:
             read=self._parser.feed,
             store=bench.store,
             feed=self._feed,
-            redactor=Redactor(prepared.setup.secrets),
+            redactor=prepared.redactor,
             clock=bench.clock,
             parsing=bench.parsing,
             lock=asyncio.Lock(),

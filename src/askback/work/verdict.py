@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from askback.core.errors import ErrorCode, RunWarning, WarningCode
-from askback.core.outcomes import AskUser, TurnOutcome, conclude, engine_failure
+from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclude, engine_failure
 from askback.core.question_size import bounded
 from askback.core.runs import Mode, Run
+from askback.core.secrets import Redactor
 from askback.engines.answers import read_answer
 from askback.engines.base import Broke, Completed
 from askback.engines.messages import Messages
@@ -20,7 +22,33 @@ from askback.work.reading import Reading
 async def verdict(
     parsing: Parsing, run: Run, package: SkillPackage, reading: Reading, result: Completed | Broke
 ) -> TurnOutcome:
-    """The turn's outcome. A turn that resumes a session in a new process counts only in that very session."""
+    """The turn's outcome, without the secrets that the engine was given."""
+    outcome = await _verdict(parsing, run, package, reading, result)
+    return await parsing.run(lambda: _masked(outcome, reading.redactor), reading.printed)
+
+
+def _masked(outcome: TurnOutcome, redactor: Redactor) -> TurnOutcome:
+    """After everything was decoded and checked: a mask must not fail a schema."""
+    match outcome:
+        case Final():
+            problems = tuple(redactor.text(problem) for problem in outcome.problems)
+            return replace(outcome, data=redactor.value(outcome.data), problems=problems)
+        case AskUser(question=question):
+            parts = ("prompt", "interaction_id", "kind", "options", "default", "response_schema", "context")
+            changed = {part: redactor.value(getattr(question, part)) for part in parts}
+            warnings = tuple(replace(each, message=redactor.text(each.message)) for each in outcome.warnings)
+            return replace(outcome, question=replace(question, **changed), warnings=warnings)
+        case TurnError(error=error):
+            detail = None if error.detail is None else redactor.text(error.detail)
+            return replace(outcome, error=replace(error, message=redactor.text(error.message), detail=detail))
+        case _:
+            assert_never(outcome)
+
+
+async def _verdict(
+    parsing: Parsing, run: Run, package: SkillPackage, reading: Reading, result: Completed | Broke
+) -> TurnOutcome:
+    """A turn that resumes a session in a new process counts only in that very session."""
     resuming = run.handle is not None and not run.sticky
     if reading.strayed.is_set():
         message = "the engine went on in another session than the one it was asked to resume"

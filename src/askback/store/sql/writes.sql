@@ -68,3 +68,8 @@ DELETE FROM queue WHERE run = ?
 
 -- name: hand_over
 UPDATE queue SET keeper = ? WHERE run = ?
+
+-- name: erase_secrets
+UPDATE interactions
+SET doc = json_set(doc, '$.response', NULL)
+WHERE run = ? AND json_extract(doc, '$.kind') = 'secret'

@@ -1,0 +1,112 @@
+"""An engine repeats the secret that its user gave it: it is masked wherever Askback shows or keeps what engines say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from askback.core.runs import RunState
+from askback.core.secrets import MASK
+from world import World, events_of, over, run_async, submit, waiting
+
+SECRET = "hunter2-correct-horse"
+ASK_SECRET = {"ask": {"interaction_id": "password", "kind": "secret", "prompt": "Password?"}}
+REPEAT = [
+    {"say": "you said {{reply}}"},
+    {"tool": {"name": "login {{reply}}", "detail": "{{reply}}", "output": "ok {{reply}}"}},
+]
+AGAIN = {"ask": {"interaction_id": "next", "prompt": "Is {{reply}} right?", "options": ["yes {{reply}}"]}}
+
+
+def holders(folder: Path, secret: str) -> set[str]:
+    """The files that hold the secret, but for the engine's own home, where its session has to have it."""
+    found = [path for path in folder.rglob("*") if path.is_file() and not {"home", "snapshots"} & set(path.parts)]
+    return {str(path.relative_to(folder)) for path in found if secret.encode() in path.read_bytes()}
+
+
+@pytest.mark.parametrize("profile", ["resumable", "sticky_process"])
+def test_a_secret_answer_that_the_engine_repeats_is_masked_everywhere(tmp_path: Path, profile: str) -> None:
+    world = World(tmp_path)
+    finish = {"finish": {"colour": "{{replies}} and again"}}
+    skill = world.skill([ASK_SECRET], [*REPEAT, AGAIN], [{"say": "still {{replies}}!"}, finish])
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await submit(app, skill, options={"interactive_profile": profile})
+            await waiting(app, run.id)
+            await app.service.reply(run.id, SECRET, "password")
+            asked = await waiting(app, run.id)
+            assert asked.pending_interaction is not None
+            assert SECRET not in repr(asked)
+            await app.service.reply(run.id, "yes", "next")
+            ended = await over(app, run.id)
+            assert ended.state is RunState.SUCCEEDED, ended.error
+            told = json.dumps([dict(event.data) for event in await events_of(app, run.id)], default=str)
+            assert SECRET not in told
+            assert MASK in told
+            result = await app.store.result(run.id)
+            assert SECRET not in json.dumps(result)
+            assert SECRET not in repr(await app.store.interactions(run.id))
+
+    run_async(main)
+    # The program has ended, and with it the log of the database.
+    assert holders(world.data_dir, SECRET) == set()
+
+
+def test_a_secret_is_known_again_after_a_restart(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK_SECRET], [AGAIN], [{"say": "still {{replies}}!"}, {"finish": {"colour": "blue"}}])
+    ids: list[str] = []
+
+    async def first() -> None:
+        async with world.working(serving=True) as app:
+            run = await submit(app, skill)
+            ids.append(run.id)
+            await waiting(app, run.id)
+            await app.service.reply(run.id, SECRET, "password")
+            await waiting(app, run.id)
+
+    async def second() -> None:
+        async with world.working(serving=True) as app:
+            await app.service.reply(ids[0], "yes", "next")
+            await over(app, ids[0])
+            assert SECRET not in repr(await events_of(app, ids[0]))
+
+    run_async(first)
+    run_async(second)
+    assert holders(world.data_dir, SECRET) == set()
+
+
+def test_a_turn_that_fails_does_not_tell_the_secret(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill(
+        [ASK_SECRET], [{"stderr": "refused: {{reply}}"}, {"misbehave": "api_error", "message": "no: {{reply}}"}]
+    )
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await submit(app, skill)
+            await waiting(app, run.id)
+            await app.service.reply(run.id, SECRET, "password")
+            ended = await over(app, run.id)
+            assert ended.state is RunState.FAILED
+            assert SECRET not in repr(ended)
+
+    run_async(main)
+    assert holders(world.data_dir, SECRET) == set()
+
+
+def test_a_secret_that_is_a_word_of_the_protocol_does_not_break_the_run(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK_SECRET], [{"say": "fine"}, {"finish": {"colour": "blue"}}])
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await submit(app, skill)
+            await waiting(app, run.id)
+            await app.service.reply(run.id, "turn.completed", "password")
+            assert (await over(app, run.id)).state is RunState.SUCCEEDED
+
+    run_async(main)
