@@ -189,7 +189,7 @@ def test_the_choice_of_skills_is_searched_while_one_types(site: Site) -> None:
 def test_a_skill_that_is_not_there_or_broken_is_told(site: Site) -> None:
     page = site.open("/new?skill=nowhere")
     expect(page.get_by_role("heading", name="Nothing here")).to_be_visible()
-    page.goto(f"{site.server.url}/new?skill=broken")
+    page.goto(f"{site.url}/new?skill=broken")
     expect(page.get_by_text("has no front matter")).to_be_visible()
     assert page.get_by_role("button", name="Start the run").count() == 0
 

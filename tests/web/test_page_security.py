@@ -49,7 +49,7 @@ def stranger(furnished_server: FurnishedServer) -> Iterator[httpx.Client]:
 @pytest.fixture
 def known(furnished_server: FurnishedServer) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=furnished_server.url, headers=HTML, timeout=wire.PATIENCE_SEC) as client:
-        client.get("/enter", params={"token": furnished_server.token})
+        client.headers.update(furnished_server.session())
         yield client
 
 
@@ -101,7 +101,8 @@ def test_a_page_is_for_whoever_has_its_scope(furnished_server: FurnishedServer) 
     seen: dict[str, list[int]] = {}
     for scope in (AccessScope.READ, AccessScope.ANSWER, AccessScope.SUBMIT):
         token = tokens.make(f"only {scope}", (scope,), None)
-        with httpx.Client(base_url=furnished_server.url, headers=HTML, cookies={"askback_token": token}) as client:
+        headers = HTML | furnished_server.session(token)
+        with httpx.Client(base_url=furnished_server.url, headers=headers) as client:
             answers = [client.get(path) for path in ("/", "/runs", "/new")]
         seen[scope] = [answer.status_code for answer in answers]
         for answer in answers:
@@ -246,7 +247,7 @@ def _asked(harmless: Harmless, run_id: str) -> None:
     page.get_by_text("Background", exact=True).click()
     for place in ("#inbox .prompt", "#inbox .context", "#inbox .options"):
         harmless.check(page, place)
-    page.goto(f"{harmless.site.server.url}/runs/{run_id}")
+    page.goto(f"{harmless.site.url}/runs/{run_id}")
     expect(page.locator("#pending form")).to_be_visible()
     expect(page.locator("#progress")).to_have_text(re.compile(r"^\d+ events$"))
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
