@@ -68,7 +68,7 @@ class ServerSettings(_Section):
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     token: str | None = Field(
-        None, description="At least 24 characters, made by chance. Made and stored on first start if absent."
+        None, description="At least 24 random characters. Made and stored on first start if absent."
     )
     allowed_hosts: tuple[str, ...] = Field(
         (), description="Further names, with port, that requests may be for: `askback.example:8765`."

@@ -33,7 +33,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 
 
 @command.command("revoke")
-@click.argument("session_id", metavar="ID", required=False)
+@click.argument("session_id", metavar="[ID]", required=False)
 @click.option("--all", "every", is_flag=True, help="End every session.")
 @options.common
 def revoke(settings: Settings, as_json: bool, session_id: str | None, every: bool) -> int:

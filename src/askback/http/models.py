@@ -75,7 +75,9 @@ class KeptLinkOut(_Out):
 
 
 class LinksOut(_Out):
-    items: list[KeptLinkOut]
+    """Links to one question."""
+
+    items: list[KeptLinkOut] = Field(description="The links.")
     next_cursor: NextCursor
 
 
@@ -93,7 +95,9 @@ class SessionOut(_Out):
 
 
 class SessionsOut(_Out):
-    items: list[SessionOut]
+    """Browsers that are signed in."""
+
+    items: list[SessionOut] = Field(description="The sessions.")
     next_cursor: NextCursor
 
 
