@@ -277,6 +277,24 @@ def test_the_command_line_lists_and_ends_sessions_of_a_running_server(own_world:
         assert askback(own_world, "sessions", "--json").json == []
 
 
+@pytest.mark.parametrize("kind", ["token", "session"])
+def test_a_stream_ends_with_what_it_was_opened_with(server: Server, tokens: Tokens, kind: str) -> None:
+    token = tokens.make(f"follows-{kind}", (AccessScope.READ,), None)
+    headers = {"authorization": f"Bearer {token}"} if kind == "token" else server.session(token)
+    with calling(server.url, None, accept="text/event-stream", **headers) as follower:
+        with follower.stream("GET", "/v1/inbox") as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            if kind == "token":
+                tokens.revoke(f"follows-{kind}")
+            else:
+                with calling(server.url, None, **headers) as same:
+                    assert same.delete("/v1/sessions").status_code == 204
+            for _ in lines:
+                pass
+        refused(follower.get("/v1/inbox"), 401, "UNAUTHORIZED")
+
+
 # Behind TLS.
 
 

@@ -103,10 +103,12 @@ def be_patient(context: BrowserContext) -> None:
     expect.set_options(timeout=PATIENCE_MS)
 
 
-def sign_in(server: Server, context: BrowserContext) -> str:
+def sign_in(server: Server, context: BrowserContext, *, scripts: bool = True) -> str:
     """Open the address that the server prints; where that led to."""
     page = context.new_page()
     page.goto(server.told["page"])
+    if not scripts:
+        page.locator("#onward").click()
     page.wait_for_url(re.compile(r"^http://\w+\.localhost:\d+/$"))
     url = page.url.rstrip("/")
     page.close()
@@ -118,7 +120,7 @@ def signed_in(server: Server, browser: Browser, **how: Any) -> Iterator[Site]:
     """Ends with a look at whether the pages' scripts did well."""
     context = browser.new_context(**({"locale": "en-GB", "timezone_id": "UTC"} | how))
     be_patient(context)
-    site = Site(server, context, sign_in(server, context))
+    site = Site(server, context, sign_in(server, context, scripts=how.get("java_script_enabled", True)))
     try:
         yield site
         assert site.mistakes == []

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
-from site_pages import FurnishedServer, be_patient
+from site_pages import FurnishedServer, be_patient, signed_in
 
 import wire
 
@@ -184,3 +184,79 @@ def test_no_other_program_can_listen_where_the_name_of_the_page_leads(furnished_
             engine.bind((address, furnished_server.port))
             engine.listen()
             pytest.fail(f"an engine listens on {address}, at the server's port")
+
+
+# The way to the page.
+
+
+@pytest.mark.parametrize("how", ["printed", "typed"])
+def test_the_token_is_left_in_no_address_and_no_history(
+    furnished_server: FurnishedServer, context: BrowserContext, how: str
+) -> None:
+    asked: list[str] = []
+    context.on("request", lambda request: asked.append(f"{request.url} {request.headers.get('referer', '')}"))
+    page = context.new_page()
+    page.goto(furnished_server.told["page"] if how == "printed" else f"{furnished_server.url}/runs")
+    if how == "typed":
+        page.get_by_label("Token").fill(furnished_server.token)
+        page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+    assert page.url.endswith(f".localhost:{furnished_server.port}/")
+    later = asked[1:] if how == "printed" else asked
+    assert not [each for each in later if furnished_server.token in each]
+    page.go_back()
+    assert furnished_server.token not in page.url
+    assert not [each for each in context.cookies() if each["domain"] in HOSTS]
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_where_the_name_of_the_page_leads_nowhere_the_user_is_warned_and_may_stay(
+    furnished_server: FurnishedServer, browser: Browser, scripts: bool
+) -> None:
+    context = browser.new_context(locale="en-GB", java_script_enabled=scripts)
+    be_patient(context)
+    # As a browser has it that does not know names below localhost.
+    context.route(re.compile(r"^http://\w+\.localhost:"), lambda route: route.abort("namenotresolved"))
+    page = context.new_page()
+    page.goto(furnished_server.told["page"])
+    expect(page.get_by_text("a page of another program on this machine could read yours")).to_be_visible()
+    page.get_by_role("link", name="Continue at this address").click()
+    expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+    assert page.url == f"{furnished_server.url}/"
+    (cookie,) = [each for each in context.cookies() if each["name"].startswith("askback_session")]
+    sent = f"{cookie['name']}={cookie['value']}"
+    with wire.calling(furnished_server.url, None, cookie=sent) as client:
+        elsewhere = {"host": f"localhost:{furnished_server.port}"}
+        wire.refused(client.get("/v1/runs", headers=elsewhere), 401, "UNAUTHORIZED")
+    context.close()
+
+
+def test_signed_in_browsers_are_listed_and_signed_out_on_the_page(
+    furnished_server: FurnishedServer, browser: Browser
+) -> None:
+    with signed_in(furnished_server, browser) as site, signed_in(furnished_server, browser) as other:
+        page = site.open("/")
+        page.get_by_role("link", name="Signed-in browsers").click()
+        own = page.locator("#sessions > li", has_text="This browser")
+        expect(own).to_contain_text("Chrome, Linux")
+        seen = other.open("/sessions")
+        expect(seen.locator("#sessions > li", has_text="This browser")).to_be_visible()
+        session = str(seen.locator("#sessions > li", has_text="This browser").locator("code").text_content())
+        page.reload()
+        page.locator("#sessions > li", has_text=session).get_by_role("button").click()
+        expect(page.locator("#sessions > li", has_text=session)).to_have_count(0)
+        expect(own).to_be_visible()
+        seen.goto(f"{other.url}/runs")
+        expect(seen.get_by_label("Token")).to_be_visible()
+        page.get_by_role("button", name="Sign out", exact=True).first.click()
+        expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_signing_out_everywhere_is_asked_for_first(furnished_server: FurnishedServer, browser: Browser) -> None:
+    with signed_in(furnished_server, browser) as site, signed_in(furnished_server, browser) as other:
+        page = site.open("/sessions")
+        page.get_by_role("button", name="Sign out everywhere").click()
+        page.get_by_role("dialog").get_by_role("button", name="Sign out everywhere").click()
+        expect(page.get_by_label("Token")).to_be_visible()
+        seen = other.open("/runs")
+        expect(seen.get_by_label("Token")).to_be_visible()

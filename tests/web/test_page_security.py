@@ -30,7 +30,18 @@ CSP = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
-PAGES = ("/", "/runs", "/new", "/skills", "/skills/asking", "/engines", "/dashboard", "/nothing", "/runs/nothing")
+PAGES = (
+    "/",
+    "/runs",
+    "/new",
+    "/skills",
+    "/skills/asking",
+    "/engines",
+    "/dashboard",
+    "/sessions",
+    "/nothing",
+    "/runs/nothing",
+)
 STATIC = Path(__file__).resolve().parents[2] / "src/askback/web/static"
 FIELDS = TEXTS[:60]
 """A form has at most a hundred fields."""
@@ -286,7 +297,7 @@ def _files(harmless: Harmless, run_id: str) -> None:
     links = page.eval_on_selector_all("#files .file-body a", "all => all.map((each) => each.href)")
     assert len(links) == len(listed)
     for address in links[:10]:
-        assert harmless.site.api.get(address, headers=HTML).status_code == 200
+        assert harmless.site.api.get(address.removeprefix(harmless.site.url), headers=HTML).status_code == 200
     for name in ("all.html", "all.svg", "all.md"):
         row = page.locator("#files > li", has=page.locator(".file-name", has_text=re.compile(f"^{re.escape(name)}$")))
         row.locator("summary").click()

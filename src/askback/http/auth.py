@@ -152,6 +152,8 @@ class Gate:
             await _foreign(reason)(scope, receive, send)
         else:
             scope["grant"] = grant
+            # A stream may last for days, in which what it was opened with may be revoked.
+            scope["still_valid"] = lambda: self._grant(scope, headers) is not None
             await self._app(scope, receive, send)
 
     def _grant(self, scope: Scope, headers: Mapping[str, str]) -> Grant | None:
