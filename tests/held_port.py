@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import weakref
+from contextlib import suppress
 
 
 class HeldPort:
@@ -18,3 +19,9 @@ class HeldPort:
             self.number = int(held.getsockname()[1])
             if sys.platform == "linux":
                 weakref.finalize(self, os.close, held.detach())
+        # A server takes the port on the other loopback address, too.
+        with suppress(OSError), socket.socket(socket.AF_INET6) as twin:
+            twin.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            twin.bind(("::1", self.number))
+            if sys.platform == "linux":
+                weakref.finalize(self, os.close, twin.detach())

@@ -224,7 +224,7 @@ def has(environment: Mapping[str, str], *names: str) -> list[bool]:
 def test_an_engine_gets_what_is_allowed_and_what_the_settings_add_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "GITHUB_TOKEN", "LC_ALL", "HTTPS_PROXY", "PYTHONPATH"):
         monkeypatch.setenv(name, f"value of {name}")
-    monkeypatch.setenv("ASKBACK_SERVER__TOKEN", "x" * 32)
+    monkeypatch.setenv("ASKBACK_SERVER__TOKEN", "0123456789" * 3)
     environment = engine_environment(("OPENAI_API_KEY", "NOT_SET"), {"EXTRA": "1", "LC_ALL": "C"})
     assert has(environment, "PATH", "OPENAI_API_KEY", "HTTPS_PROXY", "EXTRA") == [True] * 4
     unwanted = ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "PYTHONPATH", "ASKBACK_SERVER__TOKEN", "NOT_SET", "HOME")
@@ -234,7 +234,7 @@ def test_an_engine_gets_what_is_allowed_and_what_the_settings_add_and_no_more(mo
 
 def test_a_secret_of_ours_does_not_reach_a_real_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-7f3a")
-    monkeypatch.setenv("ASKBACK_SERVER__TOKEN", "canary-7f3a-and-more")
+    monkeypatch.setenv("ASKBACK_SERVER__TOKEN", "canary-7f3a-and-more-b82f6d0e94c1")
     world = World(tmp_path)
     shows = "import os; print(sorted(os.environ.items())); print(open('/proc/self/environ').read())"
     command = json.dumps([sys.executable, "-c", shows])

@@ -56,7 +56,9 @@ from askback.work.worker import Worker
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from askback.http.auth import MainToken
     from askback.http.metrics import Metrics
+    from askback.http.sessions import Sessions
     from askback.http.streams import Streams
 
 log = logging.getLogger(__name__)
@@ -430,27 +432,44 @@ class WebServer:
     token: str
     streams: Streams
     metrics: Metrics
+    sessions: Sessions
 
 
 def web_server(app: App, port: int) -> WebServer:
     """The HTTP side on an opened data folder. Imported late: only a server needs it."""
+    from askback.http.addresses import addresses
     from askback.http.app import application
-    from askback.http.auth import MainToken
     from askback.http.context import Context
+    from askback.http.failures import FailedSignIns
     from askback.http.links import Links
     from askback.http.metrics import Metrics
+    from askback.http.sessions import Sessions
     from askback.http.streams import MOST_IN_ALL, Streams
-    from askback.http.tokens import Tokens, kept_secret
+    from askback.http.tokens import kept_secret
     from askback.web.app import Pages
 
     settings, data_dir = app.settings, app.settings.data_dir
-    token = settings.server.token or kept_secret(data_dir / "token")
+    tokens = _tokens(settings)
+    key = kept_secret(data_dir / "link-key").encode()
     # Engines and the database need files too.
     streams = Streams(most_in_all=min(MOST_IN_ALL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     context = Context(
         service=app.service,
         uploads=Uploads(data_dir / "uploads"),
-        links=Links(key=kept_secret(data_dir / "link-key").encode(), clock=now),
+        links=Links(
+            key=key,
+            clock=now,
+            folder=lambda run_id: app.workspaces.of(run_id).root,
+            is_token=lambda token_digest: tokens.holder(token_digest) is not None,
+        ),
+        sessions=Sessions(data_dir / "sessions.json", now, tokens.holder),
+        addresses=addresses(
+            listening_on=settings.server.host,
+            port=port,
+            allowed_hosts=settings.server.allowed_hosts,
+            public_url=settings.server.public_url,
+            key=key,
+        ),
         streams=streams,
         metrics=Metrics(
             slots_total=app.slots.total, slots_taken=lambda: app.slots.taken, streams=lambda: streams.count
@@ -461,19 +480,26 @@ def web_server(app: App, port: int) -> WebServer:
     made = application(
         context,
         Pages(app.service, now, partial(_health, app)),
-        find=MainToken(token=token, further=Tokens(data_dir / "tokens.json", now).find),
-        hosts=_hosts(settings, port),
+        tokens=tokens,
+        failures=FailedSignIns(settings.server.failed_sign_ins),
         body_bytes=settings.limits.body_bytes,
     )
-    return WebServer(application=made, token=token, streams=context.streams, metrics=context.metrics)
+    return WebServer(
+        application=made,
+        token=tokens.token,
+        streams=context.streams,
+        metrics=context.metrics,
+        sessions=context.sessions,
+    )
 
 
-def _hosts(settings: Settings, port: int) -> frozenset[str]:
-    """The names that a request may be for; any other may be a stranger's name that leads here."""
-    host = settings.server.host.lower()
-    names = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host}
-    with_port = {f"{name}:{port}" for name in names}
-    return frozenset({*with_port, *(names if port == 80 else ()), *(h.lower() for h in settings.server.allowed_hosts)})
+def _tokens(settings: Settings) -> MainToken:
+    """The server's own token, made if there is none, and the further ones."""
+    from askback.http.auth import MainToken
+    from askback.http.tokens import Tokens, kept_secret
+
+    own = settings.server.token or kept_secret(settings.data_dir / "token")
+    return MainToken(token=own, further=Tokens(settings.data_dir / "tokens.json", now).find)
 
 
 async def _health(app: App) -> dict[str, Any]:

@@ -52,6 +52,12 @@ _COMMON_ENV = (
     "all_proxy",
     "no_proxy",
 )
+_SHORTEST_TOKEN = 24
+_FEWEST_CHARACTERS = 8
+_WEAK_TOKEN = (
+    f"must have at least {_SHORTEST_TOKEN} characters, {_FEWEST_CHARACTERS} of them different: it can be guessed; make one "
+    "with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))', or leave it out and one is made"
+)
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 
 
@@ -62,11 +68,28 @@ class _Section(BaseModel):
 class ServerSettings(_Section):
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    token: str | None = Field(None, min_length=16, description="Made and stored on first start if absent.")
+    token: str | None = Field(
+        None, description="At least 24 random characters. Made and stored on first start if absent."
+    )
     allowed_hosts: tuple[str, ...] = Field(
         (), description="Further names, with port, that requests may be for: `askback.example:8765`."
     )
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^/?#@\s]+/?$",
+        description="Where people reach the server from outside, as `https://askback.example`: joins `allowed_hosts`, begins links, and with `https` makes cookies `Secure`.",
+    )
+    failed_sign_ins: int = Field(
+        20, ge=1, description="How many failed sign-ins of one address a minute are answered with 401 and not 429."
+    )
     grace_sec: float = Field(10, ge=0, description="How long requests in progress may take when the server stops.")
+
+    @field_validator("token")
+    @classmethod
+    def _not_weak(cls, token: str | None) -> str | None:
+        if token is not None and (len(token) < _SHORTEST_TOKEN or len(set(token)) < _FEWEST_CHARACTERS):
+            raise ValueError(_WEAK_TOKEN)
+        return token
 
 
 class Limits(_Section):
@@ -483,7 +506,7 @@ def _problem(error: Mapping[str, Any]) -> str:
         return f"{key}: there is no such setting; {_known(error['loc'])}"
     if shape := _SHAPES.get(error["type"]):
         return f"{key}: must be {shape}"
-    said = str(error["msg"]).replace("Input should be", "must be")
+    said = str(error["msg"]).replace("Input should be", "must be").removeprefix("Value error, ")
     return f"{key}: {said[0].lower()}{said[1:]}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 from contextlib import suppress
@@ -90,9 +91,9 @@ def test_the_token_stays_the_same_from_start_to_start(tmp_path: Path) -> None:
 
 def test_a_token_of_the_settings_is_taken_and_not_written_down(tmp_path: Path) -> None:
     world = World(tmp_path)
-    env = {"ASKBACK_SERVER__TOKEN": "a-token-of-my-own"}
+    env = {"ASKBACK_SERVER__TOKEN": "a-token-of-my-own-0123456789"}
     with Server(world, env=env) as server:
-        assert server.token == env["ASKBACK_SERVER__TOKEN"]
+        assert (server.told["token"], server.told["page"]) == (None, f"{server.url}/enter")
         assert not (world.data_dir / "token").exists()
         assert env["ASKBACK_SERVER__TOKEN"] not in (world.data_dir / "server.json").read_text()
         assert askback(world, "runs", "--json", env=env).json == []
@@ -119,6 +120,37 @@ def test_for_people_it_tells_on_stderr(tmp_path: Path) -> None:
         assert str(world.data_dir) in server.stderr
         assert server.kill(signal.SIGTERM) == 0
         assert server.ended().stdout == ""
+
+
+def test_a_token_of_the_settings_is_not_printed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    token = "a-token-of-my-own-0123456789"
+    with Started(world, "serve", "--port", "0", env={"ASKBACK_SERVER__TOKEN": token}) as server:
+        until(lambda: "page: " in server.stderr)
+        assert server.kill(signal.SIGTERM) == 0
+        assert token not in server.stderr
+        assert "token: as the settings have it, in server.token or ASKBACK_SERVER__TOKEN" in server.stderr
+
+
+@pytest.mark.parametrize("token", ["short-but-mixed-9f2c01", "a" * 64, "abcabcabcabcabcabcabcabcabcabc"])
+def test_a_weak_token_is_refused_with_what_to_do(tmp_path: Path, token: str) -> None:
+    ran = askback(World(tmp_path), "serve", "--port", "0", env={"ASKBACK_SERVER__TOKEN": token})
+    assert ran.code == 2
+    assert "server.token: must have at least 24 characters" in ran.stderr
+    assert "secrets.token_urlsafe(32)" in ran.stderr
+    assert token not in ran.stderr
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_port_that_another_program_has_on_one_loopback_address_is_not_taken(tmp_path: Path, address: str) -> None:
+    """Browsers take the name of the page to both of them."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as engine:
+        engine.bind((address, 0))
+        engine.listen()
+        ran = askback(World(tmp_path), "serve", "--port", str(engine.getsockname()[1]))
+    assert ran.code == 1
+    assert f"cannot listen on {address}:" in ran.stderr
 
 
 def test_a_server_that_was_killed_is_not_taken_for_one_that_runs(tmp_path: Path) -> None:

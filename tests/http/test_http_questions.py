@@ -8,7 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.http.links import Link, Links
+from askback.http.auth import AccessScope, digest
+from askback.http.links import MOST_PER_RUN, Link, Links
+from askback.http.tokens import Tokens
 from served import Server
 from wire import calling, get, over, reach, refused, reply, start, waiting
 from world import World
@@ -191,7 +193,13 @@ def test_a_forged_or_expired_link_is_401(server: Server, client: httpx.Client, f
 
     def made(key: bytes, expires_at: datetime) -> str:
         link = Link(run_id=other, interaction_id="colour", expires_at=expires_at)
-        return Links(key=key, clock=lambda: datetime.now(UTC)).make(link)
+        links = Links(
+            key=key,
+            clock=lambda: datetime.now(UTC),
+            folder=lambda run_id: furnished.data_dir / "runs" / run_id,
+            is_token=lambda _: True,
+        )
+        return links.make(link, token="main", token_digest=digest(server.token))[0]
 
     future, past = datetime.now(UTC) + timedelta(hours=1), datetime.now(UTC) - timedelta(seconds=1)
     foreign = made(b"another key", future)
@@ -216,6 +224,84 @@ def test_a_forged_or_expired_link_is_401(server: Server, client: httpx.Client, f
             refused(holder.get(f"/v1/answers/{text}"), 401, "UNAUTHORIZED")
             refused(holder.post(f"/v1/answers/{text}", json={"response": "red"}), 401, "UNAUTHORIZED")
     assert get(client, other)["state"] == "waiting_user"
+
+
+def links_of(client: httpx.Client, run_id: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get(f"/v1/runs/{run_id}/interaction/links").json()["items"]
+    return found
+
+
+def test_a_link_is_revoked_alone_or_with_all_of_its_question(server: Server, client: httpx.Client) -> None:
+    run_id, other = waiting(client), waiting(client)
+    first, second, third = (make_link(client, run_id) for _ in range(3))
+    elsewhere = make_link(client, other)
+    listed = links_of(client, run_id)
+    assert [each["token"] for each in listed] == ["main"] * 3
+    assert not [each for each in listed if first.rpartition("/")[2] in str(each)]
+    with calling(server.url, None) as holder:
+        path = f"/v1/runs/{run_id}/interaction/links"
+        refused(client.delete(f"/v1/runs/{other}/interaction/links/{listed[0]['id']}"), 404, "LINK_NOT_FOUND")
+        assert client.delete(f"{path}/{listed[0]['id']}").status_code == 204
+        refused(client.delete(f"{path}/{listed[0]['id']}"), 404, "LINK_NOT_FOUND")
+        refused(holder.get(first), 401, "UNAUTHORIZED")
+        refused(holder.post(first, json={"response": "red"}), 401, "UNAUTHORIZED")
+        assert [holder.get(each).status_code for each in (second, third, elsewhere)] == [200, 200, 200]
+        assert client.delete(path).status_code == 204
+        assert client.delete(path).status_code == 204
+        assert [holder.get(each).status_code for each in (second, third, elsewhere)] == [401, 401, 200]
+    assert links_of(client, run_id) == []
+    assert get(client, run_id)["state"] == "waiting_user"
+
+
+@pytest.mark.parametrize("by_session", [False, True])
+def test_a_link_ends_with_the_token_that_made_it(
+    server: Server, client: httpx.Client, furnished: World, by_session: bool
+) -> None:
+    tokens = Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    name, run_id = f"linker-{by_session}", waiting(client)
+    token = tokens.make(name, (AccessScope.ANSWER,), None)
+    headers = server.session(token) if by_session else {"authorization": f"Bearer {token}"}
+    with calling(server.url, None, **headers) as maker, calling(server.url, None) as holder:
+        url = make_link(maker, run_id)
+        assert holder.get(url).status_code == 200
+        tokens.revoke(name)
+        refused(holder.get(url), 401, "UNAUTHORIZED")
+        refused(holder.post(url, json={"response": "red"}), 401, "UNAUTHORIZED")
+    assert links_of(client, run_id) == []
+    assert get(client, run_id)["state"] == "waiting_user"
+
+
+def test_a_link_is_kept_as_a_digest_and_goes_with_its_run(client: httpx.Client, furnished: World) -> None:
+    run_id = waiting(client)
+    link = make_link(client, run_id).rpartition("/")[2]
+    path = furnished.data_dir / "runs" / run_id / "links.json"
+    assert link not in path.read_text()
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_question_has_a_bounded_number_of_links(server: Server, client: httpx.Client) -> None:
+    run_id = waiting(client)
+    for _ in range(MOST_PER_RUN):
+        make_link(client, run_id)
+    full = client.post(f"/v1/runs/{run_id}/interaction/link", json={})
+    refused(full, 409, "STATE_UNSUITABLE")
+    assert client.delete(f"/v1/runs/{run_id}/interaction/links/{links_of(client, run_id)[0]['id']}").status_code == 204
+    make_link(client, run_id)
+
+
+def test_who_may_not_answer_may_neither_list_nor_revoke_links(
+    server: Server, client: httpx.Client, furnished: World
+) -> None:
+    tokens = Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    run_id = waiting(client)
+    url = make_link(client, run_id)
+    path = f"/v1/runs/{run_id}/interaction/links"
+    with calling(server.url, tokens.make("only-looks", (AccessScope.READ,), None)) as reader:
+        refused(reader.get(path), 403, "SCOPE_MISSING")
+        refused(reader.delete(path), 403, "SCOPE_MISSING")
+    with calling(server.url, None) as holder:
+        refused(holder.delete(path), 401, "UNAUTHORIZED")
+        assert holder.get(url).status_code == 200
 
 
 def test_a_link_is_made_only_for_a_pending_question(client: httpx.Client) -> None:

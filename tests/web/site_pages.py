@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,8 +76,10 @@ class FurnishedServer(Server):
 class Site:
     """What a test drives: pages of one server in one browser context, and the API beside them."""
 
-    def __init__(self, server: Server, context: BrowserContext) -> None:
+    def __init__(self, server: Server, context: BrowserContext, url: str) -> None:
         self.server = server
+        self.url = url
+        """Where the page lives."""
         self.context = context
         headers = {"Authorization": f"Bearer {server.token}"}
         self.api = httpx.Client(base_url=server.url, headers=headers, timeout=PATIENCE_MS / 1000)
@@ -86,7 +89,7 @@ class Site:
         page = self.context.new_page()
         page.on("pageerror", lambda error: self.mistakes.append(str(error)))
         page.on("console", lambda message: self._heard(message))
-        page.goto(self.server.url + path)
+        page.goto(self.url + path)
         return page
 
     def _heard(self, message: Any) -> None:
@@ -100,13 +103,24 @@ def be_patient(context: BrowserContext) -> None:
     expect.set_options(timeout=PATIENCE_MS)
 
 
+def sign_in(server: Server, context: BrowserContext, *, scripts: bool = True) -> str:
+    """Open the address that the server prints; where that led to."""
+    page = context.new_page()
+    page.goto(server.told["page"])
+    if not scripts:
+        page.locator("#onward").click()
+    page.wait_for_url(re.compile(r"^http://\w+\.localhost:\d+/$"))
+    url = page.url.rstrip("/")
+    page.close()
+    return url
+
+
 @contextmanager
 def signed_in(server: Server, browser: Browser, **how: Any) -> Iterator[Site]:
     """Ends with a look at whether the pages' scripts did well."""
     context = browser.new_context(**({"locale": "en-GB", "timezone_id": "UTC"} | how))
     be_patient(context)
-    context.request.get(f"{server.url}/enter", params={"token": server.token})
-    site = Site(server, context)
+    site = Site(server, context, sign_in(server, context, scripts=how.get("java_script_enabled", True)))
     try:
         yield site
         assert site.mistakes == []

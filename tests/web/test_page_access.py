@@ -15,7 +15,18 @@ import wire
 pytestmark = pytest.mark.xdist_group("browser")
 
 PHONE = {"width": 360, "height": 740}
-PAGES = ("/", "/runs", "/new", "/new?skill=reads", "/skills", "/skills/reads", "/engines", "/dashboard", "/nothing")
+PAGES = (
+    "/",
+    "/runs",
+    "/new",
+    "/new?skill=reads",
+    "/skills",
+    "/skills/reads",
+    "/engines",
+    "/dashboard",
+    "/sessions",
+    "/nothing",
+)
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ def test_a_long_question_is_folded_and_a_phone_needs_no_sideways_scroll(quiet: S
     card(page, "wordy").get_by_text("Background").click()
     for _ in range(2):
         assert page.evaluate("document.documentElement.scrollWidth") == 360
-        page.goto(f"{quiet.server.url}/runs/{run_id}")
+        page.goto(f"{quiet.url}/runs/{run_id}")
         expect(page.get_by_role("heading", name="Question")).to_be_visible()
 
 

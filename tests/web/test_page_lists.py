@@ -92,7 +92,7 @@ def test_runs_are_filtered_by_state_skill_and_words(site: Site, runs: dict[str, 
     page.get_by_label("Skill", exact=True).select_option("trip-planner")
     page.wait_for_url("**/runs?skill=trip-planner")
     expect_runs(page, [runs["gone"]])
-    page.goto(f"{site.server.url}/runs")
+    page.goto(f"{site.url}/runs")
     page.get_by_role("searchbox").fill(f"COLOUR {runs['waits'][-5:]}")
     page.keyboard.press("Enter")
     page.wait_for_url("**/runs?q=*")
@@ -211,10 +211,10 @@ def test_a_skill_is_installed_from_a_zip_and_removed(site: Site) -> None:
     page.wait_for_url("**/skills/hostile")
     assert page.locator("main script[src], main img, main a[href^=javascript]").count() == 0
     expect(page.get_by_text(EVIL).first).to_be_visible()
-    page.goto(f"{site.server.url}/new?skill=hostile")
+    page.goto(f"{site.url}/new?skill=hostile")
     expect(page.get_by_text("</script><script>alert(1)</script>")).to_be_visible()
     assert "owned" not in page.title()
-    page.goto(f"{site.server.url}/skills/hostile")
+    page.goto(f"{site.url}/skills/hostile")
     page.get_by_role("button", name="Remove").click()
     page.get_by_role("dialog").get_by_role("button", name="Not now").click()
     page.get_by_role("button", name="Remove").click()
@@ -229,7 +229,7 @@ def test_no_page_is_wider_than_a_phone_and_each_has_its_landmarks(
     with signed_in(furnished_server, browser, locale="zh-CN", viewport={"width": 360, "height": 740}) as site:
         page = site.open("/runs")
         for path in EVERY_PAGE:
-            page.goto(site.server.url + path)
+            page.goto(site.url + path)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
             assert page.evaluate("document.documentElement.lang") == "zh", path
             marks = [page.locator(mark).count() for mark in ("main", "h1", "header nav", "a.skip-link")]
@@ -254,7 +254,7 @@ def test_empty_places_say_what_they_are_for(empty_server: Server, browser: Brows
         expect(page.get_by_role("heading", name="No skills yet")).to_be_visible()
         page.get_by_role("link", name="Install a skill").click()
         expect(page.get_by_role("button", name="Install a skill")).to_be_visible()
-        page.goto(f"{site.server.url}/dashboard")
+        page.goto(f"{site.url}/dashboard")
         expect(page.get_by_text("There are no runs yet.")).to_be_visible()
         expect(page.get_by_text("No question has been answered yet.")).to_be_visible()
 

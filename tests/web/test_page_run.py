@@ -201,13 +201,13 @@ def test_files_are_shown_as_what_they_really_are(running: Site, world: World) ->
     page = running.open(f"/runs/{run_id}/preview?path=data.json")
     expect(page.locator("pre")).to_have_text('{\n  "b": [\n    1,\n    2\n  ]\n}', use_inner_text=True)
     for name in ("page.html", "drawing.svg", "liar.png"):
-        page.goto(f"{running.server.url}/runs/{run_id}/preview?path={name}")
+        page.goto(f"{running.url}/runs/{run_id}/preview?path={name}")
         expect(page.locator("pre")).to_have_text(FILES[name].decode())
         assert running.api.get(f"/runs/{run_id}/picture", params={"path": name}).status_code == 404
     for name in ("photo.png", "liar.txt"):
-        page.goto(f"{running.server.url}/runs/{run_id}/preview?path={name}")
+        page.goto(f"{running.url}/runs/{run_id}/preview?path={name}")
         expect(page.locator("main img")).to_have_js_property("naturalWidth", 1)
-    page.goto(f"{running.server.url}/runs/{run_id}/preview?path=blob.bin")
+    page.goto(f"{running.url}/runs/{run_id}/preview?path=blob.bin")
     expect(page.get_by_role("heading", name="No preview")).to_be_visible()
     assert page.evaluate("window.__pwned") is None
     for path in ("../home/x", "/etc/passwd", "", "nothing"):

@@ -30,7 +30,18 @@ CSP = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
-PAGES = ("/", "/runs", "/new", "/skills", "/skills/asking", "/engines", "/dashboard", "/nothing", "/runs/nothing")
+PAGES = (
+    "/",
+    "/runs",
+    "/new",
+    "/skills",
+    "/skills/asking",
+    "/engines",
+    "/dashboard",
+    "/sessions",
+    "/nothing",
+    "/runs/nothing",
+)
 STATIC = Path(__file__).resolve().parents[2] / "src/askback/web/static"
 FIELDS = TEXTS[:60]
 """A form has at most a hundred fields."""
@@ -49,7 +60,7 @@ def stranger(furnished_server: FurnishedServer) -> Iterator[httpx.Client]:
 @pytest.fixture
 def known(furnished_server: FurnishedServer) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=furnished_server.url, headers=HTML, timeout=wire.PATIENCE_SEC) as client:
-        client.get("/enter", params={"token": furnished_server.token})
+        client.headers.update(furnished_server.session())
         yield client
 
 
@@ -101,7 +112,8 @@ def test_a_page_is_for_whoever_has_its_scope(furnished_server: FurnishedServer) 
     seen: dict[str, list[int]] = {}
     for scope in (AccessScope.READ, AccessScope.ANSWER, AccessScope.SUBMIT):
         token = tokens.make(f"only {scope}", (scope,), None)
-        with httpx.Client(base_url=furnished_server.url, headers=HTML, cookies={"askback_token": token}) as client:
+        headers = HTML | furnished_server.session(token)
+        with httpx.Client(base_url=furnished_server.url, headers=headers) as client:
             answers = [client.get(path) for path in ("/", "/runs", "/new")]
         seen[scope] = [answer.status_code for answer in answers]
         for answer in answers:
@@ -246,7 +258,7 @@ def _asked(harmless: Harmless, run_id: str) -> None:
     page.get_by_text("Background", exact=True).click()
     for place in ("#inbox .prompt", "#inbox .context", "#inbox .options"):
         harmless.check(page, place)
-    page.goto(f"{harmless.site.server.url}/runs/{run_id}")
+    page.goto(f"{harmless.site.url}/runs/{run_id}")
     expect(page.locator("#pending form")).to_be_visible()
     expect(page.locator("#progress")).to_have_text(re.compile(r"^\d+ events$"))
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
@@ -285,7 +297,7 @@ def _files(harmless: Harmless, run_id: str) -> None:
     links = page.eval_on_selector_all("#files .file-body a", "all => all.map((each) => each.href)")
     assert len(links) == len(listed)
     for address in links[:10]:
-        assert harmless.site.api.get(address, headers=HTML).status_code == 200
+        assert harmless.site.api.get(address.removeprefix(harmless.site.url), headers=HTML).status_code == 200
     for name in ("all.html", "all.svg", "all.md"):
         row = page.locator("#files > li", has=page.locator(".file-name", has_text=re.compile(f"^{re.escape(name)}$")))
         row.locator("summary").click()

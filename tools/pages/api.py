@@ -19,7 +19,7 @@ INTRODUCTION = """# The HTTP API
 
 Made from the OpenAPI document, which a running server gives out at `/v1/openapi.json`.
 
-Every call but `GET /healthz` needs `Authorization: Bearer TOKEN`, or the cookie that `/enter?token=TOKEN` sets; a call
+Every call but `GET /healthz` needs `Authorization: Bearer TOKEN`, or the cookie of a browser session; a call
 below `/v1/answers/` needs the link itself and no token. Without it the answer is 401, also for paths that do not exist,
 and before anything of the body is read. The server's own token may do everything; a further one has scopes, and each
 call below says which it needs.

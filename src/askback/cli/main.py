@@ -27,6 +27,7 @@ _COMMANDS = {
     "inbox": "List the questions that wait for an answer.",
     "cancel": "Cancel a run.",
     "tokens": "List, make and revoke tokens for a server.",
+    "sessions": "List and end browser sessions of a server.",
     "skills": "List, install and check skills.",
     "trust": "Allow the settings file of a folder to be used.",
     "engines": "Show each engine: found or not, version, what it can do.",

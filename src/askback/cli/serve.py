@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("askback")
 
+_TWINS = {"127.0.0.1": "::1", "localhost": "::1", "0.0.0.0": "::1", "::1": "127.0.0.1"}
+_FREE_PORT_TRIES = 20
 _NEW_OBJECTS = 10_000
 """After how many new objects garbage is looked for. Requests and turns leave little that needs it."""
 
@@ -61,7 +63,7 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
     from askback.http.protocol import Protocol
 
     listening = _listen(settings.server.host, settings.server.port)
-    port: int = listening.getsockname()[1]
+    port: int = listening[0].getsockname()[1]
     async with opened(settings, serving=True) as app:
         await app.recovery.take_up_all()
         web = web_server(app, port)
@@ -74,18 +76,22 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
             log_config=None,
             access_log=False,
             server_header=False,
+            # Anybody on this machine could forge the address and the scheme of a request.
+            proxy_headers=False,
             timeout_graceful_shutdown=max(1, round(settings.server.grace_sec)),
         )
         async with app.working(), asyncio.TaskGroup() as group:
-            watching = group.create_task(web.metrics.watch(app.store))
+            watching = [group.create_task(each) for each in (web.metrics.watch(app.store), web.sessions.watch())]
             token_path = None if settings.server.token else settings.data_dir / "token"
             # Whoever reads of it may stop it at once.
             server = _stopped_by_signals(config, [web.streams.close, app.worker.stop])
             with announced(settings.data_dir, _url(_near(settings.server.host), port), token_path):
                 _collect_garbage_from_now_on()
                 _announce(settings, web, port, as_json=as_json)
-                await server.serve(sockets=[listening])
-            watching.cancel()
+                await server.serve(sockets=listening)
+            for each in watching:
+                each.cancel()
+            await asyncio.to_thread(web.sessions.flush)
     return 0
 
 
@@ -119,11 +125,47 @@ def _stopped_by_signals(config: uvicorn.Config, ends: Sequence[Callable[[], None
     return server
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> list[socket.socket]:
+    """The sockets to serve on. A loopback address is taken with its twin of the other IP version.
+
+    Browsers take `*.localhost`, where the page lives, to both, and would send the page's cookie to a program that
+    listens on the other one.
+    """
+    twin = _TWINS.get(host)
+    for tries_left in reversed(range(_FREE_PORT_TRIES if port == 0 else 1)):
+        first = _bound(host, port)
+        try:
+            second = None if twin is None else _twin(twin, first.getsockname()[1])
+        except Unavailable:
+            first.close()
+            if tries_left == 0:
+                raise
+            continue
+        sockets = [first] if second is None else [first, second]
+        for each in sockets:
+            each.listen(1024)
+        return sockets
+    raise AssertionError("unreachable")
+
+
+def _twin(address: str, port: int) -> socket.socket | None:
+    """None where this machine does not have that IP version: then nobody can listen there."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return None
+    return _bound(address, port)
+
+
+def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With its protocol named: asyncio turns off the delay of small packets only then, and an answer takes 40 ms less.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if host == "::":
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     try:
         listening.bind((host, port))
     except (OSError, UnicodeError) as error:
@@ -131,7 +173,6 @@ def _listen(host: str, port: int) -> socket.socket:
         why = "it cannot be the name of a machine" if isinstance(error, UnicodeError) else error.strerror
         message = f"cannot listen on {host}:{port}: {why}; choose another with {_to_blame(error)}"
         raise Unavailable(RefusalCode.PORT_UNUSABLE, message) from None
-    listening.listen(1024)
     return listening
 
 
@@ -141,14 +182,17 @@ def _to_blame(error: OSError | UnicodeError) -> str:
 
 
 def _announce(settings: Settings, web: WebServer, port: int, *, as_json: bool) -> None:
-    url = _url(settings.server.host, port)
-    page = f"{_url(_near(settings.server.host), port)}/enter?token={quote(web.token, safe='')}"
+    """A token of the settings is not printed: who set it knows it, and output is often kept."""
+    url, page = _url(settings.server.host, port), f"{_url(_near(settings.server.host), port)}/enter"
+    token = None if settings.server.token else web.token
+    if token is not None:
+        page += f"?token={quote(token, safe='')}"
     if as_json:
-        told = {"url": url, "token": web.token, "page": page, "data_dir": str(settings.data_dir)}
+        told = {"url": url, "token": token, "page": page, "data_dir": str(settings.data_dir)}
         print(json.dumps(told), flush=True)
         return
     print(f"askback serves {url} (data folder {settings.data_dir})", file=sys.stderr)
-    print(f"  token: {web.token}", file=sys.stderr)
+    print(f"  token: {token or 'as the settings have it, in server.token or ASKBACK_SERVER__TOKEN'}", file=sys.stderr)
     print(f"  page:  {page}", file=sys.stderr, flush=True)
     if not _is_loopback(settings.server.host):
         print("  it is open to other machines: whoever has the token can run engines here", file=sys.stderr, flush=True)

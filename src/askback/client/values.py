@@ -126,6 +126,7 @@ class Upload:
 class Link:
     """Lets its holder read and answer one question, and nothing else."""
 
+    id: str
     url: str
     expires_at: datetime
 

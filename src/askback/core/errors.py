@@ -122,6 +122,8 @@ class RefusalCode(StrEnum):
     SKILL_NOT_FOUND = "SKILL_NOT_FOUND"
     INTERACTION_NOT_FOUND = "INTERACTION_NOT_FOUND"
     TOKEN_NOT_FOUND = "TOKEN_NOT_FOUND"
+    SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
+    LINK_NOT_FOUND = "LINK_NOT_FOUND"
     UPLOAD_NOT_FOUND = "UPLOAD_NOT_FOUND"
     ARTIFACT_NOT_FOUND = "ARTIFACT_NOT_FOUND"
     INTERACTION_NOT_PENDING = "INTERACTION_NOT_PENDING"
@@ -156,6 +158,8 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.SKILL_NOT_FOUND: "There is no such skill.",
     RefusalCode.INTERACTION_NOT_FOUND: "The run has no such question.",
     RefusalCode.TOKEN_NOT_FOUND: "There is no token of that name.",
+    RefusalCode.SESSION_NOT_FOUND: "There is no such browser session, or it belongs to another token.",
+    RefusalCode.LINK_NOT_FOUND: "The pending question has no such link.",
     RefusalCode.UPLOAD_NOT_FOUND: "There is no such upload.",
     RefusalCode.ARTIFACT_NOT_FOUND: "The run has no such artifact.",
     RefusalCode.INTERACTION_NOT_PENDING: "That question is not waiting for an answer, or no longer.",
@@ -237,6 +241,8 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.SKILL_NOT_FOUND: NotFound,
     RefusalCode.INTERACTION_NOT_FOUND: NotFound,
     RefusalCode.TOKEN_NOT_FOUND: NotFound,
+    RefusalCode.SESSION_NOT_FOUND: NotFound,
+    RefusalCode.LINK_NOT_FOUND: NotFound,
     RefusalCode.UPLOAD_NOT_FOUND: NotFound,
     RefusalCode.ARTIFACT_NOT_FOUND: NotFound,
     RefusalCode.INTERACTION_NOT_PENDING: Conflict,

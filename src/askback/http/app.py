@@ -8,10 +8,12 @@ from typing import Protocol
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from askback.http import catalog, deliveries, files, openapi, problems, questions, runs
-from askback.http.auth import Doorstep, Gate, Lookup
+from askback.http import catalog, deliveries, files, openapi, problems, questions, runs, session_routes
+from askback.http.auth import Doorstep, Gate, MainToken
 from askback.http.bodies import BodyCap
 from askback.http.context import Context
+from askback.http.failures import FailedSignIns
+from askback.http.sign_in import Codes, SignIn
 
 SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -37,7 +39,7 @@ def routes(context: Context | None = None) -> FastAPI:
     )
     app.state.context = context
     problems.install(app)
-    for module in (runs, questions, files, deliveries, catalog):
+    for module in (runs, questions, files, deliveries, catalog, session_routes):
         app.include_router(module.router)
     app.openapi = functools.cache(lambda: openapi.document(app))  # type: ignore[method-assign]
     return app
@@ -51,11 +53,31 @@ class Pages(Doorstep, Protocol):
         ...
 
 
-def application(context: Context, pages: Pages, *, find: Lookup, hosts: frozenset[str], body_bytes: int) -> ASGIApp:
+def application(
+    context: Context, pages: Pages, *, tokens: MainToken, failures: FailedSignIns, body_bytes: int
+) -> ASGIApp:
     """The routes behind the gate. The gate is outermost: nothing is read of a stranger's body."""
     site = pages.around(routes(context))
     capped = BodyCap(site, body_bytes=body_bytes, upload_bytes=context.upload_bytes, upload_paths=_UPLOADS)
-    return SafeHeaders(Gate(capped, find=find, hosts=hosts, links=context.links, doorstep=pages))
+    entrance = SignIn(
+        find=tokens,
+        holder=tokens.holder,
+        sessions=context.sessions,
+        addresses=context.addresses,
+        doorstep=pages,
+        codes=Codes(),
+    )
+    gate = Gate(
+        capped,
+        find=tokens,
+        find_session=context.sessions.find,
+        links=context.links,
+        addresses=context.addresses,
+        entrance=entrance,
+        failures=failures,
+        doorstep=pages,
+    )
+    return SafeHeaders(gate)
 
 
 class SafeHeaders:

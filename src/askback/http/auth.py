@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from typing import Protocol
 from urllib.parse import parse_qs
 
-from starlette.responses import RedirectResponse, Response
+from starlette.requests import cookie_parser
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from askback.http.addresses import Addresses
+from askback.http.failures import FailedSignIns
 from askback.http.links import Link, Links
-from askback.http.problems import problem
+from askback.http.problems import RequestCode, problem
 
-COOKIE = "askback_token"
 ENTER = "/enter"
-"""The address that turns a token into a cookie, for the page."""
+"""The address that turns a token into a browser session, for the page."""
+REACHABLE = "/enter/reachable"
+"""Answers everybody, with nothing: whether a browser can reach the server by the name that was asked for."""
 ANSWERS = "/v1/answers/"
 """Where the holder of a link to one question answers it, without a token."""
 ANSWER_PAGE = "/answers/"
@@ -44,7 +47,9 @@ class Grant:
 
     name: str
     scopes: frozenset[AccessScope]
-    by_cookie: bool = False
+    token_digest: str = ""
+    """Of the token, also of the one that the session was made with."""
+    session_id: str | None = None
     link: Link | None = None
 
     def allows(self, *scopes: AccessScope) -> bool:
@@ -53,18 +58,30 @@ class Grant:
 
 
 Lookup = Callable[[str], "Grant | None"]
-"""Tells whom the sha256 of a token belongs to, if anybody, now."""
+"""Tells whom a token belongs to, if anybody, now."""
+SessionLookup = Callable[[str, str], "Grant | None"]
+"""Tells whose session this is, if it is one for this host, now."""
+Entrance = Callable[[Scope, Receive], Awaitable[Response | None]]
+"""Answers a sign-in; None when what was shown is not valid."""
 
 
 class Doorstep(Protocol):
-    """What a person sees who comes with a browser and without a valid token."""
+    """What a person sees who comes with a browser and without a valid session."""
 
     def wants_page(self, scope: Scope) -> bool:
         """Whether this is such a person."""
         ...
 
-    def doorstep(self, scope: Scope) -> Response:
+    def doorstep(self, scope: Scope, status: HTTPStatus) -> Response:
         """How to get in."""
+        ...
+
+    def onward(self, scope: Scope, *, origin: str, code: str) -> Response:
+        """Leads on to the page at another name, or lets it be used at this one if the other cannot be reached."""
+        ...
+
+    def entered(self, scope: Scope) -> Response:
+        """Leads on to the page at this name. Not a redirect: a browser would not send the new cookie along."""
         ...
 
 
@@ -80,80 +97,126 @@ class MainToken:
     further: Callable[[str], Grant | None]
 
     def __call__(self, given: str) -> Grant | None:
-        if not given:
-            return None
-        if hmac.compare_digest(digest(given), digest(self.token)):
-            return Grant(name="main", scopes=frozenset({AccessScope.ADMIN}))
-        return self.further(digest(given))
+        return self.holder(digest(given)) if given else None
+
+    def holder(self, token_digest: str) -> Grant | None:
+        """Who has the token with this digest, if it is valid now."""
+        if hmac.compare_digest(token_digest, digest(self.token)):
+            return Grant(name="main", scopes=frozenset({AccessScope.ADMIN}), token_digest=token_digest)
+        return self.further(token_digest)
 
 
 class Gate:
-    """Lets in who has a token, from an address that is ours, and no page of a stranger."""
+    """Lets in who has a token or a session, by a name that is ours, and no page of a stranger."""
 
-    def __init__(self, app: ASGIApp, *, find: Lookup, hosts: frozenset[str], links: Links, doorstep: Doorstep) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        find: Lookup,
+        find_session: SessionLookup,
+        links: Links,
+        addresses: Addresses,
+        entrance: Entrance,
+        failures: FailedSignIns,
+        doorstep: Doorstep,
+    ) -> None:
         self._app = app
         self._find = find
-        self._hosts = hosts
+        self._find_session = find_session
         self._links = links
+        self._addresses = addresses
+        self._entrance = entrance
+        self._failures = failures
         self._doorstep = doorstep
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in _OPEN):
             await self._app(scope, receive, send)
-            return
-        headers = _headers(scope)
-        grant = self._grant(scope, headers)
-        if grant is None:
-            await self._unauthorized(scope)(scope, receive, send)
-        elif (reason := self._stranger(scope["method"], headers)) is not None:
-            await problem(HTTPStatus.FORBIDDEN, reason)(scope, receive, send)
-        elif _enters(scope):
-            await self._enter(scope)(scope, receive, send)
+        elif scope["type"] != "http":
+            await _unauthorized()(scope, receive, send)
+        else:
+            await self._decide(scope, receive, send)
+
+    async def _decide(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = headers_of(scope)
+        if (scope["path"], scope["method"]) == (REACHABLE, "GET"):
+            await self._reachable(headers)(scope, receive, send)
+        elif scope["path"] == ENTER and scope["method"] in ("GET", "POST"):
+            reason = stranger(self._addresses.hosts, scope["method"], headers)
+            found = _foreign(reason) if reason is not None else await self._entrance(scope, receive)
+            await (found or self._refused(scope, headers))(scope, receive, send)
+        elif (grant := self._grant(scope, headers)) is None:
+            await self._refused(scope, headers)(scope, receive, send)
+        elif (reason := stranger(self._addresses.hosts, scope["method"], headers)) is not None:
+            await _foreign(reason)(scope, receive, send)
         else:
             scope["grant"] = grant
+            # A stream may last for days, in which what it was opened with may be revoked.
+            scope["still_valid"] = lambda: self._grant(scope, headers) is not None
             await self._app(scope, receive, send)
 
     def _grant(self, scope: Scope, headers: Mapping[str, str]) -> Grant | None:
-        if scope["type"] != "http":
-            return None
         if "authorization" in headers:
             kind, _, token = headers["authorization"].partition(" ")
             return self._find(token.strip()) if kind.lower() == "bearer" else None
         if (held := _link_in(scope["path"])) is not None:
             link = self._links.read(held)
             return None if link is None else Grant(name="link", scopes=frozenset(), link=link)
-        if _enters(scope):
-            return self._find(_query_token(scope))
-        cookie = _cookie(headers.get("cookie", ""))
-        grant = self._find(cookie) if cookie else None
-        return None if grant is None else Grant(name=grant.name, scopes=grant.scopes, by_cookie=True)
+        cookie = self._cookie(headers)
+        return self._find_session(cookie, host_of(headers)) if cookie else None
 
-    def _unauthorized(self, scope: Scope) -> Response:
-        if scope["type"] == "http" and self._doorstep.wants_page(scope):
-            return self._doorstep.doorstep(scope)
-        return _unauthorized()
+    def _cookie(self, headers: Mapping[str, str]) -> str | None:
+        return cookie_parser(headers.get("cookie", "")).get(self._addresses.cookie_name(host_of(headers)))
 
-    def _stranger(self, method: str, headers: Mapping[str, str]) -> str | None:
-        """A page of another site can make a browser send things; a name that leads here can be anybody's."""
-        if headers.get("host", "").lower() not in self._hosts:
-            return "this server does not answer to that Host; name it in server.allowed_hosts"
-        if method in _SAFE:
-            return None
-        origin = headers.get("origin")
-        if origin is not None and origin.lower().partition("://")[2] not in self._hosts:
-            return "a write from another origin is refused"
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return "a write from another site is refused"
-        return None
-
-    def _enter(self, scope: Scope) -> RedirectResponse:
-        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
-        response.set_cookie(COOKIE, _query_token(scope), httponly=True, samesite="strict", path="/")
-        response.headers["Referrer-Policy"] = "no-referrer"
+    def _refused(self, scope: Scope, headers: Mapping[str, str]) -> Response:
+        """401; 429 once there were too many attempts. Coming without anything is no attempt."""
+        shown = self._shown(scope, headers)
+        wait = None if shown is None else self._failures.count((scope.get("client") or ("",))[0], shown)
+        if self._doorstep.wants_page(scope):
+            status = HTTPStatus.UNAUTHORIZED if wait is None else HTTPStatus.TOO_MANY_REQUESTS
+            response = self._doorstep.doorstep(scope, status)
+        else:
+            response = _unauthorized() if wait is None else _too_many()
+        if wait is not None:
+            response.headers["Retry-After"] = str(wait)
         return response
 
+    def _shown(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
+        """By what the sender wanted to be let in."""
+        if scope["path"] == ENTER:
+            return "token" if scope["method"] == "POST" or query_of(scope).keys() & {"token", "code"} else None
+        if headers.get("authorization"):
+            return "bearer"
+        if _link_in(scope["path"]) is not None:
+            return "link"
+        return "cookie" if self._cookie(headers) else None
 
-def _headers(scope: Scope) -> dict[str, str]:
+    def _reachable(self, headers: Mapping[str, str]) -> Response:
+        """To be read by the page that leads on from a loopback name, and by no other."""
+        origin = headers.get("origin", "").lower()
+        host = origin.removeprefix("http://")
+        if host == origin or host not in self._addresses.hosts or self._addresses.page_host(host) is None:
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        allowed = {"Access-Control-Allow-Origin": origin, "Cross-Origin-Resource-Policy": "cross-origin"}
+        return Response(status_code=HTTPStatus.NO_CONTENT, headers=allowed)
+
+
+def stranger(hosts: frozenset[str], method: str, headers: Mapping[str, str]) -> str | None:
+    """Why a request may be a stranger's: a name that leads here can be anybody's, and so can a page that sends something."""
+    if host_of(headers) not in hosts:
+        return "this server does not answer to that Host; name it in server.allowed_hosts"
+    if method in _SAFE:
+        return None
+    origin = headers.get("origin")
+    if origin is not None and origin.lower().partition("://")[2] != host_of(headers):
+        return "a write from another origin is refused"
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return "a write from another site is refused"
+    return None
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
     """By their names; one that stands there twice is joined, as HTTP has it, so that no half of it counts."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
@@ -162,29 +225,30 @@ def _headers(scope: Scope) -> dict[str, str]:
     return headers
 
 
+def host_of(headers: Mapping[str, str]) -> str:
+    return headers.get("host", "").lower()
+
+
+def query_of(scope: Scope) -> dict[str, str]:
+    query: bytes = scope.get("query_string", b"")
+    return {name: values[0] for name, values in parse_qs(query.decode("latin-1")).items()}
+
+
+def _foreign(reason: str) -> Response:
+    return problem(HTTPStatus.FORBIDDEN, reason)
+
+
 def _unauthorized() -> Response:
     detail = "a valid token is needed: Authorization: Bearer TOKEN"
     return problem(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _too_many() -> Response:
+    detail = "too many failed sign-ins from this address; a valid token is let in at once"
+    return problem(HTTPStatus.TOO_MANY_REQUESTS, detail, code=RequestCode.TOO_MANY_FAILED_SIGN_INS)
 
 
 def _link_in(path: str) -> str | None:
     if path.startswith(ANSWERS):
         return path.removeprefix(ANSWERS)
     return path.removeprefix(ANSWER_PAGE).partition("/")[0] if path.startswith(ANSWER_PAGE) else None
-
-
-def _enters(scope: Scope) -> bool:
-    return (scope["path"], scope["method"]) == (ENTER, "GET")
-
-
-def _query_token(scope: Scope) -> str:
-    query: bytes = scope.get("query_string", b"")
-    return parse_qs(query.decode("latin-1")).get("token", [""])[0]
-
-
-def _cookie(header: str) -> str | None:
-    try:
-        found = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return None
-    return found.value if found is not None else None

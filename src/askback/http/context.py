@@ -18,11 +18,13 @@ from askback.core.errors import Forbidden, RefusalCode
 from askback.core.runs import Run
 from askback.core.views import run_view
 from askback.core.webhooks import Webhook, WebhookKind
+from askback.http.addresses import Addresses
 from askback.http.auth import AccessScope, Grant
 from askback.http.inputs import RunCreate, WebhookIn
 from askback.http.links import Links
 from askback.http.metrics import Metrics
 from askback.http.problems import as_json
+from askback.http.sessions import Sessions
 from askback.http.streams import Streams
 from askback.process.uploads import Uploads
 from askback.service import Service, Submission
@@ -34,6 +36,8 @@ class Context:
     service: Service
     uploads: Uploads
     links: Links
+    sessions: Sessions
+    addresses: Addresses
     streams: Streams
     metrics: Metrics
     health: Callable[[], Any]
@@ -105,6 +109,8 @@ Reading = Annotated[Context, allowed(AccessScope.READ)]
 ReadingQuestions = Annotated[Context, allowed(AccessScope.READ, AccessScope.ANSWER)]
 Answering = Annotated[Context, allowed(AccessScope.ANSWER)]
 Administering = Annotated[Context, allowed(AccessScope.ADMIN)]
+SignedIn = Annotated[Context, allowed(*AccessScope)]
+"""Whoever has a token, whatever it allows."""
 
 RunPath = Annotated[str, Path(description="The run's id.", examples=["1m7gekfsksrgk77s"])]
 Cursor = Annotated[str | SkipJsonSchema[None], Query(max_length=200, description="`next_cursor` of the page before.")]

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, RefusalCode, Unavailable
-from askback.http.auth import COOKIE, AccessScope
+from askback.http.auth import AccessScope
 from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
 
 Code = RefusalCode | RequestCode
@@ -28,8 +28,9 @@ SECURITY_SCHEMES = {
     BY_COOKIE: {
         "type": "apiKey",
         "in": "cookie",
-        "name": COOKIE,
-        "description": "Set by `/enter?token=…`, for the page.",
+        "name": "askback_session_PORT",
+        "description": "A browser session, set by `/enter?token=…` for the page. The name holds the server's port; behind "
+        "TLS (`server.public_url`) it begins with `__Host-`. Its value is not a token, and a token is not a session.",
     },
 }
 
@@ -61,7 +62,12 @@ def call(
         good["headers"] = {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}
     if says is not None:
         good["description"] = says
-    always: tuple[Code, ...] = (RequestCode.UNAUTHORIZED, RequestCode.FORBIDDEN, *MACHINE)
+    always: tuple[Code, ...] = (
+        RequestCode.UNAUTHORIZED,
+        RequestCode.TOO_MANY_FAILED_SIGN_INS,
+        RequestCode.FORBIDDEN,
+        *MACHINE,
+    )
     codes = (*refusals, *always, *((RefusalCode.SCOPE_MISSING,) if scopes else ()))
     extra: dict[str, Any] = {"security": [] if by_link else security(scopes)}
     if body is not None:

@@ -1,4 +1,8 @@
-"""Signed links: whoever holds one may answer that one question until it expires, and do nothing else."""
+"""Links to one question: the holder of one may answer that question, and do nothing else.
+
+A link is signed, so that a forged one costs no look at the disk. It is also kept with its run, so that it can be listed
+and revoked and ends with the token that made it; what is kept goes with the run.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +11,133 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Callable
+import logging
+import secrets
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+
+from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
+from askback.http.record_file import RecordFile
+
+log = logging.getLogger(__name__)
+
+MOST_PER_RUN = 100
+_FILE_NAME = "links.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
+    """What a link is for."""
+
     run_id: str
     interaction_id: str
     expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLink:
+    """A link as it is kept with its run."""
+
+    id: str
+    """For lists; opens nothing."""
+    digest: str
+    interaction_id: str
+    token: str
+    token_digest: str
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """Makes and reads links. Nothing is stored: the signature is the proof."""
+    """Makes, reads and revokes links."""
 
     key: bytes
     clock: Callable[[], datetime]
+    folder: Callable[[str], Path]
+    """The folder of a run."""
+    is_token: Callable[[str], bool]
+    """Whether a token with this digest is valid now."""
 
-    def make(self, link: Link) -> str:
-        fields = [link.run_id, link.interaction_id, int(link.expires_at.timestamp())]
+    def make(self, link: Link, *, token: str, token_digest: str) -> tuple[str, KeptLink]:
+        """A new link made with this token. Writes a file: not for the event loop."""
+        link_id = secrets.token_hex(4)
+        fields = [link.run_id, link.interaction_id, int(link.expires_at.timestamp()), link_id]
         body = json.dumps(fields, separators=(",", ":")).encode()
-        return f"{_encoded(body)}.{_encoded(self._sign(body))}"
+        text = f"{_encoded(body)}.{_encoded(self._sign(body))}"
+        kept = KeptLink(
+            id=link_id,
+            digest=_digest(text),
+            interaction_id=link.interaction_id,
+            token=token,
+            token_digest=token_digest,
+            created_at=self.clock(),
+            expires_at=link.expires_at,
+        )
+        with self._file(link.run_id).changing() as links:
+            self._make_room(links, link.interaction_id)
+            links[kept.digest] = kept
+        return text, kept
 
     def read(self, text: str) -> Link | None:
-        """The link, or None when it is not ours or has expired."""
+        """What it is for, or None when it is not ours, has expired or was revoked, itself or with its token."""
+        link = self._signed(text)
+        if link is None or self.clock() >= link.expires_at:
+            return None
+        try:
+            kept = self._file(link.run_id).read().get(_digest(text))
+        except Unavailable as error:
+            log.error("links cannot be used: %s", error.message)
+            return None
+        return link if kept is not None and self.is_token(kept.token_digest) else None
+
+    def all(self, run_id: str, interaction_id: str) -> list[KeptLink]:
+        """The links to this question that can still be used, the oldest first."""
+        found = [each for each in self._file(run_id).read().values() if each.interaction_id == interaction_id]
+        living = [each for each in found if each.expires_at > self.clock() and self.is_token(each.token_digest)]
+        return sorted(living, key=lambda each: each.created_at)
+
+    def revoke(self, run_id: str, ids: Collection[str]) -> None:
+        """End links, all or none of them. Writes a file."""
+        with self._file(run_id).changing() as links:
+            found = {each.id: each.digest for each in links.values()}
+            for link_id in ids:
+                if link_id not in found:
+                    raise NotFound(RefusalCode.LINK_NOT_FOUND, f"the question has no link {link_id!r}")
+                del links[found[link_id]]
+
+    def _make_room(self, links: dict[str, KeptLink], interaction_id: str) -> None:
+        full = len(links) >= MOST_PER_RUN
+        for each in list(links.values()):
+            dead = each.expires_at <= self.clock() or not self.is_token(each.token_digest)
+            if dead or (full and each.interaction_id != interaction_id):
+                del links[each.digest]
+        if len(links) >= MOST_PER_RUN:
+            message = f"this question has {MOST_PER_RUN} links already; revoke some, or let them expire"
+            raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
+
+    def _file(self, run_id: str) -> RecordFile[KeptLink]:
+        return RecordFile(self.folder(run_id) / _FILE_NAME, KeptLink)
+
+    def _signed(self, text: str) -> Link | None:
         body_text, _, signature = text.partition(".")
         try:
             body = _decoded(body_text)
             if not hmac.compare_digest(self._sign(body), _decoded(signature)):
                 return None
-            run_id, interaction_id, expires = json.loads(body)
+            run_id, interaction_id, expires, _ = json.loads(body)
         except (binascii.Error, ValueError):
             return None
-        link = Link(run_id=run_id, interaction_id=interaction_id, expires_at=datetime.fromtimestamp(expires, UTC))
-        return link if self.clock() < link.expires_at else None
+        return Link(run_id=run_id, interaction_id=interaction_id, expires_at=datetime.fromtimestamp(expires, UTC))
 
     def _sign(self, body: bytes) -> bytes:
         return hmac.new(self.key, b"askback answer link\0" + body, hashlib.sha256).digest()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _encoded(data: bytes) -> str:

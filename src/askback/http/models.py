@@ -59,8 +59,46 @@ class Problem(BaseModel):
 class LinkOut(_Out):
     """A link to one question."""
 
+    id: str = Field(description="To revoke it by.", examples=["9f2c01ab"])
     url: str = Field(description="Lets its holder read and answer this question, and nothing else.")
     expires_at: Moment = Field(description="Until when it may be used.")
+
+
+class KeptLinkOut(_Out):
+    """A link to a question, as it is listed: without what opens it."""
+
+    id: str = Field(description="To revoke it by.", examples=["9f2c01ab"])
+    interaction_id: str = Field(description="The question.", examples=["pace"])
+    token: str = Field(description="The name of the token that it was made with, and ends with.", examples=["main"])
+    created_at: Moment = Field(description="When it was made.")
+    expires_at: Moment = Field(description="Until when it may be used.")
+
+
+class LinksOut(_Out):
+    """Links to one question."""
+
+    items: list[KeptLinkOut] = Field(description="The links.")
+    next_cursor: NextCursor
+
+
+class SessionOut(_Out):
+    """A browser that is signed in."""
+
+    id: str = Field(description="To end it by; opens nothing.", examples=["9f2c01ab"])
+    token: str = Field(description="The name of the token that it was made with, and ends with.", examples=["main"])
+    browser: str = Field(description="What the browser calls itself, in short.", examples=["Firefox, Linux"])
+    host: str = Field(description="The only name that it is valid for.", examples=["askback.example"])
+    current: bool = Field(description="Whether the caller uses it now.")
+    created_at: Moment = Field(description="When it was made.")
+    last_seen_at: Moment = Field(description="When it was last used, to within a few minutes.")
+    expires_at: Moment = Field(description="When it ends unless it is used before, at most 30 days after it was made.")
+
+
+class SessionsOut(_Out):
+    """Browsers that are signed in."""
+
+    items: list[SessionOut] = Field(description="The sessions.")
+    next_cursor: NextCursor
 
 
 class ProfileOut(_Out):

@@ -25,6 +25,7 @@ _TAGS = [
     {"name": "notifications", "description": "What webhooks were told."},
     {"name": "skills", "description": "The skills that can be run."},
     {"name": "engines", "description": "The engines that carry runs out."},
+    {"name": "sessions", "description": "Browsers that are signed in to the page."},
     {"name": "server", "description": "How the server is."},
 ]
 _NOT_OURS = ("HTTPValidationError", "ValidationError")

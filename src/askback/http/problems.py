@@ -44,13 +44,17 @@ class RequestCode(StrEnum):
     BODY_TOO_LARGE = "BODY_TOO_LARGE"
     MEDIA_TYPE_UNSUPPORTED = "MEDIA_TYPE_UNSUPPORTED"
     REQUEST_INVALID = "REQUEST_INVALID"
+    TOO_MANY_FAILED_SIGN_INS = "TOO_MANY_FAILED_SIGN_INS"
     TOO_MANY_STREAMS = "TOO_MANY_STREAMS"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
 
 REQUEST_CODES: dict[RequestCode, tuple[HTTPStatus, str]] = {
     RequestCode.REQUEST_MALFORMED: (HTTPStatus.BAD_REQUEST, "The request cannot be read: no HTTP, no JSON, no form."),
-    RequestCode.UNAUTHORIZED: (HTTPStatus.UNAUTHORIZED, "There is no valid token, or the link is forged or expired."),
+    RequestCode.UNAUTHORIZED: (
+        HTTPStatus.UNAUTHORIZED,
+        "There is no valid token or session, or the link is forged, expired or revoked.",
+    ),
     RequestCode.FORBIDDEN: (HTTPStatus.FORBIDDEN, "The request comes from another site, or is for another host."),
     RequestCode.NOT_FOUND: (HTTPStatus.NOT_FOUND, "There is no such address."),
     RequestCode.METHOD_NOT_ALLOWED: (HTTPStatus.METHOD_NOT_ALLOWED, "That address does not take that method."),
@@ -66,6 +70,12 @@ REQUEST_CODES: dict[RequestCode, tuple[HTTPStatus, str]] = {
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "A field or parameter is missing, unknown or of the wrong type; `problems` names each.",
     ),
+    RequestCode.TOO_MANY_FAILED_SIGN_INS: (
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "There is no valid token or session, and the address has had too many failed sign-ins; see `Retry-After`. "
+        "A valid token is let in at once.",
+    ),
+    # The last code of a status is the one for refusals of the framework and of streams.
     RequestCode.TOO_MANY_STREAMS: (HTTPStatus.TOO_MANY_REQUESTS, "Too many event streams are open."),
     RequestCode.INTERNAL_ERROR: (HTTPStatus.INTERNAL_SERVER_ERROR, "A fault of Askback's own; the log says more."),
 }

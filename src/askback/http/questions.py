@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -14,16 +15,17 @@ from askback.core.interactions import Interaction
 from askback.core.runs import Run
 from askback.core.views import inbox_page_view, interaction_view
 from askback.http import docs, inputs, models
-from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope
+from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope, headers_of, host_of
 from askback.http.bodies import StrictRoute
 from askback.http.context import Answering, Context, Cursor, Limit, Reading, ReadingQuestions, RunPath, answer
-from askback.http.links import Link
+from askback.http.links import KeptLink, Link
 from askback.http.problems import RequestCode
 from askback.http.streams import EventStream, one_by_one, wants_stream
 
 router = APIRouter(prefix="/v1", tags=["questions"], route_class=StrictRoute)
 
 LinkPath = Annotated[str, Path(description="The last part of the link.", examples=["WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"])]
+LinkIdPath = Annotated[str, Path(description="The link's id, as the list has it.", examples=["9f2c01ab"])]
 MaybeLinkIn = Annotated[inputs.LinkIn, Body(default_factory=inputs.LinkIn)]
 _ASKING = (AccessScope.READ, AccessScope.ANSWER)
 _STREAM = {
@@ -119,17 +121,69 @@ async def inbox(request: Request, here: ReadingQuestions, cursor: Cursor = None,
         answer=models.LinkOut,
         status=HTTPStatus.CREATED,
         says="The link.",
-        refusals=[*docs.JSON_BODY, RefusalCode.RUN_NOT_FOUND, RefusalCode.INTERACTION_NOT_FOUND],
+        refusals=[
+            *docs.JSON_BODY,
+            RefusalCode.RUN_NOT_FOUND,
+            RefusalCode.INTERACTION_NOT_FOUND,
+            RefusalCode.STATE_UNSUITABLE,
+        ],
     ),
 )
 async def make_link(request: Request, here: Answering, run_id: RunPath, body: MaybeLinkIn) -> Response:
-    """A link that lets its holder read and answer the pending question, and nothing else, until it expires."""
+    """A link that lets its holder read and answer the pending question, and nothing else.
+
+    It ends when it expires or is revoked, with the question, and with the token that it was made with.
+    """
     pending = _pending(await here.service.get(run_id))
     expires = (here.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)
-    text = here.links.make(Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires))
-    url = str(request.base_url).rstrip("/") + ANSWERS + text
-    document = {"url": url, "expires_at": expires.isoformat().replace("+00:00", "Z")}
-    return answer(document, HTTPStatus.CREATED)
+    link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires)
+    grant = request.scope["grant"]
+    text, kept = await asyncio.to_thread(here.links.make, link, token=grant.name, token_digest=grant.token_digest)
+    url = here.addresses.base_url(host_of(headers_of(request.scope))) + ANSWERS + text
+    return answer({"id": kept.id, "url": url, "expires_at": expires}, HTTPStatus.CREATED)
+
+
+@router.get(
+    "/runs/{run_id}/interaction/links",
+    summary="List the links to the pending question",
+    **docs.call(AccessScope.ANSWER, answer=models.LinksOut, says="All of them.", refusals=[RefusalCode.RUN_NOT_FOUND]),
+)
+async def list_links(here: Answering, run_id: RunPath) -> Response:
+    """The links that can still be used, the oldest first; none when nothing is asked."""
+    items = [_link_view(each) for each in await _links(here, run_id)]
+    return answer({"items": items, "next_cursor": None})
+
+
+@router.delete(
+    "/runs/{run_id}/interaction/links",
+    summary="Revoke all links to the pending question",
+    **docs.call(
+        AccessScope.ANSWER,
+        status=HTTPStatus.NO_CONTENT,
+        says="They are revoked.",
+        refusals=[RefusalCode.RUN_NOT_FOUND, RefusalCode.LINK_NOT_FOUND],
+    ),
+)
+async def revoke_links(here: Answering, run_id: RunPath) -> Response:
+    """Revoke every link to the pending question, at once."""
+    return await _revoke(here, run_id, [each.id for each in await _links(here, run_id)])
+
+
+@router.delete(
+    "/runs/{run_id}/interaction/links/{link_id}",
+    summary="Revoke a link",
+    **docs.call(
+        AccessScope.ANSWER,
+        status=HTTPStatus.NO_CONTENT,
+        says="It is revoked.",
+        refusals=[RefusalCode.RUN_NOT_FOUND, RefusalCode.LINK_NOT_FOUND],
+    ),
+)
+async def revoke_link(here: Answering, run_id: RunPath, link_id: LinkIdPath) -> Response:
+    """Revoke one link to the pending question, at once."""
+    if link_id not in [each.id for each in await _links(here, run_id)]:
+        raise NotFound(RefusalCode.LINK_NOT_FOUND, f"the question has no link {link_id!r}")
+    return await _revoke(here, run_id, [link_id])
 
 
 @router.get(
@@ -147,7 +201,7 @@ async def make_link(request: Request, here: Answering, run_id: RunPath, body: Ma
     ),
 )
 async def linked_question(request: Request, link: LinkPath) -> Response:
-    """The question that the link is for. Needs no token; an expired or forged link is 401.
+    """The question that the link is for. Needs no token; an expired, revoked or forged link is 401.
 
     A browser is led to a page where it can be answered.
     """
@@ -175,13 +229,34 @@ async def linked_question(request: Request, link: LinkPath) -> Response:
     ),
 )
 async def linked_reply(request: Request, link: LinkPath, body: inputs.LinkedReplyIn) -> Response:
-    """Answer the question that the link is for. Needs no token; an expired or forged link is 401."""
+    """Answer the question that the link is for. Needs no token; an expired, revoked or forged link is 401."""
     here, held = _linked(request)
     _held(await here.service.get(held.run_id), held)
     await here.service.reply(held.run_id, body.response, held.interaction_id)
     asked = await here.service.interactions(held.run_id)
     settled = next(each for each in asked if each.interaction_id == held.interaction_id)
     return answer(interaction_view(settled), HTTPStatus.ACCEPTED)
+
+
+async def _links(here: Context, run_id: str) -> list[KeptLink]:
+    pending = (await here.service.get(run_id)).pending_interaction
+    return [] if pending is None else here.links.all(run_id, pending.interaction_id)
+
+
+async def _revoke(here: Context, run_id: str, ids: list[str]) -> Response:
+    if ids:
+        await asyncio.to_thread(here.links.revoke, run_id, ids)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _link_view(link: KeptLink) -> dict[str, Any]:
+    return {
+        "id": link.id,
+        "interaction_id": link.interaction_id,
+        "token": link.token,
+        "created_at": link.created_at,
+        "expires_at": link.expires_at,
+    }
 
 
 async def _reply(here: Context, run_id: str, interaction_id: str, response: Any) -> Run:

@@ -27,6 +27,7 @@ MOST_PER_TOKEN = 1_000
 MOST_IN_ALL = 4_000
 _LAST_WORD_SEC = 1.0
 """How long the end of a stream waits for a client that has stopped reading."""
+_VALID_SEC = 5.0
 _PIECE_BYTES = 65_536
 _KEPT_EVENTS = 512
 _KEPT_EVENT_BYTES = 16_384
@@ -134,11 +135,11 @@ class EventStream(Response):
         async with aclosing(self._batches):
             with self._streams.seat(self._token_name):
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-                await self._until_over(receive, send)
+                await self._until_over(scope, receive, send)
 
-    async def _until_over(self, receive: Receive, send: Send) -> None:
+    async def _until_over(self, scope: Scope, receive: Receive, send: Send) -> None:
         talking = asyncio.ensure_future(self._talk(send))
-        parts = (self._beat(send), _client_gone(receive), self._streams.closing.wait())
+        parts = (self._beat(send), _client_gone(receive), _signed_out(scope), self._streams.closing.wait())
         others = [asyncio.ensure_future(part) for part in parts]
         try:
             await asyncio.wait({talking, *others}, return_when=asyncio.FIRST_COMPLETED)
@@ -185,6 +186,14 @@ def _pieces(texts: Iterable[bytes]) -> Iterator[bytes]:
 
 def _chunk(body: bytes) -> dict[str, object]:
     return {"type": "http.response.body", "body": body, "more_body": True}
+
+
+async def _signed_out(scope: Scope) -> None:
+    """Until the token or session that the stream was opened with is no longer valid."""
+    while True:
+        await asyncio.sleep(_VALID_SEC)
+        if not scope["still_valid"]():
+            return
 
 
 async def _client_gone(receive: Receive) -> None:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
-
 from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
 from askback.http.auth import AccessScope, Grant, digest
+from askback.http.record_file import RecordFile, write_beside
 
 log = logging.getLogger(__name__)
 
-_SHORTEST_SECRET = 16
+_SHORTEST_SECRET = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,84 +35,52 @@ class Tokens:
     """The further tokens of one data folder; a change is seen by a running server at its next request."""
 
     def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
-        self._path = path
+        self._file = RecordFile(path, Token)
         self._clock = clock
-        self._read_at: tuple[int, int] | None = None
-        self._by_digest: dict[str, Token] = {}
 
     def find(self, token_digest: str) -> Grant | None:
         """Whom it belongs to, unless it has expired."""
         try:
-            self._refresh()
+            token = self._file.read().get(token_digest)
         except Unavailable as error:
             # Nobody is let in by a file that cannot be read; the server's own token is not in it.
             log.error("the further tokens cannot be used: %s", error.message)
             return None
-        token = self._by_digest.get(token_digest)
         if token is None or (token.expires_at is not None and token.expires_at <= self._clock()):
             return None
-        return Grant(name=token.name, scopes=frozenset(token.scopes))
+        return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest)
 
     def all(self) -> list[Token]:
-        self._refresh()
-        return sorted(self._by_digest.values(), key=lambda token: token.created_at)
+        return sorted(self._file.read().values(), key=lambda token: token.created_at)
 
     def make(self, name: str, scopes: tuple[AccessScope, ...], expires_at: datetime | None) -> str:
         """A new token; it is shown this once."""
         text = f"askback_{secrets.token_urlsafe(32)}"
-        with self._locked():
-            tokens = self.all()
-            if name == "main" or any(token.name == name for token in tokens):
+        with self._file.changing() as tokens:
+            if name == "main" or any(token.name == name for token in tokens.values()):
                 raise Invalid(
                     RefusalCode.INPUT_INVALID, f"there is a token {name!r} already; revoke it or name this one else"
                 )
-            made = Token(name=name, digest=digest(text), scopes=scopes, created_at=self._clock(), expires_at=expires_at)
-            self._write([*tokens, made])
+            tokens[digest(text)] = Token(
+                name=name, digest=digest(text), scopes=scopes, created_at=self._clock(), expires_at=expires_at
+            )
         return text
 
     def revoke(self, name: str) -> None:
-        with self._locked():
-            tokens = self.all()
-            kept = [token for token in tokens if token.name != name]
-            if len(kept) == len(tokens):
-                known = ", ".join(token.name for token in tokens) or "none"
+        """It ends at once, with its browser sessions and its links."""
+        with self._file.changing() as tokens:
+            found = next((token for token in tokens.values() if token.name == name), None)
+            if found is None:
+                known = ", ".join(token.name for token in tokens.values()) or "none"
                 raise NotFound(RefusalCode.TOKEN_NOT_FOUND, f"there is no token {name!r}; there are: {known}")
-            self._write(kept)
-
-    def _refresh(self) -> None:
-        try:
-            status = self._path.stat()
-            read_at = (status.st_mtime_ns, status.st_ino)
-            if read_at == self._read_at:
-                return
-            tokens = msgspec.json.decode(self._path.read_bytes(), type=list[Token])
-        except FileNotFoundError:
-            read_at, tokens = None, []
-        except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
-            message = f"{self._path} cannot be read: {error}; mend it, or remove it with all its tokens"
-            raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
-        self._by_digest = {token.digest: token for token in tokens}
-        self._read_at = read_at
-
-    def _write(self, tokens: list[Token]) -> None:
-        write_private(self._path, msgspec.json.encode([asdict(token) for token in tokens]))
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+            del tokens[found.digest]
 
 
 def kept_secret(path: Path) -> str:
     """A secret of 256 bits in a file that only the user can read; made when it is not there."""
     with suppress(FileNotFoundError):
         return _read_secret(path)
-    fresh = _write_beside(path, f"{secrets.token_urlsafe(32)}\n".encode())
+    fresh = write_beside(path, f"{secrets.token_urlsafe(32)}\n".encode())
     # Of two programs that start at once, both go on with the secret of the first.
     with suppress(FileExistsError):
         os.link(fresh, path)
@@ -128,17 +94,3 @@ def _read_secret(path: Path) -> str:
         message = f"{path} holds no secret, or a short one; remove it, and a new one is made at the next start"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
     return secret
-
-
-def write_private(path: Path, content: bytes) -> None:
-    _write_beside(path, content).replace(path)
-
-
-def _write_beside(path: Path, content: bytes) -> Path:
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(fd)
-    return partial

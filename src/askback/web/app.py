@@ -28,6 +28,7 @@ from askback.web import (
     preview,
     run,
     run_list,
+    sessions,
     skills,
     static,
     words,
@@ -36,7 +37,7 @@ from askback.web.desk import Desk, Page, environment
 
 log = logging.getLogger(__name__)
 
-_MODULES = (answer, inbox, run_list, new_run, run, files, preview, skills, engines, dashboard)
+_MODULES = (answer, inbox, run_list, new_run, run, files, preview, skills, engines, dashboard, sessions)
 _API = ("/v1", "/healthz", "/metrics")
 _STATUS: dict[type[AskbackError], HTTPStatus] = {
     Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -58,10 +59,17 @@ class Pages:
     def wants_page(self, scope: Scope) -> bool:
         """Whether a person is behind the request: a browser that asks for something to look at."""
         accepted = dict(scope["headers"]).get(b"accept", b"")
-        return scope["method"] in ("GET", "HEAD") and b"text/html" in accepted and not _of_api(scope["path"])
+        looking = scope["method"] in ("GET", "HEAD") or scope["path"] == "/enter"
+        return looking and b"text/html" in accepted and not _of_api(scope["path"])
 
-    def doorstep(self, scope: Scope) -> Response:
-        return doorstep.doorstep(self._desk, Request(scope))
+    def doorstep(self, scope: Scope, status: HTTPStatus) -> Response:
+        return doorstep.doorstep(self._desk, Request(scope), status)
+
+    def onward(self, scope: Scope, *, origin: str, code: str) -> Response:
+        return doorstep.onward(self._desk, Request(scope), origin, code)
+
+    def entered(self, scope: Scope) -> Response:
+        return doorstep.entered(self._desk, Request(scope))
 
     def around(self, api: ASGIApp) -> ASGIApp:
         """The pages, with the API for everything else."""

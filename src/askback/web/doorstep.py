@@ -1,10 +1,14 @@
-"""What a browser without a valid token sees: how to get in. One file without scripts; nothing else can be fetched there."""
+"""What a browser without a valid session sees: how to get in, and what follows the sign-in.
+
+Each page is one file: nothing else can be fetched there.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 from http import HTTPStatus
+from typing import Any
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -13,19 +17,44 @@ from starlette.responses import Response
 from askback.web.desk import Desk
 
 
-def doorstep(desk: Desk, request: Request) -> Response:
+def doorstep(desk: Desk, request: Request, status: HTTPStatus) -> Response:
     """The answer to a request for a page from somebody who is not known."""
-    style, _, _ = desk.templates.loader.get_source(desk.templates, "doorstep.css")  # type: ignore[union-attr]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    )
+    again = request.url.path if request.url.path != "/enter" else None
+    response = _page(desk, request, "doorstep.html", "form-action 'self'", again=again)
+    response.status_code = status
+    response.headers["WWW-Authenticate"] = "Bearer"
+    # With the usual policy a browser would not say which page the form is from.
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response
+
+
+def onward(desk: Desk, request: Request, origin: str, code: str) -> Response:
+    """Leads on to the page at another name, if the browser can reach it; else asks whether to stay at this one."""
+    script = _source(desk, "onward.js")
+    policy = f"script-src 'sha256-{_digest(script)}'; connect-src {origin}"
+    return _page(desk, request, "onward.html", policy, origin=origin, code=code, script=Markup(script))
+
+
+def entered(desk: Desk, request: Request) -> Response:
+    """Leads on to the page."""
+    return _page(desk, request, "entered.html", "form-action 'none'")
+
+
+def _page(desk: Desk, request: Request, template: str, policy: str, **values: Any) -> Response:
+    style = _source(desk, "doorstep.css")
+    rest = "base-uri 'none'; frame-ancestors 'none'"
+    policy = f"default-src 'none'; style-src 'sha256-{_digest(style)}'; {policy}; {rest}"
     speech = desk.speech(request)
-    text = desk.templates.get_template("doorstep.html").render(
-        t=speech,
-        language=speech.language,
-        style=Markup(style),
-        again=request.url.path if request.url.path != "/enter" else None,
+    text = desk.templates.get_template(template).render(
+        t=speech, language=speech.language, style=Markup(style), **values
     )
-    headers = {"Content-Security-Policy": policy, "WWW-Authenticate": "Bearer"}
-    return Response(text, HTTPStatus.UNAUTHORIZED, headers, "text/html; charset=utf-8")
+    return Response(text, HTTPStatus.OK, {"Content-Security-Policy": policy}, "text/html; charset=utf-8")
+
+
+def _source(desk: Desk, name: str) -> str:
+    source, _, _ = desk.templates.loader.get_source(desk.templates, name)  # type: ignore[union-attr]
+    return source
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,76 @@
+"""Failed sign-ins: counted per address, refused for a while when there are many, and logged once a burst.
+
+Only failures are refused. Whoever has a valid token is let in at once, also from an address where somebody guesses:
+all programs and users of one machine share 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
+
+_MINUTE_SEC = 60.0
+_MOST_ADDRESSES = 1024
+_LONGEST_WAIT_SEC = 600.0
+_LOG_PAUSE_SEC = 1.0
+"""Between two lines of the log: somebody with many addresses cannot fill it."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    level: float
+    at: float
+
+
+class FailedSignIns:
+    """A leaky bucket per address: `free` failures in a row, then as many a minute; the wait grows with each further one."""
+
+    def __init__(self, free: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._free = free
+        self._per_sec = free / _MINUTE_SEC
+        self._highest = free + _LONGEST_WAIT_SEC * self._per_sec
+        self._clock = clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._log_at = -math.inf
+
+    def count(self, address: str, kind: str) -> int | None:
+        """Note one failure. In how many seconds the address may try again, or None as long as it has not had too many."""
+        network, now = _network(address), self._clock()
+        bucket = self._buckets.setdefault(network, _Bucket(0.0, now))
+        self._buckets.move_to_end(network)
+        if len(self._buckets) > _MOST_ADDRESSES:
+            self._buckets.popitem(last=False)
+        before = max(0.0, bucket.level - (now - bucket.at) * self._per_sec)
+        bucket.level, bucket.at = min(before + 1, self._highest), now
+        if before == 0:
+            self._log(now, "a sign-in by %s from %s failed", kind, network)
+        if bucket.level <= self._free:
+            return None
+        if before <= self._free:
+            self._log(now, "too many failed sign-ins from %s: further ones are refused for a while", network)
+        return max(1, math.ceil((bucket.level - self._free) / self._per_sec))
+
+    def _log(self, now: float, message: str, *values: object) -> None:
+        if now - self._log_at >= _LOG_PAUSE_SEC:
+            self._log_at = now
+            log.warning(message, *values)
+
+
+def _network(address: str) -> str:
+    """An IPv6 address stands for its /64, which is what one customer of a provider has."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(found) if found.is_loopback else str(ipaddress.ip_network((found, 64), strict=False))
+    return str(found)

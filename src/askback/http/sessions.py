@@ -1,0 +1,157 @@
+"""Browser sessions: made with a token, bound to the host name they were made for, and dead with that token.
+
+A session is not a token: its id opens nothing as a Bearer, and only its digest is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from askback.core.errors import NotFound, RefusalCode, Unavailable
+from askback.http.auth import Grant, digest
+from askback.http.record_file import RecordFile
+
+log = logging.getLogger(__name__)
+
+IDLE = timedelta(days=7)
+LONGEST = timedelta(days=30)
+MOST = 500
+"""One more, and the session that was not used for longest ends."""
+_FLUSH_SEC = 300.0
+
+_BROWSERS = (("Edg", "Edge"), ("OPR", "Opera"), ("Firefox", "Firefox"), ("Chrome", "Chrome"), ("Safari", "Safari"))
+_SYSTEMS = (
+    ("Windows", "Windows"),
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"),
+    ("Linux", "Linux"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A session as it is kept."""
+
+    id: str
+    """For lists; opens nothing."""
+    digest: str
+    token: str
+    token_digest: str
+    host: str
+    browser: str
+    created_at: datetime
+    last_seen_at: datetime
+    expires_at: datetime
+    """At the latest; an idle session ends before."""
+
+    @property
+    def ends_at(self) -> datetime:
+        return min(self.expires_at, self.last_seen_at + IDLE)
+
+
+class Sessions:
+    """The sessions of one data folder; a change is seen by a running server at its next request."""
+
+    def __init__(self, path: Path, clock: Callable[[], datetime], holder: Callable[[str], Grant | None]) -> None:
+        self._file = RecordFile(path, Session)
+        self._clock = clock
+        self._holder = holder
+        self._seen: dict[str, datetime] = {}
+        """When sessions were last used, as far as that is not written down yet."""
+
+    def find(self, text: str, host: str) -> Grant | None:
+        """What the session with this secret id may do, if it lives and was made for this host."""
+        try:
+            session = self._file.read().get(digest(text))
+        except Unavailable as error:
+            log.error("browser sessions cannot be used: %s", error.message)
+            return None
+        if session is None or session.host != host or not self._lives(session):
+            return None
+        grant = self._holder(session.token_digest)
+        if grant is not None:
+            self._seen[session.digest] = self._clock()
+        return None if grant is None else replace(grant, session_id=session.id)
+
+    def all(self) -> list[Session]:
+        """Those that can still be used, the last used first."""
+        found = [self._current(each) for each in self._file.read().values()]
+        living = [each for each in found if self._lives(each) and self._holder(each.token_digest) is not None]
+        return sorted(living, key=lambda each: each.last_seen_at, reverse=True)
+
+    def make(self, grant: Grant, *, host: str, user_agent: str) -> str:
+        """A new session for the holder of a token; its secret id. Writes a file: not for the event loop."""
+        text, now = secrets.token_urlsafe(32), self._clock()
+        made = Session(
+            id=secrets.token_hex(4),
+            digest=digest(text),
+            token=grant.name,
+            token_digest=grant.token_digest,
+            host=host,
+            browser=browser(user_agent),
+            created_at=now,
+            last_seen_at=now,
+            expires_at=now + LONGEST,
+        )
+        with self._file.changing() as sessions:
+            self._drop_dead(sessions, most=MOST - 1)
+            sessions[made.digest] = made
+        return text
+
+    def revoke(self, ids: Collection[str]) -> None:
+        """End sessions, all or none of them. Writes a file."""
+        with self._file.changing() as sessions:
+            found = {each.id: each.digest for each in sessions.values()}
+            for session_id in ids:
+                if session_id not in found:
+                    raise NotFound(RefusalCode.SESSION_NOT_FOUND, f"there is no session {session_id!r}")
+                del sessions[found[session_id]]
+
+    async def watch(self) -> None:
+        """Write down from time to time which sessions were used; never while a request waits."""
+        while True:
+            await asyncio.sleep(_FLUSH_SEC)
+            try:
+                await asyncio.to_thread(self.flush)
+            except (Unavailable, OSError) as error:
+                log.error("the use of browser sessions cannot be written down: %s", error)
+
+    def flush(self) -> None:
+        if self._seen:
+            with self._file.changing() as sessions:
+                self._drop_dead(sessions, most=MOST)
+                sessions.update({key: self._current(each) for key, each in sessions.items()})
+                self._seen.clear()
+
+    def _drop_dead(self, sessions: dict[str, Session], *, most: int) -> None:
+        living = [each for each in map(self._current, sessions.values()) if self._lives(each)]
+        kept = sorted(living, key=lambda each: each.last_seen_at)[-most:]
+        for key in sessions.keys() - {each.digest for each in kept}:
+            del sessions[key]
+
+    def _current(self, session: Session) -> Session:
+        seen = self._seen.get(session.digest, session.last_seen_at)
+        return replace(session, last_seen_at=max(seen, session.last_seen_at))
+
+    def _lives(self, session: Session) -> bool:
+        return self._clock() < self._current(session).ends_at
+
+
+def browser(user_agent: str) -> str:
+    """`Firefox, Linux`; of a program that is no browser its name."""
+    name = next((name for mark, name in _BROWSERS if f"{mark}/" in user_agent), None)
+    system = next((name for mark, name in _SYSTEMS if mark in user_agent), None)
+    if name is None:
+        named = re.match(r"[A-Za-z0-9._-]{1,40}", user_agent)
+        name = named[0] if named else None
+    return ", ".join(part for part in (name, system) if part)

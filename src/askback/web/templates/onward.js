@@ -1,0 +1,13 @@
+"use strict";
+// Leads on to the page at its own name, if this browser can reach it. The address bar does not keep the token.
+history.replaceState(null, "", "/enter");
+const onward = document.getElementById("onward");
+const unreachable = document.getElementById("unreachable");
+unreachable.hidden = true;
+fetch(onward.dataset.check, { mode: "cors", credentials: "omit", cache: "no-store", signal: AbortSignal.timeout(5000) })
+  .then((answer) => answer.status === 204)
+  .catch(() => false)
+  .then((reached) => {
+    if (reached) location.replace(onward.href);
+    else unreachable.hidden = false;
+  });
