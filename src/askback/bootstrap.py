@@ -30,6 +30,7 @@ from askback.process.confinement import InForce
 from askback.process.direct import Direct
 from askback.process.guardian import Guardian
 from askback.process.locks import Programs
+from askback.process.pools import Pools
 from askback.process.privacy import close_to_others
 from askback.process.sandbox import Sandboxed
 from askback.process.uploads import Uploads
@@ -114,6 +115,7 @@ class _Ground:
     workspaces: Workspaces
     probes: Probes
     slots: Slots
+    pools: Pools
 
     @property
     def keeper(self) -> str:
@@ -131,6 +133,8 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     async with AsyncExitStack() as ends:
         store = await SqliteStore.open(data_dir / "askback.db")
         ends.push_async_callback(store.close)
+        pools = Pools()
+        ends.callback(pools.close)
         name = ends.enter_context(_registered(programs))
         spawner = _spawner(settings)
         # Before this program counts as gone: nothing that it started may live on.
@@ -149,6 +153,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             workspaces=Workspaces(data_dir / "runs"),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
+            pools=pools,
         )
         yield _wire(ground)
 
@@ -183,7 +188,7 @@ def _wire(ground: _Ground) -> App:
         deadlines=Deadlines(store=store, keepers={ground.keeper}, clock=now),
         recovery=recovery,
         notifications=Notifications(store=store, sending=_sending(settings), clock=now) if serving else None,
-        retention=_retention(settings, store, ground.workspaces) if serving else None,
+        retention=_retention(ground) if serving else None,
     )
 
 
@@ -205,6 +210,7 @@ def _service(ground: _Ground, recovery: Recovery) -> Service:
         new_id=new_run_id,
         queue_reason=ground.slots.reason,
         private_webhooks=ground.settings.notifications.allow_private,
+        pools=ground.pools,
     )
 
 
@@ -221,6 +227,7 @@ def _worker(ground: _Ground) -> Worker:
         spawner=ground.spawner,
         limits=OutputLimits(line_bytes=limits.line_bytes, turn_bytes=limits.output_bytes),
         clock=now,
+        pools=ground.pools,
     )
     return Worker(
         name=ground.name,
@@ -251,10 +258,12 @@ def _sending(settings: Settings) -> Sending:
     return Sending(webhooks=given, allow_private=allow_private, link=settings.notifications.link)
 
 
-def _retention(settings: Settings, store: Store, workspaces: Workspaces) -> Retention:
+def _retention(ground: _Ground) -> Retention:
+    settings = ground.settings
     return Retention(
-        store=store,
-        workspaces=workspaces,
+        store=ground.store,
+        workspaces=ground.workspaces,
+        pools=ground.pools,
         uploads=Uploads(settings.data_dir / "uploads"),
         keeping=Keeping(days=settings.retention.days, max_bytes=settings.retention.max_bytes),
         clock=now,
@@ -357,6 +366,7 @@ def web_server(app: App, port: int) -> WebServer:
     """The HTTP side on an opened data folder. Imported late: only a server needs it."""
     from askback.http.app import application
     from askback.http.auth import MainToken
+    from askback.http.bodies import BodyLimits
     from askback.http.context import Context
     from askback.http.links import Links
     from askback.http.metrics import Metrics
@@ -377,14 +387,19 @@ def web_server(app: App, port: int) -> WebServer:
             slots_total=app.slots.total, slots_taken=lambda: app.slots.taken, streams=lambda: streams.count
         ),
         health=partial(_health, app),
-        upload_bytes=settings.limits.upload_bytes,
+        bodies=BodyLimits(
+            run_bytes=settings.limits.body_bytes,
+            upload_bytes=settings.limits.upload_bytes,
+            values=settings.limits.body_values,
+            seconds=settings.limits.body_sec,
+        ),
+        bundle_bytes=settings.limits.bundle_bytes,
     )
     made = application(
         context,
         Pages(app.service, now, partial(_health, app)),
         find=MainToken(token=token, further=Tokens(data_dir / "tokens.json", now).find),
         hosts=_hosts(settings, port),
-        body_bytes=settings.limits.body_bytes,
     )
     return WebServer(application=made, token=token, streams=context.streams, metrics=context.metrics)
 

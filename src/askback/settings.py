@@ -69,7 +69,12 @@ class ServerSettings(_Section):
 
 
 class Limits(_Section):
-    body: float = Field(32, gt=0, description="One JSON request, in MB.")
+    body: float = Field(32, gt=0, description="One JSON request that creates a run, in MB; a reply: at most 2.")
+    body_values: int = Field(200_000, gt=0, description="Values and names in one JSON request, a number.")
+    body_sec: float = Field(
+        30, gt=0, description="How long a client may take to send a body; one second more for each 16 KB that came."
+    )
+    bundle: float = Field(2048, gt=0, description="The files of one run that are sent as a zip, in MB.")
     upload: float = Field(512, gt=0, description="One file or zip, in MB.")
     zip_total: float = Field(512, gt=0, description="A skill package unpacked, in MB.")
     zip_entries: int = Field(10_000, gt=0, description="Entries of a skill package, a number.")
@@ -79,6 +84,10 @@ class Limits(_Section):
     @property
     def body_bytes(self) -> int:
         return int(self.body * _MB)
+
+    @property
+    def bundle_bytes(self) -> int:
+        return int(self.bundle * _MB)
 
     @property
     def upload_bytes(self) -> int:

@@ -21,6 +21,8 @@ from enum import StrEnum
 
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """How a system says that there is no room: on the disk, for this user, or for a file of that size."""
+TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
+"""How a system says that it is short of processes, memory or open files: the same call may succeed a moment later."""
 
 
 class ErrorCode(StrEnum):
@@ -113,6 +115,10 @@ class RefusalCode(StrEnum):
     STORE_UNUSABLE = "STORE_UNUSABLE"
     DISK_FULL = "DISK_FULL"
     PORT_UNUSABLE = "PORT_UNUSABLE"
+    RESOURCE_SHORTAGE = "RESOURCE_SHORTAGE"
+    SERVER_BUSY = "SERVER_BUSY"
+    BUNDLE_TOO_LARGE = "BUNDLE_TOO_LARGE"
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
 
 
 REFUSAL_MEANINGS: dict[RefusalCode, str] = {
@@ -145,6 +151,10 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
     RefusalCode.DISK_FULL: "The disk is full; what was stored before is kept.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
+    RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
+    RefusalCode.SERVER_BUSY: "Too much work of this kind is waiting; try again after `Retry-After`.",
+    RefusalCode.BUNDLE_TOO_LARGE: "The run's files are more than one zip may hold; fetch them one by one.",
+    RefusalCode.QUOTA_EXCEEDED: "A quota of the token is used up; try again after `Retry-After`.",
 }
 
 
@@ -224,5 +234,16 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.STORE_UNUSABLE: Unavailable,
     RefusalCode.DISK_FULL: Unavailable,
     RefusalCode.PORT_UNUSABLE: Unavailable,
+    RefusalCode.RESOURCE_SHORTAGE: Unavailable,
+    RefusalCode.SERVER_BUSY: Unavailable,
+    RefusalCode.BUNDLE_TOO_LARGE: Invalid,
+    RefusalCode.QUOTA_EXCEEDED: Conflict,
 }
 """With which of the five kinds a code is raised: each always with the same one."""
+
+
+def raise_if_temporary(fault: OSError) -> None:
+    """Where an `OSError` means that something is wrong with a file: a shortage says nothing about the file."""
+    if fault.errno in TEMPORARY:
+        message = f"this machine is short of resources at the moment ({fault.strerror or fault}); try again"
+        raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message) from fault

@@ -23,7 +23,6 @@ SAFE_HEADERS = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 """What every answer has, unless it says otherwise itself."""
-_UPLOADS = frozenset({"/v1/uploads", "/v1/skills"})
 
 
 def routes(context: Context | None = None) -> FastAPI:
@@ -51,10 +50,10 @@ class Pages(Doorstep, Protocol):
         ...
 
 
-def application(context: Context, pages: Pages, *, find: Lookup, hosts: frozenset[str], body_bytes: int) -> ASGIApp:
+def application(context: Context, pages: Pages, *, find: Lookup, hosts: frozenset[str]) -> ASGIApp:
     """The routes behind the gate. The gate is outermost: nothing is read of a stranger's body."""
     site = pages.around(routes(context))
-    capped = BodyCap(site, body_bytes=body_bytes, upload_bytes=context.upload_bytes, upload_paths=_UPLOADS)
+    capped = BodyCap(site, context.bodies)
     return SafeHeaders(Gate(capped, find=find, hosts=hosts, links=context.links, doorstep=pages))
 
 

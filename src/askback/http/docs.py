@@ -33,7 +33,12 @@ SECURITY_SCHEMES = {
     },
 }
 
-BODY = (RequestCode.REQUEST_MALFORMED, RequestCode.BODY_TOO_LARGE, RequestCode.MEDIA_TYPE_UNSUPPORTED)
+BODY = (
+    RequestCode.REQUEST_MALFORMED,
+    RequestCode.BODY_TOO_SLOW,
+    RequestCode.BODY_TOO_LARGE,
+    RequestCode.MEDIA_TYPE_UNSUPPORTED,
+)
 """What may be wrong with every body."""
 JSON_BODY = (*BODY, RequestCode.REQUEST_INVALID)
 MACHINE = tuple(
@@ -61,7 +66,7 @@ def call(
         good["headers"] = {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}
     if says is not None:
         good["description"] = says
-    always: tuple[Code, ...] = (RequestCode.UNAUTHORIZED, RequestCode.FORBIDDEN, *MACHINE)
+    always: tuple[Code, ...] = (RequestCode.UNAUTHORIZED, RequestCode.FORBIDDEN, RefusalCode.QUOTA_EXCEEDED, *MACHINE)
     codes = (*refusals, *always, *((RefusalCode.SCOPE_MISSING,) if scopes else ()))
     extra: dict[str, Any] = {"security": [] if by_link else security(scopes)}
     if body is not None:

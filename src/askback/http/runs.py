@@ -78,7 +78,7 @@ async def create_run(
     ] = None,
 ) -> Response:
     """Check everything that can be checked, then queue a run of the skill."""
-    run = await here.service.submit(here.submission(body, idempotency_key))
+    run = await here.service.submit(await here.submission(body, idempotency_key))
     return answer(here.run(run), HTTPStatus.CREATED, {"Location": f"/v1/runs/{run.id}"})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +16,7 @@ from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentE
 from askback.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.credentials import Credentials, Loan
+from askback.process.pools import Pools
 from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import instructions
 from askback.skills.package import SkillPackage
@@ -45,6 +45,7 @@ class Bench:
     spawner: Spawner
     limits: OutputLimits
     clock: Callable[[], datetime]
+    pools: Pools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +75,14 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
     engine, setup = bench.engines[run.engine], bench.setups[run.engine]
     package = bench.packages.read_before(run.skill.digest)
     if package is None:
-        package = await asyncio.to_thread(bench.packages.package, run.skill.digest)
+        package = await bench.pools.skills.run(bench.packages.package, run.skill.digest)
     installed = await bench.probes.find(engine, setup)
     if installed is None:
         message = f"{setup.command[0]} is not installed (any more); {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
     prompt = await prompt_of(bench.store, run, package)
     # All that touches the disk at one go: it costs one change of threads, also where many turns begin at once.
-    return await asyncio.to_thread(_prepare_files, bench, run, package, installed.probe, prompt)
+    return await bench.pools.turns.run(_prepare_files, bench, run, package, installed.probe, prompt)
 
 
 def _prepare_files(bench: Bench, run: Run, package: SkillPackage, probe: Probe, prompt: str) -> Prepared:
