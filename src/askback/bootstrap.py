@@ -48,6 +48,7 @@ from askback.work.notifications import Notifications, Sending
 from askback.work.recovery import Recovery
 from askback.work.retention import Keeping, Retention
 from askback.work.slots import Slots
+from askback.work.vitals import Vitals
 from askback.work.worker import Worker
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class App:
     worker: Worker
     deadlines: Deadlines
     recovery: Recovery
+    vitals: Vitals
     serving: bool
     notifications: Notifications | None
     """A server's alone, as is `retention`."""
@@ -84,7 +86,9 @@ class App:
             await self.notifications.register()
         async with asyncio.TaskGroup() as group:
             worker = group.create_task(self.worker.run())
-            sleepers = [self.deadlines, self.notifications, self.retention, self.recovery if self.serving else None]
+            self.vitals.worker = worker
+            ours = (self.recovery, self.vitals) if self.serving else ()
+            sleepers = [self.deadlines, self.notifications, self.retention, *ours]
             asleep = [group.create_task(each.run()) for each in sleepers if each is not None]
             try:
                 yield
@@ -187,6 +191,7 @@ def _wire(ground: _Ground) -> App:
         worker=_worker(ground),
         deadlines=Deadlines(store=store, keepers={ground.keeper}, clock=now),
         recovery=recovery,
+        vitals=Vitals(store=store, pools=ground.pools, clock=now),
         notifications=Notifications(store=store, sending=_sending(settings), clock=now) if serving else None,
         retention=_retention(ground) if serving else None,
     )
@@ -414,20 +419,16 @@ def _hosts(settings: Settings, port: int) -> frozenset[str]:
 
 async def _health(app: App) -> dict[str, Any]:
     """What `/healthz` says."""
-    status, database = "ok", "ok"
-    oldest: float | None = None
-    try:
-        waiting = await app.store.queued({SHARED}, without_engines=(), limit=1)
-        oldest = max(0.0, (now() - waiting[0].updated_at).total_seconds()) if waiting else None
-    except Unavailable as error:
-        # Anybody may read this: the message names files of this machine.
-        status, database = "failing", error.code
+    vitals, database = app.vitals, await app.vitals.database()
+    degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
     return {
-        "status": status,
+        "status": degraded if database == "ok" and vitals.worker_alive else "failing",
         "version": __version__,
         "database": database,
         "disk_free_bytes": shutil.disk_usage(app.settings.data_dir).free,
         "slots": {"total": app.slots.total, "taken": app.slots.taken},
-        "oldest_queued_sec": oldest,
+        "oldest_queued_sec": vitals.oldest_queued_sec,
+        "loop_lag_sec": round(vitals.loop_lag_sec, 3),
+        "stuck": vitals.stuck,
         "sandbox": (await app.spawner.confinement()).in_force,
     }

@@ -65,12 +65,15 @@ class ServerSettings(_Section):
     allowed_hosts: tuple[str, ...] = Field(
         (), description="Further names, with port, that requests may be for: `askback.example:8765`."
     )
+    unauthenticated_connections: int = Field(
+        256, ge=1, description="Connections that have shown no valid token; beyond these the longest idle is dropped."
+    )
     grace_sec: float = Field(10, ge=0, description="How long requests in progress may take when the server stops.")
 
 
 class Limits(_Section):
     body: float = Field(32, gt=0, description="One JSON request that creates a run, in MB; a reply: at most 2.")
-    body_values: int = Field(200_000, gt=0, description="Values and names in one JSON request, a number.")
+    body_values: int = Field(200_000, gt=0, description="Values in one JSON request, a number.")
     body_sec: float = Field(
         30, gt=0, description="How long a client may take to send a body; one second more for each 16 KB that came."
     )

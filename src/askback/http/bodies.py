@@ -153,7 +153,7 @@ def _count(counter: json_bodies.Counter, piece: bytes) -> None:
     try:
         counter.feed(piece)
     except json_bodies.TooManyValues:
-        detail = "the body holds more values and names than are taken; send less, or upload a file"
+        detail = "the body holds more values than are taken; send less, or upload a file"
         raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail) from None
 
 

@@ -121,7 +121,10 @@ async def list_engines(here: Reading) -> Response:
     response_model=None,
     responses={
         200: {"model": models.HealthOut, "description": "All is well."},
-        503: {"model": models.HealthOut, "description": "The database cannot be used."},
+        503: {
+            "model": models.HealthOut,
+            "description": "The server cannot do its work, or callers wait; `status` says which.",
+        },
     },
     openapi_extra={"security": []},
 )

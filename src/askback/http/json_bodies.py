@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-_STRUCTURE = (b",", b"[", b"{", b":")
+_STRUCTURE = (b",", b"[", b"{")
+"""Each makes a value; there are no more names than values."""
 
 
 class TooManyValues(Exception):
-    """The body holds more values and names than are allowed."""
+    """The body holds more values than are allowed."""
 
 
 class Counter:

@@ -61,6 +61,7 @@ class Pool:
         self._most_waiting = waiting
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._open: set[_Job] = set()
+        self._new = 0
         self._began: dict[int, float] = {}
         self._threads = 0
         self._closed = False
@@ -74,11 +75,12 @@ class Pool:
         return await self._run(work, admitted=False)
 
     async def _run(self, work: Callable[[Checkpoint], T], *, admitted: bool) -> T:
-        if self._closed or (not admitted and len(self._open) >= self._most_threads + self._most_waiting):
+        if self._closed or (not admitted and self._new >= self._most_threads + self._most_waiting):
             raise Unavailable(RefusalCode.SERVER_BUSY, f"too much work is waiting ({self.name}); try again in a moment")
         job = _Job(lambda: None, asyncio.get_running_loop().create_future())
         job.work = lambda: work(job.checkpoint)
         self._open.add(job)
+        self._new += not admitted
         if self._threads < self._most_threads and len(self._open) > self._threads:
             self._start_thread()
         self._jobs.put(job)
@@ -89,6 +91,7 @@ class Pool:
         finally:
             job.abandoned.set()
             self._open.discard(job)
+            self._new -= not admitted
         return result
 
     def post(self, work: Callable[[], object]) -> None:

@@ -209,6 +209,10 @@ class Store(Protocol):
         """Remove runs and all that belongs to them, for good. Returns which; a run that is not over stays."""
         ...
 
+    async def write_nothing(self) -> None:
+        """Go the way of every write without changing anything; raises `Unavailable` when nothing can be written."""
+        ...
+
     async def check(self) -> str:
         """One line on the store's health for people; raises `Unavailable` with what to do when it is not well."""
         ...

@@ -26,7 +26,7 @@ from askback.store.readers import Readers
 from askback.store.sendings import Claim, Note, Registration
 from askback.store.wake import Wake
 from askback.store.writer import Writer
-from askback.store.writes import Addition, Creation, Move, Write
+from askback.store.writes import Addition, Creation, Move, Nothing, Write
 
 T = TypeVar("T")
 
@@ -98,6 +98,9 @@ class SqliteStore:
 
     async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
         return (await self._writer.write(Forgetting.of(run_ids))).forgotten
+
+    async def write_nothing(self) -> None:
+        await self._writer.write(Nothing())
 
     async def _written(self, work: Write) -> Run:
         change = await self._writer.write(work)

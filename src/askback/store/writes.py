@@ -168,6 +168,13 @@ class Addition:
         return Change(changed_id=self.run_id if self.events else None)
 
 
+class Nothing:
+    """A write that changes nothing: it shows that writes come through."""
+
+    def write(self, connection: apsw.Connection) -> Change:
+        return Change()
+
+
 def _made_by(connection: apsw.Connection, key: IdempotencyKey) -> Run | None:
     found = fetch(connection, statements("writes")["find_key"], {"key": key.key})
     if not found:

@@ -75,7 +75,7 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
     engine, setup = bench.engines[run.engine], bench.setups[run.engine]
     package = bench.packages.read_before(run.skill.digest)
     if package is None:
-        package = await bench.pools.skills.run(bench.packages.package, run.skill.digest)
+        package = await bench.pools.skills.run(bench.packages.package, run.skill.digest, admitted=True)
     installed = await bench.probes.find(engine, setup)
     if installed is None:
         message = f"{setup.command[0]} is not installed (any more); {engine.install}"
