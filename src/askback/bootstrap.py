@@ -68,6 +68,7 @@ class App:
     store: Store
     service: Service
     workspaces: Workspaces
+    uploads: Uploads
     slots: Slots
     spawner: Spawner
     worker: Worker
@@ -120,6 +121,7 @@ class _Ground:
     probes: Probes
     slots: Slots
     pools: Pools
+    uploads: Uploads
 
     @property
     def keeper(self) -> str:
@@ -158,6 +160,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
             pools=pools,
+            uploads=Uploads(data_dir / "uploads"),
         )
         yield _wire(ground)
 
@@ -185,6 +188,7 @@ def _wire(ground: _Ground) -> App:
         serving=serving,
         store=store,
         workspaces=ground.workspaces,
+        uploads=ground.uploads,
         slots=ground.slots,
         spawner=ground.spawner,
         service=_service(ground, recovery),
@@ -269,7 +273,7 @@ def _retention(ground: _Ground) -> Retention:
         store=ground.store,
         workspaces=ground.workspaces,
         pools=ground.pools,
-        uploads=Uploads(settings.data_dir / "uploads"),
+        uploads=ground.uploads,
         keeping=Keeping(days=settings.retention.days, max_bytes=settings.retention.max_bytes),
         clock=now,
     )
@@ -375,6 +379,7 @@ def web_server(app: App, port: int) -> WebServer:
     from askback.http.context import Context
     from askback.http.links import Links
     from askback.http.metrics import Metrics
+    from askback.http.quotas import Quotas
     from askback.http.streams import MOST_IN_ALL, Streams
     from askback.http.tokens import Tokens, kept_secret
     from askback.web.app import Pages
@@ -385,7 +390,7 @@ def web_server(app: App, port: int) -> WebServer:
     streams = Streams(most_in_all=min(MOST_IN_ALL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     context = Context(
         service=app.service,
-        uploads=Uploads(data_dir / "uploads"),
+        uploads=app.uploads,
         links=Links(key=kept_secret(data_dir / "link-key").encode(), clock=now),
         streams=streams,
         metrics=Metrics(
@@ -399,6 +404,7 @@ def web_server(app: App, port: int) -> WebServer:
             seconds=settings.limits.body_sec,
         ),
         bundle_bytes=settings.limits.bundle_bytes,
+        quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
     )
     made = application(
         context,

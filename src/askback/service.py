@@ -61,6 +61,10 @@ class Submission:
     files: Mapping[str, Path] = field(default_factory=dict)
     key: IdempotencyKey | None = None
     webhooks: tuple[Webhook, ...] = ()
+    created_by: str | None = None
+    """The name of the caller's token."""
+    most_open: int | None = None
+    """How many runs that are not over this caller may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +132,7 @@ class Service:
             max_attempt=package.max_attempt,
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
             keeper=self._keeper,
+            created_by=wanted.created_by,
             created_at=now,
             updated_at=now,
         )
@@ -164,7 +169,7 @@ class Service:
         run_id = decision.run.id
         try:
             request = await self._stage(run_id, wanted)
-            run = await self._store.create(decision, request, wanted.key, wanted.webhooks)
+            run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.most_open)
         except (AskbackError, OSError):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
             raise

@@ -109,6 +109,23 @@ class Limits(_Section):
         return int(self.output * _MB)
 
 
+class Quota(_Section):
+    open_runs: int | None = Field(1000, ge=1, description="Runs of one token that are not over.")
+    upload: float | None = Field(4096, gt=0, description="Uploads of one token that are kept, in MB.")
+    requests_per_min: int | None = Field(6000, ge=1, description="Requests of one token or link, by the minute.")
+
+    @property
+    def upload_bytes(self) -> int | None:
+        return None if self.upload is None else int(self.upload * _MB)
+
+
+class Quotas(Quota):
+    tokens: dict[str, Quota] = Field(
+        default_factory=dict,
+        description="Other quotas for some tokens, by their names. The server's own, `main`, has none unless it is here.",
+    )
+
+
 class EngineSettings(_Section):
     command: tuple[str, ...] | None = Field(
         None, min_length=1, description="How to start it; default: its name on PATH."
@@ -189,6 +206,7 @@ class Settings(BaseSettings):
     )
     server: ServerSettings = Field(default_factory=ServerSettings, description="What `askback serve` listens on.")
     limits: Limits = Field(default_factory=Limits, description="Caps on what is taken in.")
+    quotas: Quotas = Field(default_factory=Quotas, description="How much each token may ask for.")
     engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section an engine, by its name.")
     webhooks: tuple[WebhookSettings, ...] = Field((), description="Who is told of every run of the server.")
     notifications: NotificationSettings = Field(
@@ -210,6 +228,7 @@ class Settings(BaseSettings):
 _SECTIONS: dict[str, type[_Section]] = {
     "server": ServerSettings,
     "limits": Limits,
+    "quotas": Quotas,
     "engines": EngineSettings,
     "webhooks": WebhookSettings,
     "notifications": NotificationSettings,

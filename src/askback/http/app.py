@@ -12,6 +12,7 @@ from askback.http import catalog, deliveries, files, openapi, problems, question
 from askback.http.auth import Doorstep, Gate, Lookup
 from askback.http.bodies import BodyCap
 from askback.http.context import Context
+from askback.http.quotas import RequestRate
 
 SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -53,7 +54,7 @@ class Pages(Doorstep, Protocol):
 def application(context: Context, pages: Pages, *, find: Lookup, hosts: frozenset[str]) -> ASGIApp:
     """The routes behind the gate. The gate is outermost: nothing is read of a stranger's body."""
     site = pages.around(routes(context))
-    capped = BodyCap(site, context.bodies)
+    capped = RequestRate(BodyCap(site, context.bodies), context.quotas)
     return SafeHeaders(Gate(capped, find=find, hosts=hosts, links=context.links, doorstep=pages))
 
 

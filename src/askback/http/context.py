@@ -25,6 +25,7 @@ from askback.http.inputs import RunCreate, WebhookIn
 from askback.http.links import Link, Links
 from askback.http.metrics import Metrics
 from askback.http.problems import as_json
+from askback.http.quotas import Quotas
 from askback.http.streams import Streams
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
@@ -42,6 +43,7 @@ class Context:
     health: Callable[[], Any]
     bodies: BodyLimits
     bundle_bytes: int
+    quotas: Quotas
 
     @property
     def pools(self) -> Pools:
@@ -54,7 +56,7 @@ class Context:
             view["queue_reason"] = reason
         return view
 
-    async def submission(self, body: RunCreate, key: str | None) -> Submission:
+    async def submission(self, body: RunCreate, key: str | None, grant: Grant) -> Submission:
         digest = None if key is None else await self._digest(body)
         values, files = self.files_of(body.input)
         return Submission(
@@ -67,6 +69,8 @@ class Context:
             options=body.options,
             files=files,
             webhooks=tuple(_webhook(each) for each in body.webhooks),
+            created_by=grant.name,
+            most_open=self.quotas.of(grant).open_runs,
             key=None if key is None or digest is None else IdempotencyKey(key=key, body_digest=digest),
         )
 

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from askback.core.errors import RefusalCode
 from askback.http import docs, models
 from askback.http.auth import AccessScope
-from askback.http.bodies import FORM, StrictRoute, form_file, while_connected
+from askback.http.bodies import FORM, StrictRoute, form_file, said_length, while_connected
 from askback.http.context import Reading, RunPath, Uploading, answer
 from askback.http.problems import RequestCode, as_json
 from askback.process.pools import Pool
@@ -55,8 +55,12 @@ _SAVED = {"Content-Disposition": "Always `attachment`: what an engine wrote is n
 )
 async def upload(request: Request, here: Uploading) -> Response:
     """Take in a file; a run's `input`, or a reply, then names it as `{"upload_id": …}`."""
-    async with form_file(request) as file:
-        kept = await here.pools.files.run(here.uploads.keep, file.filename or "file", file.file)
+    grant = request.scope["grant"]
+    expected = said_length(request.scope) or here.bodies.upload_bytes
+    await here.pools.files.run(here.uploads.survey)
+    with here.uploads.room(grant.name, expected, here.quotas.of(grant).upload_bytes):
+        async with form_file(request) as file:
+            kept = await here.pools.files.run(here.uploads.keep, file.filename or "file", file.file, grant.name)
     return answer({"upload_id": kept.upload_id, "name": kept.name, "size": kept.size}, HTTPStatus.CREATED)
 
 

@@ -99,8 +99,11 @@ class Store(Protocol):
         request: RunRequest,
         key: IdempotencyKey | None = None,
         webhooks: Sequence[Webhook] = (),
+        most_open: int | None = None,
     ) -> Run:
         """Store a new run. The same key and body again gives the run that it made; another body is `Invalid`.
+
+        With `most_open` it is `Conflict` where the run's creator has so many runs that are not over.
 
         This and `apply` write what each webhook of the run, and of the server, is to be told of a change of state.
         """

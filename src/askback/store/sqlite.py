@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import apsw
 
+from askback.core.documents import is_large
 from askback.core.errors import AskbackError
 from askback.core.events import Event, NewEvent
 from askback.core.interactions import Interaction, Json
@@ -74,8 +75,13 @@ class SqliteStore:
         request: RunRequest,
         key: IdempotencyKey | None = None,
         webhooks: Sequence[Webhook] = (),
+        most_open: int | None = None,
     ) -> Run:
-        return await self._written(Creation.of(decision, request, key, webhooks))
+        if is_large(request.input, request.parameter):
+            made = await asyncio.to_thread(Creation.of, decision, request, key, webhooks, most_open)
+        else:
+            made = Creation.of(decision, request, key, webhooks, most_open)
+        return await self._written(made)
 
     async def apply(self, before: Run, decision: Decision) -> Run:
         return await self._written(Move.of(before, decision))
