@@ -33,6 +33,7 @@ from askback.process.direct import Direct
 from askback.process.guardian import Guardian
 from askback.process.limits import ResourceLimits
 from askback.process.locks import Programs
+from askback.process.pools import Pools
 from askback.process.privacy import Access, access_of_others, close_to_others, withdraw_write_access
 from askback.process.sandbox import Sandboxed, homes_of_people
 from askback.process.uploads import Uploads
@@ -51,6 +52,7 @@ from askback.work.notifications import Notifications, Sending
 from askback.work.recovery import Recovery
 from askback.work.retention import Keeping, Retention
 from askback.work.slots import Slots
+from askback.work.vitals import Vitals
 from askback.work.worker import Worker
 
 if TYPE_CHECKING:
@@ -75,11 +77,13 @@ class App:
     store: Store
     service: Service
     workspaces: Workspaces
+    uploads: Uploads
     slots: Slots
     spawner: Spawner
     worker: Worker
     deadlines: Deadlines
     recovery: Recovery
+    vitals: Vitals
     serving: bool
     notifications: Notifications | None
     """A server's alone, as is `retention`."""
@@ -92,7 +96,9 @@ class App:
             await self.notifications.register()
         async with asyncio.TaskGroup() as group:
             worker = group.create_task(self.worker.run())
-            sleepers = [self.deadlines, self.notifications, self.retention, self.recovery if self.serving else None]
+            self.vitals.worker = worker
+            ours = (self.recovery, self.vitals) if self.serving else ()
+            sleepers = [self.deadlines, self.notifications, self.retention, *ours]
             asleep = [group.create_task(each.run()) for each in sleepers if each is not None]
             try:
                 yield
@@ -123,6 +129,8 @@ class _Ground:
     workspaces: Workspaces
     probes: Probes
     slots: Slots
+    pools: Pools
+    uploads: Uploads
 
     @property
     def keeper(self) -> str:
@@ -146,6 +154,8 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     async with AsyncExitStack() as ends:
         store = await SqliteStore.open(data_dir / _DATABASE)
         ends.push_async_callback(store.close)
+        pools = Pools()
+        ends.callback(pools.close)
         name = ends.enter_context(_registered(programs))
         spawner = _spawner(settings)
         # Before this program counts as gone: nothing that it started may live on.
@@ -164,6 +174,8 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             workspaces=Workspaces(data_dir / "runs", sign_ins=tuple(_sign_ins(engines))),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
+            pools=pools,
+            uploads=Uploads(data_dir / "uploads"),
         )
         yield _wire(ground)
 
@@ -191,14 +203,16 @@ def _wire(ground: _Ground) -> App:
         serving=serving,
         store=store,
         workspaces=ground.workspaces,
+        uploads=ground.uploads,
         slots=ground.slots,
         spawner=ground.spawner,
         service=_service(ground, recovery),
         worker=_worker(ground),
         deadlines=Deadlines(store=store, keepers={ground.keeper}, clock=now),
         recovery=recovery,
+        vitals=Vitals(store=store, pools=ground.pools, clock=now),
         notifications=Notifications(store=store, sending=_sending(settings), clock=now) if serving else None,
-        retention=_retention(settings, store, ground.workspaces) if serving else None,
+        retention=_retention(ground) if serving else None,
     )
 
 
@@ -220,6 +234,7 @@ def _service(ground: _Ground, recovery: Recovery) -> Service:
         new_id=new_run_id,
         queue_reason=ground.slots.reason,
         private_webhooks=ground.settings.notifications.allow_private,
+        pools=ground.pools,
     )
 
 
@@ -236,6 +251,7 @@ def _worker(ground: _Ground) -> Worker:
         spawner=ground.spawner,
         limits=OutputLimits(line_bytes=limits.line_bytes, turn_bytes=limits.output_bytes),
         clock=now,
+        pools=ground.pools,
     )
     return Worker(
         name=ground.name,
@@ -266,11 +282,13 @@ def _sending(settings: Settings) -> Sending:
     return Sending(webhooks=given, allow_private=allow_private, link=settings.notifications.link)
 
 
-def _retention(settings: Settings, store: Store, workspaces: Workspaces) -> Retention:
+def _retention(ground: _Ground) -> Retention:
+    settings = ground.settings
     return Retention(
-        store=store,
-        workspaces=workspaces,
-        uploads=Uploads(settings.data_dir / "uploads"),
+        store=ground.store,
+        workspaces=ground.workspaces,
+        pools=ground.pools,
+        uploads=ground.uploads,
         keeping=Keeping(days=settings.retention.days, max_bytes=settings.retention.max_bytes),
         clock=now,
     )
@@ -439,10 +457,12 @@ def web_server(app: App, port: int) -> WebServer:
     """The HTTP side on an opened data folder. Imported late: only a server needs it."""
     from askback.http.addresses import addresses
     from askback.http.app import application
+    from askback.http.bodies import BodyLimits
     from askback.http.context import Context
     from askback.http.failures import FailedSignIns
     from askback.http.links import Links
     from askback.http.metrics import Metrics
+    from askback.http.quotas import Quotas
     from askback.http.sessions import Sessions
     from askback.http.streams import MOST_IN_ALL, Streams
     from askback.http.tokens import kept_secret
@@ -455,7 +475,7 @@ def web_server(app: App, port: int) -> WebServer:
     streams = Streams(most_in_all=min(MOST_IN_ALL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     context = Context(
         service=app.service,
-        uploads=Uploads(data_dir / "uploads"),
+        uploads=app.uploads,
         links=Links(
             key=key,
             clock=now,
@@ -475,14 +495,20 @@ def web_server(app: App, port: int) -> WebServer:
             slots_total=app.slots.total, slots_taken=lambda: app.slots.taken, streams=lambda: streams.count
         ),
         health=partial(_health, app),
-        upload_bytes=settings.limits.upload_bytes,
+        bodies=BodyLimits(
+            run_bytes=settings.limits.body_bytes,
+            upload_bytes=settings.limits.upload_bytes,
+            values=settings.limits.body_values,
+            seconds=settings.limits.body_sec,
+        ),
+        bundle_bytes=settings.limits.bundle_bytes,
+        quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
     )
     made = application(
         context,
         Pages(app.service, now, partial(_health, app)),
         tokens=tokens,
         failures=FailedSignIns(settings.server.failed_sign_ins),
-        body_bytes=settings.limits.body_bytes,
     )
     return WebServer(
         application=made,
@@ -504,22 +530,18 @@ def _tokens(settings: Settings) -> MainToken:
 
 async def _health(app: App) -> dict[str, Any]:
     """What `/healthz` says."""
-    status, database = "ok", "ok"
-    oldest: float | None = None
-    try:
-        waiting = await app.store.queued({SHARED}, without_engines=(), limit=1)
-        oldest = max(0.0, (now() - waiting[0].updated_at).total_seconds()) if waiting else None
-    except Unavailable as error:
-        # Anybody may read this: the message names files of this machine.
-        status, database = "failing", error.code
+    vitals, database = app.vitals, await app.vitals.database()
+    degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
     confinement = await app.spawner.confinement()
     return {
-        "status": status,
+        "status": degraded if database == "ok" and vitals.worker_alive else "failing",
         "version": __version__,
         "database": database,
         "disk_free_bytes": shutil.disk_usage(app.settings.data_dir).free,
         "slots": {"total": app.slots.total, "taken": app.slots.taken},
-        "oldest_queued_sec": oldest,
+        "oldest_queued_sec": vitals.oldest_queued_sec,
+        "loop_lag_sec": round(vitals.loop_lag_sec, 3),
+        "stuck": vitals.stuck,
         "sandbox": confinement.in_force,
         "limits": dict((await app.spawner.enforcement()).means),
         "isolation": {

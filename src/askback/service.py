@@ -5,7 +5,7 @@ Everything is checked here before anything is stored. Turns are the worker's; th
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core import lifecycle
+from askback.core.documents import is_large
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, Json
@@ -32,7 +33,9 @@ from askback.core.runs import (
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.core.webhooks import Webhook, mistakes
 from askback.engines_here import EnginesHere
-from askback.process.workspace import Artifact, Workspaces
+from askback.process.artifacts import Bundle
+from askback.process.pools import Pool, Pools
+from askback.process.workspace import MOST_LISTED, Artifact, Workspaces
 from askback.skills.library import Library
 from askback.skills.options import merge_options, read_options
 from askback.skills.package import SkillPackage
@@ -58,6 +61,10 @@ class Submission:
     files: Mapping[str, Path] = field(default_factory=dict)
     key: IdempotencyKey | None = None
     webhooks: tuple[Webhook, ...] = ()
+    created_by: str | None = None
+    """The name of the caller's token."""
+    most_open: int | None = None
+    """How many runs that are not over this caller may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +91,7 @@ class Service:
         new_id: Callable[[], str],
         queue_reason: Callable[[Run], str],
         private_webhooks: bool,
+        pools: Pools,
     ) -> None:
         self._store = store
         self._library = library
@@ -96,6 +104,7 @@ class Service:
         self._new_id = new_id
         self._queue_reason = queue_reason
         self._private_webhooks = private_webhooks
+        self.pools = pools
         self._tails = Tails(store)
         self._waiting = Waiting(store)
         self._movements = Movements(store)
@@ -105,7 +114,10 @@ class Service:
     async def submit(self, wanted: Submission) -> Run:
         """Check everything that can be checked, then store a queued run."""
         package = await self._package(wanted)
-        mode, options = self._check(package, wanted)
+        if is_large(wanted.input, wanted.parameter, wanted.options):
+            mode, options = await self.pools.parsing.run(self._check, package, wanted)
+        else:
+            mode, options = self._check(package, wanted)
         engine = await self.engines.choose(package, wanted.engine)
         profile = await self.engines.profile(engine, mode, options)
         run_id, now = self._new_id(), self._clock()
@@ -120,6 +132,7 @@ class Service:
             max_attempt=package.max_attempt,
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
             keeper=self._keeper,
+            created_by=wanted.created_by,
             created_at=now,
             updated_at=now,
         )
@@ -131,7 +144,9 @@ class Service:
         library = self._library
         package = library.at_hand(wanted.skill, paths=wanted.by_path)
         if package is None:
-            package = await asyncio.to_thread(lambda: library.keep(library.find(wanted.skill, paths=wanted.by_path)))
+            package = await self.pools.skills.run(
+                lambda: library.keep(library.find(wanted.skill, paths=wanted.by_path))
+            )
         return package
 
     def _check(self, package: SkillPackage, wanted: Submission) -> tuple[Mode, RunOptions]:
@@ -154,17 +169,17 @@ class Service:
         run_id = decision.run.id
         try:
             request = await self._stage(run_id, wanted)
-            run = await self._store.create(decision, request, wanted.key, wanted.webhooks)
+            run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.most_open)
         except (AskbackError, OSError):
-            await asyncio.to_thread(self._workspaces.remove, run_id)
+            await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
             raise
         if run.id != run_id and wanted.files:
-            await asyncio.to_thread(self._workspaces.remove, run_id)
+            await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
         return run
 
     async def _stage(self, run_id: str, wanted: Submission) -> RunRequest:
         stage = self._workspaces.of(run_id).stage_input
-        staged = {key: await asyncio.to_thread(stage, key, path) for key, path in wanted.files.items()}
+        staged = {key: await self.pools.files.run(stage, key, path) for key, path in wanted.files.items()}
         return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter))
 
     # Answering and ending.
@@ -179,11 +194,16 @@ class Service:
                 f"run {run.id} is {run.state}: no question of it is waiting for an answer",
             )
         wanted = interaction_id or pending.interaction_id
-        if wanted == pending.interaction_id and (problems := fits_reply(pending, response)):
+        if wanted == pending.interaction_id and (problems := await self._unfit(pending, response)):
             raise Invalid(RefusalCode.REPLY_INVALID, "the answer does not fit the question", problems)
         keeper = run.keeper if self.keeps_elsewhere(run) else self._keeper
         signal = Replied(interaction_id=wanted, response=response, keeper=keeper, at=self._clock())
         return await move(self._store, run_id, signal, seen=run)
+
+    async def _unfit(self, pending: Interaction, response: Json) -> Sequence[str]:
+        if is_large(response, pending.response_schema):
+            return await self.pools.parsing.run(fits_reply, pending, response)
+        return fits_reply(pending, response)
 
     async def _with_its_process(self, run: Run) -> Run:
         """A run that waits with a process whose program is gone can take no answer any more: it is over."""
@@ -206,10 +226,10 @@ class Service:
         # Of two who answer with files of one name, neither may overwrite the other's.
         key = f"answer-{run.attempt_number}-{self._new_id()}"
         try:
-            path = await asyncio.to_thread(workspace.stage_input, key, file)
+            path = await self.pools.files.run(workspace.stage_input, key, file)
             return await self.reply(run_id, f"The answer is the file {path}", interaction_id)
         except (AskbackError, OSError):
-            await asyncio.to_thread(workspace.drop_input, key)
+            await self.pools.files.run(workspace.drop_input, key, admitted=True)
             raise
 
     async def cancel(self, run_id: str) -> Run:
@@ -268,19 +288,24 @@ class Service:
 
     async def artifacts(self, run_id: str) -> Sequence[Artifact]:
         await self._store.get(run_id)
-        return await asyncio.to_thread(lambda: list(self._workspaces.of(run_id).artifacts()))
+        workspace = self._workspaces.of(run_id)
+        return await self.pools.files.run_abandonable(
+            lambda checkpoint: list(itertools.islice(workspace.artifacts(checkpoint), MOST_LISTED))
+        )
 
     async def open_artifact(self, run_id: str, path: str) -> BinaryIO:
         await self._store.get(run_id)
-        opened = await asyncio.to_thread(self._workspaces.of(run_id).open_artifact, path)
+        opened = await self.pools.files.run(self._workspaces.of(run_id).open_artifact, path)
         if opened is None:
             raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
         return opened
 
-    async def bundle(self, run_id: str) -> BinaryIO:
-        """All artifacts as one zip."""
+    async def bundle(self, run_id: str, most_bytes: int) -> AsyncGenerator[bytes]:
+        """All artifacts as one zip, in pieces that are made as they are asked for."""
         await self._store.get(run_id)
-        return await asyncio.to_thread(self._workspaces.of(run_id).bundle)
+        workspace, pool = self._workspaces.of(run_id), self.pools.zipping
+        bundle = await pool.run_abandonable(lambda checkpoint: workspace.bundle(most_bytes, checkpoint))
+        return _pieces(bundle, pool)
 
     async def deliveries(self, run_id: str | None = None, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
         """What webhooks were told, or are to be told, of one run or of all."""
@@ -323,6 +348,16 @@ class Service:
     @property
     def skills(self) -> Library:
         return self._library
+
+
+async def _pieces(bundle: Bundle, pool: Pool) -> AsyncGenerator[bytes]:
+    """No thread is held between two pieces: a client that reads slowly, or has left, costs none."""
+    try:
+        while (piece := await pool.run(bundle.next_piece, admitted=True)) is not None:
+            if piece:
+                yield piece
+    finally:
+        pool.post(bundle.close)
 
 
 def _choose_mode(package: SkillPackage, wanted: str | None) -> tuple[Mode, tuple[str, ...]]:

@@ -82,6 +82,9 @@ class ServerSettings(_Section):
     failed_sign_ins: int = Field(
         20, ge=1, description="How many failed sign-ins of one address a minute are answered with 401 and not 429."
     )
+    unauthenticated_connections: int = Field(
+        256, ge=1, description="Connections that have shown no valid token; beyond these the longest idle is dropped."
+    )
     grace_sec: float = Field(10, ge=0, description="How long requests in progress may take when the server stops.")
 
     @field_validator("token")
@@ -93,7 +96,12 @@ class ServerSettings(_Section):
 
 
 class Limits(_Section):
-    body: float = Field(32, gt=0, description="One JSON request, in MB.")
+    body: float = Field(32, gt=0, description="One JSON request that creates a run, in MB; a reply: at most 2.")
+    body_values: int = Field(200_000, gt=0, description="Values in one JSON request, a number.")
+    body_sec: float = Field(
+        30, gt=0, description="How long a client may take to send a body; one second more for each 16 KB that came."
+    )
+    bundle: float = Field(2048, gt=0, description="The files of one run that are sent as a zip, in MB.")
     upload: float = Field(512, gt=0, description="One file or zip, in MB.")
     zip_total: float = Field(512, gt=0, description="A skill package unpacked, in MB.")
     zip_entries: int = Field(10_000, gt=0, description="Entries of a skill package, a number.")
@@ -120,6 +128,10 @@ class Limits(_Section):
     @property
     def body_bytes(self) -> int:
         return int(self.body * _MB)
+
+    @property
+    def bundle_bytes(self) -> int:
+        return int(self.bundle * _MB)
 
     @property
     def upload_bytes(self) -> int:
@@ -157,6 +169,23 @@ class EngineLimits(_Section):
     processes: int | None = Field(None, ge=0, description="As `limits.processes`.")
     cpu_sec: float | None = Field(None, ge=0, description="As `limits.cpu_sec`.")
     disk: float | None = Field(None, ge=0, description="As `limits.disk`.")
+
+
+class Quota(_Section):
+    open_runs: int | None = Field(1000, ge=1, description="Runs of one token that are not over.")
+    upload: float | None = Field(4096, gt=0, description="Uploads of one token that are kept, in MB.")
+    requests_per_min: int | None = Field(6000, ge=1, description="Requests of one token or link, by the minute.")
+
+    @property
+    def upload_bytes(self) -> int | None:
+        return None if self.upload is None else int(self.upload * _MB)
+
+
+class Quotas(Quota):
+    tokens: dict[str, Quota] = Field(
+        default_factory=dict,
+        description="Other quotas for some tokens, by their names. The server's own, `main`, has none unless it is here.",
+    )
 
 
 class EngineSettings(_Section):
@@ -280,6 +309,7 @@ class Settings(BaseSettings):
     )
     server: ServerSettings = Field(default_factory=ServerSettings, description="What `askback serve` listens on.")
     limits: Limits = Field(default_factory=Limits, description="Caps on what is taken in.")
+    quotas: Quotas = Field(default_factory=Quotas, description="How much each token may ask for.")
     engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section an engine, by its name.")
     webhooks: tuple[WebhookSettings, ...] = Field((), description="Who is told of every run of the server.")
     notifications: NotificationSettings = Field(
@@ -307,6 +337,7 @@ class Settings(BaseSettings):
 _SECTIONS: dict[str, type[_Section]] = {
     "server": ServerSettings,
     "limits": Limits,
+    "quotas": Quotas,
     "engines": EngineSettings,
     "webhooks": WebhookSettings,
     "notifications": NotificationSettings,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from askback.process.artifacts import bundle, is_text, open_below
+from askback.process.artifacts import Bundle, is_text, open_below
 from askback.process.workspace import Workspace
 
 
@@ -77,11 +78,42 @@ def test_no_descriptor_is_left_open(folder: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+def whole(bundle: Bundle) -> io.BytesIO:
+    return io.BytesIO(b"".join(iter(bundle.next_piece, None)))
+
+
+def test_a_piece_of_a_bundle_is_small_work_whatever_the_files_are(folder: Path) -> None:
+    """A sparse file reads as zeros without end, which make next to no output."""
+    with (folder / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    read: list[int] = []
+
+    class Counted:
+        def __init__(self, path: str) -> None:
+            opened = open_below(folder, path)
+            assert opened is not None
+            self._opened = opened
+
+        def read(self, size: int) -> bytes:
+            read.append(size)
+            return self._opened.read(size)
+
+        def __enter__(self) -> Counted:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self._opened.close()
+
+    bundle = Bundle([("sparse", 1 << 40)], Counted)  # type: ignore[arg-type]
+    for pieces in range(1, 20):
+        assert bundle.next_piece() is not None
+        assert len(read) <= pieces
+    bundle.close()
+
+
 def test_a_bundle_holds_what_can_be_opened(folder: Path) -> None:
-    with (
-        bundle(["a.txt", "gone", "deep/er/b.txt"], lambda path: open_below(folder, path)) as file,
-        zipfile.ZipFile(file) as archive,
-    ):
+    listed = [("a.txt", 1), ("gone", 5), ("deep/er/b.txt", 1)]
+    with zipfile.ZipFile(whole(Bundle(listed, lambda path: open_below(folder, path)))) as archive:
         assert archive.testzip() is None
         assert {name: archive.read(name) for name in archive.namelist()} == {"a.txt": b"a", "deep/er/b.txt": b"b"}
 
@@ -110,7 +142,8 @@ def test_a_file_that_grows_is_bundled_as_long_as_it_was(folder: Path) -> None:
         def __exit__(self, *_: object) -> None:
             self._opened.close()
 
-    with growing, bundle(["log"], Growing) as file, zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+    bundle = Bundle([("log", 3_000_000)], Growing)  # type: ignore[arg-type]
+    with growing, zipfile.ZipFile(whole(bundle)) as archive:
         assert len(archive.read("log")) == 3_000_000
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -335,5 +336,28 @@ def test_who_takes_a_run_up_lets_the_keeper_of_a_dead_program_finish_first(tmp_p
             assert await taking_up
             assert hostile.survivors() == []
             assert not is_held(lock.path)
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_was_held_up_does_not_take_the_guardian_for_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer came while our own loop could not look; to kill the guardian would cut off everybody's turns."""
+    monkeypatch.setattr(guardian_module, "_START_SEC", 0.2)
+
+    async def main() -> None:
+        async with guarding() as guardian:
+            first = await guardian.start(order(SLEEP, tmp_path))
+            before = guardian.pid
+            starting = asyncio.create_task(guardian.start(order(SLEEP, tmp_path)))
+            await asyncio.sleep(0)
+            time.sleep(3)
+            second = await starting
+            assert guardian.pid == before
+            assert not first.gone
+            for child in (first, second):
+                assert await child.end("", grace_sec=0)
+                child.close()
 
     asyncio.run(main())

@@ -13,6 +13,7 @@ import pytest
 
 from askback.bootstrap import App, now
 from askback.core.errors import NotFound
+from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.store.base import RunFilter
 from askback.work.retention import Keeping, Retention
@@ -33,6 +34,7 @@ def retention_at(app: App, moment: datetime, keeping: Keeping) -> Retention:
         uploads=Uploads(app.settings.data_dir / "uploads"),
         keeping=keeping,
         clock=lambda: moment,
+        pools=Pools(),
     )
 
 

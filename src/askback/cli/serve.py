@@ -8,6 +8,7 @@ import gc
 import ipaddress
 import json
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -32,6 +33,7 @@ log = logging.getLogger("askback")
 
 _TWINS = {"127.0.0.1": "::1", "localhost": "::1", "0.0.0.0": "::1", "::1": "127.0.0.1"}
 _FREE_PORT_TRIES = 20
+_MOST_FILES = 65_536
 _NEW_OBJECTS = 10_000
 """After how many new objects garbage is looked for. Requests and turns leave little that needs it."""
 
@@ -60,16 +62,22 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
     import uvicorn
 
     from askback.bootstrap import opened, web_server
-    from askback.http.protocol import Protocol
+    from askback.http.connections import AcceptFaults, Connections
+    from askback.http.protocol import protocol_with
 
+    open_files = _raise_file_limit()
+    asyncio.get_running_loop().set_exception_handler(AcceptFaults())
     listening = _listen(settings.server.host, settings.server.port)
     port: int = listening[0].getsockname()[1]
     async with opened(settings, serving=True) as app:
         await app.recovery.take_up_all()
         web = web_server(app, port)
+        # Engines and the database need files too.
+        most = open_files // 2
+        connections = Connections(most_strangers=min(settings.server.unauthenticated_connections, most // 2), most=most)
         config = uvicorn.Config(
             web.application,
-            http=Protocol,
+            http=protocol_with(connections),
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -93,6 +101,16 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
                 each.cancel()
             await asyncio.to_thread(web.sessions.flush)
     return 0
+
+
+def _raise_file_limit() -> int:
+    """Take as many open files as the system allows, within reason; returns how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 def _collect_garbage_from_now_on() -> None:

@@ -141,6 +141,9 @@ class RefusalCode(StrEnum):
     DISK_FULL = "DISK_FULL"
     PORT_UNUSABLE = "PORT_UNUSABLE"
     RESOURCE_SHORTAGE = "RESOURCE_SHORTAGE"
+    SERVER_BUSY = "SERVER_BUSY"
+    BUNDLE_TOO_LARGE = "BUNDLE_TOO_LARGE"
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
 
 
 REFUSAL_MEANINGS: dict[RefusalCode, str] = {
@@ -177,6 +180,9 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.DISK_FULL: "The disk is full; what was stored before is kept.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
     RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
+    RefusalCode.SERVER_BUSY: "Too much work of this kind is waiting; try again after `Retry-After`.",
+    RefusalCode.BUNDLE_TOO_LARGE: "The run's files are more than one zip may hold; fetch them one by one.",
+    RefusalCode.QUOTA_EXCEEDED: "A quota of the token is used up; try again after `Retry-After`.",
 }
 
 
@@ -260,6 +266,9 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.DISK_FULL: Unavailable,
     RefusalCode.PORT_UNUSABLE: Unavailable,
     RefusalCode.RESOURCE_SHORTAGE: Unavailable,
+    RefusalCode.SERVER_BUSY: Unavailable,
+    RefusalCode.BUNDLE_TOO_LARGE: Invalid,
+    RefusalCode.QUOTA_EXCEEDED: Conflict,
 }
 """With which of the five kinds a code is raised: each always with the same one."""
 
@@ -273,3 +282,10 @@ def is_temporary(fault: BaseException | None) -> bool:
             return True
         fault = fault.__cause__
     return False
+
+
+def raise_if_temporary(fault: OSError) -> None:
+    """Where an `OSError` means that something is wrong with a file: a shortage says nothing about the file."""
+    if fault.errno in TEMPORARY:
+        message = f"this machine is short of resources at the moment ({fault.strerror or fault}); try again"
+        raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message) from fault

@@ -157,6 +157,8 @@ class Run:
     created_at: datetime
     updated_at: datetime
     keeper: str = SHARED
+    created_by: str | None = None
+    """The name of the token that it was created with."""
     version: int = 1
     epoch: int = 0
     attempt_number: int = 1

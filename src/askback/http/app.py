@@ -13,6 +13,7 @@ from askback.http.auth import Doorstep, Gate, MainToken
 from askback.http.bodies import BodyCap
 from askback.http.context import Context
 from askback.http.failures import FailedSignIns
+from askback.http.quotas import RequestRate
 from askback.http.sign_in import Codes, SignIn
 
 SAFE_HEADERS = (
@@ -25,7 +26,6 @@ SAFE_HEADERS = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 """What every answer has, unless it says otherwise itself."""
-_UPLOADS = frozenset({"/v1/uploads", "/v1/skills"})
 
 
 def routes(context: Context | None = None) -> FastAPI:
@@ -53,12 +53,10 @@ class Pages(Doorstep, Protocol):
         ...
 
 
-def application(
-    context: Context, pages: Pages, *, tokens: MainToken, failures: FailedSignIns, body_bytes: int
-) -> ASGIApp:
+def application(context: Context, pages: Pages, *, tokens: MainToken, failures: FailedSignIns) -> ASGIApp:
     """The routes behind the gate. The gate is outermost: nothing is read of a stranger's body."""
     site = pages.around(routes(context))
-    capped = BodyCap(site, body_bytes=body_bytes, upload_bytes=context.upload_bytes, upload_paths=_UPLOADS)
+    capped = RequestRate(BodyCap(site, context.bodies), context.quotas)
     entrance = SignIn(
         find=tokens,
         holder=tokens.holder,

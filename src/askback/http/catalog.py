@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -15,11 +15,12 @@ from starlette.responses import Response
 from askback.core.errors import RefusalCode
 from askback.http import docs, models
 from askback.http.auth import AccessScope
-from askback.http.bodies import FORM, StrictRoute, form_file, media_type
+from askback.http.bodies import FORM, StrictRoute, form_file, media_type, while_connected
 from askback.http.context import Administering, Reading, answer
 from askback.http.files import FORM_WITH_FILE
 from askback.http.metrics import CONTENT_TYPE
 from askback.http.problems import RequestCode
+from askback.process.pools import Pool
 from askback.skills.library import Library, SkillListing
 from askback.skills.package import SkillPackage
 
@@ -36,9 +37,9 @@ _BODY = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in _Z
     summary="List skills",
     **docs.call(AccessScope.READ, answer=models.SkillsOut, says="All of them."),
 )
-async def list_skills(here: Reading) -> Response:
+async def list_skills(request: Request, here: Reading) -> Response:
     """The skills that can be run by their id, the broken ones with what is wrong."""
-    found = await asyncio.to_thread(_listings, here.service.skills)
+    found = await while_connected(request, here.pools.skills.run(_listings, here.service.skills))
     return answer({"items": [_skill(each) for each in found], "next_cursor": None})
 
 
@@ -55,7 +56,7 @@ async def list_skills(here: Reading) -> Response:
 )
 async def get_skill(here: Reading, skill_id: SkillPath) -> Response:
     """One skill with its text and schemas."""
-    package, listing = await asyncio.to_thread(_find, here.service.skills, skill_id)
+    package, listing = await here.pools.skills.run(_find, here.service.skills, skill_id)
     schemas = {"input": package.input_schema, "parameter": package.parameter_schema, "output": package.output_schema}
     return answer(_skill(listing) | {"instructions": package.body, "schemas": schemas})
 
@@ -78,9 +79,10 @@ async def install_skill(request: Request, here: Administering) -> Response:
     """Install a skill from a zip: the body itself, or the form field `file`. What is refused leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="askback-skill-") as folder:
         path = FilePath(folder) / "skill.zip"
-        await _receive(request, path)
-        package = await asyncio.to_thread(here.service.skills.install, path)
-    _, listing = await asyncio.to_thread(_find, here.service.skills, package.id)
+        await _receive(request, path, here.pools.files)
+        installing = here.pools.skills.run_abandonable(partial(here.service.skills.install, path))
+        package = await while_connected(request, installing)
+    _, listing = await here.pools.skills.run(_find, here.service.skills, package.id, admitted=True)
     return answer(_skill(listing), HTTPStatus.CREATED, {"Location": f"/v1/skills/{package.id}"})
 
 
@@ -97,7 +99,7 @@ async def install_skill(request: Request, here: Administering) -> Response:
 )
 async def remove_skill(here: Administering, skill_id: SkillPath) -> Response:
     """Take a skill with all its versions from the list. Runs that use it go on."""
-    await asyncio.to_thread(here.service.skills.remove, skill_id)
+    await here.pools.skills.run(here.service.skills.remove, skill_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -119,7 +121,10 @@ async def list_engines(here: Reading) -> Response:
     response_model=None,
     responses={
         200: {"model": models.HealthOut, "description": "All is well."},
-        503: {"model": models.HealthOut, "description": "The database cannot be used."},
+        503: {
+            "model": models.HealthOut,
+            "description": "The server cannot do its work, or callers wait; `status` says which.",
+        },
     },
     openapi_extra={"security": []},
 )
@@ -144,7 +149,7 @@ async def metrics(here: Reading) -> Response:
     return Response(here.metrics.text(), media_type=CONTENT_TYPE)
 
 
-async def _receive(request: Request, path: FilePath) -> None:
+async def _receive(request: Request, path: FilePath, pool: Pool) -> None:
     """Write the zip to a file, whichever way it comes."""
     kind = media_type(request)
     if kind not in (*_ZIPS, FORM):
@@ -153,11 +158,11 @@ async def _receive(request: Request, path: FilePath) -> None:
     with path.open("wb") as target:
         if kind in _ZIPS:
             async for chunk in request.stream():
-                await asyncio.to_thread(target.write, chunk)
+                await pool.run(target.write, chunk, admitted=True)
             return
         async with form_file(request) as file:
             while chunk := await file.read(1 << 20):
-                await asyncio.to_thread(target.write, chunk)
+                await pool.run(target.write, chunk, admitted=True)
 
 
 def _listings(library: Library) -> list[SkillListing]:

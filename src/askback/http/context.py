@@ -14,18 +14,22 @@ from fastapi import Depends, Path, Query, Request
 from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
-from askback.core.errors import Forbidden, RefusalCode
+from askback.core.documents import is_large
+from askback.core.errors import Forbidden, NotFound, RefusalCode
 from askback.core.runs import Run
 from askback.core.views import run_view
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.http.addresses import Addresses
 from askback.http.auth import AccessScope, Grant
+from askback.http.bodies import BodyLimits
 from askback.http.inputs import RunCreate, WebhookIn
-from askback.http.links import Links
+from askback.http.links import Link, Links
 from askback.http.metrics import Metrics
 from askback.http.problems import as_json
+from askback.http.quotas import Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import Streams
+from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.service import Service, Submission
 from askback.store.base import IdempotencyKey
@@ -41,7 +45,13 @@ class Context:
     streams: Streams
     metrics: Metrics
     health: Callable[[], Any]
-    upload_bytes: int
+    bodies: BodyLimits
+    bundle_bytes: int
+    quotas: Quotas
+
+    @property
+    def pools(self) -> Pools:
+        return self.service.pools
 
     def run(self, run: Run) -> dict[str, Any]:
         """The run as callers see it; a queued one says why it is queued."""
@@ -50,7 +60,8 @@ class Context:
             view["queue_reason"] = reason
         return view
 
-    def submission(self, body: RunCreate, key: str | None) -> Submission:
+    async def submission(self, body: RunCreate, key: str | None, grant: Grant) -> Submission:
+        digest = None if key is None else await self._digest(body)
         values, files = self.files_of(body.input)
         return Submission(
             skill=body.skill,
@@ -62,8 +73,15 @@ class Context:
             options=body.options,
             files=files,
             webhooks=tuple(_webhook(each) for each in body.webhooks),
-            key=None if key is None else IdempotencyKey(key=key, body_digest=_digest(body)),
+            created_by=grant.name,
+            most_open=self.quotas.of(grant).open_runs,
+            key=None if key is None or digest is None else IdempotencyKey(key=key, body_digest=digest),
         )
+
+    async def _digest(self, body: RunCreate) -> str:
+        if is_large(body.input, body.parameter, body.options):
+            return await self.pools.parsing.run(_digest, body)
+        return _digest(body)
 
     def files_of(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, FilePath]]:
         """Inputs that are uploads, apart from the rest."""
@@ -88,29 +106,45 @@ def _digest(body: RunCreate) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def allowed(*scopes: AccessScope) -> Any:
-    """A dependency: the context, if the caller's token has one of these scopes."""
+class Allowed:
+    """A dependency: the context, for callers whose token has one of these scopes. Checked before the body is read."""
+
+    def __init__(self, *scopes: AccessScope) -> None:
+        self.scopes = scopes
 
     # Not in a thread: it is faster than getting there.
-    async def check(request: Request) -> Context:
-        grant: Grant = request.scope["grant"]
-        if not grant.allows(*scopes):
-            wanted = " or ".join(f"'{scope}'" for scope in scopes)
-            raise Forbidden(RefusalCode.SCOPE_MISSING, f"this token may not do that: it lacks the scope {wanted}")
+    async def __call__(self, request: Request) -> Context:
         here: Context = request.app.state.context
         return here
 
-    return Depends(check)
+    def check(self, request: Request) -> None:
+        grant: Grant = request.scope["grant"]
+        if not grant.allows(*self.scopes):
+            wanted = " or ".join(f"'{scope}'" for scope in self.scopes)
+            raise Forbidden(RefusalCode.SCOPE_MISSING, f"this token may not do that: it lacks the scope {wanted}")
 
 
-Submitting = Annotated[Context, allowed(AccessScope.SUBMIT)]
-Uploading = Annotated[Context, allowed(AccessScope.SUBMIT, AccessScope.ANSWER)]
-Reading = Annotated[Context, allowed(AccessScope.READ)]
-ReadingQuestions = Annotated[Context, allowed(AccessScope.READ, AccessScope.ANSWER)]
-Answering = Annotated[Context, allowed(AccessScope.ANSWER)]
-Administering = Annotated[Context, allowed(AccessScope.ADMIN)]
-SignedIn = Annotated[Context, allowed(*AccessScope)]
-"""Whoever has a token, whatever it allows."""
+class LinkHeld:
+    """A dependency: the link to one question that the request came with. Checked before the body is read."""
+
+    async def __call__(self, request: Request) -> Link:
+        link: Link = request.scope["grant"].link
+        return link
+
+    def check(self, request: Request) -> None:
+        if request.scope["grant"].link is None:
+            raise NotFound(RefusalCode.INTERACTION_NOT_FOUND, "a link is used without a token")
+
+
+Submitting = Annotated[Context, Depends(Allowed(AccessScope.SUBMIT))]
+Uploading = Annotated[Context, Depends(Allowed(AccessScope.SUBMIT, AccessScope.ANSWER))]
+Reading = Annotated[Context, Depends(Allowed(AccessScope.READ))]
+ReadingQuestions = Annotated[Context, Depends(Allowed(AccessScope.READ, AccessScope.ANSWER))]
+Answering = Annotated[Context, Depends(Allowed(AccessScope.ANSWER))]
+Administering = Annotated[Context, Depends(Allowed(AccessScope.ADMIN))]
+HeldLink = Annotated[Link, Depends(LinkHeld())]
+SignedIn = Annotated[Context, Depends(Allowed(*AccessScope))]
+"""Any token, whatever its scopes."""
 
 RunPath = Annotated[str, Path(description="The run's id.", examples=["1m7gekfsksrgk77s"])]
 Cursor = Annotated[str | SkipJsonSchema[None], Query(max_length=200, description="`next_cursor` of the page before.")]

@@ -34,7 +34,12 @@ SECURITY_SCHEMES = {
     },
 }
 
-BODY = (RequestCode.REQUEST_MALFORMED, RequestCode.BODY_TOO_LARGE, RequestCode.MEDIA_TYPE_UNSUPPORTED)
+BODY = (
+    RequestCode.REQUEST_MALFORMED,
+    RequestCode.BODY_TOO_SLOW,
+    RequestCode.BODY_TOO_LARGE,
+    RequestCode.MEDIA_TYPE_UNSUPPORTED,
+)
 """What may be wrong with every body."""
 JSON_BODY = (*BODY, RequestCode.REQUEST_INVALID)
 MACHINE = tuple(
@@ -66,6 +71,7 @@ def call(
         RequestCode.UNAUTHORIZED,
         RequestCode.TOO_MANY_FAILED_SIGN_INS,
         RequestCode.FORBIDDEN,
+        RefusalCode.QUOTA_EXCEEDED,
         *MACHINE,
     )
     codes = (*refusals, *always, *((RefusalCode.SCOPE_MISSING,) if scopes else ()))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import mimetypes
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from pathlib import PurePosixPath
 from typing import Annotated, Any, BinaryIO
@@ -17,13 +16,16 @@ from starlette.responses import Response, StreamingResponse
 from askback.core.errors import RefusalCode
 from askback.http import docs, models
 from askback.http.auth import AccessScope
-from askback.http.bodies import FORM, StrictRoute, form_file
+from askback.http.bodies import FORM, StrictRoute, form_file, said_length, while_connected
 from askback.http.context import Reading, RunPath, Uploading, answer
-from askback.http.problems import RequestCode
+from askback.http.problems import RequestCode, as_json
+from askback.process.pools import Pool
+from askback.process.workspace import Artifact
 
 router = APIRouter(prefix="/v1", tags=["files"], route_class=StrictRoute)
 
 _CHUNK = 1 << 18
+_MANY = 1_000
 _ANY = "application/octet-stream"
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 FORM_WITH_FILE = {
@@ -53,8 +55,12 @@ _SAVED = {"Content-Disposition": "Always `attachment`: what an engine wrote is n
 )
 async def upload(request: Request, here: Uploading) -> Response:
     """Take in a file; a run's `input`, or a reply, then names it as `{"upload_id": …}`."""
-    async with form_file(request) as file:
-        kept = await asyncio.to_thread(here.uploads.keep, file.filename or "file", file.file)
+    grant = request.scope["grant"]
+    expected = said_length(request.scope) or here.bodies.upload_bytes
+    await here.pools.files.run(here.uploads.survey)
+    with here.uploads.room(grant.name, expected, here.quotas.of(grant).upload_bytes):
+        async with form_file(request) as file:
+            kept = await here.pools.files.run(here.uploads.keep, file.filename or "file", file.file, grant.name)
     return answer({"upload_id": kept.upload_id, "name": kept.name, "size": kept.size}, HTTPStatus.CREATED)
 
 
@@ -65,10 +71,11 @@ async def upload(request: Request, here: Uploading) -> Response:
         AccessScope.READ, answer=models.ArtifactsOut, says="All of them.", refusals=[RefusalCode.RUN_NOT_FOUND]
     ),
 )
-async def list_artifacts(here: Reading, run_id: RunPath) -> Response:
-    """The files that the run has left so far."""
-    found = await here.service.artifacts(run_id)
-    return answer({"items": [{"path": each.path, "size": each.size} for each in found], "next_cursor": None})
+async def list_artifacts(request: Request, here: Reading, run_id: RunPath) -> Response:
+    """The files that the run has left so far; at most 100,000 of them."""
+    found = await while_connected(request, here.service.artifacts(run_id))
+    text = await here.pools.files.run(_listed, found) if len(found) > _MANY else _listed(found)
+    return Response(text, media_type="application/json")
 
 
 class _AnyPath(PathConvertor):
@@ -99,7 +106,8 @@ async def get_artifact(
     """One file, always as a download."""
     opened = await here.service.open_artifact(run_id, path)
     name = PurePosixPath(path).name
-    return StreamingResponse(_chunks(opened), media_type=_media_type(name), headers=_attachment(name))
+    chunks = _chunks(opened, here.pools.files)
+    return StreamingResponse(chunks, media_type=_media_type(name), headers=_attachment(name))
 
 
 @router.get(
@@ -110,19 +118,26 @@ async def get_artifact(
         says="A zip.",
         content={"application/zip": _BYTES},
         headers=_SAVED,
-        refusals=[RefusalCode.RUN_NOT_FOUND],
+        refusals=[RefusalCode.RUN_NOT_FOUND, RefusalCode.BUNDLE_TOO_LARGE],
     ),
 )
-async def get_bundle(here: Reading, run_id: RunPath) -> Response:
-    """All files that the run has left so far as one zip."""
-    bundle = await here.service.bundle(run_id)
-    return StreamingResponse(_chunks(bundle), media_type="application/zip", headers=_attachment(f"{run_id}.zip"))
+async def get_bundle(request: Request, here: Reading, run_id: RunPath) -> Response:
+    """All files that the run has left so far as one zip, up to `limits.bundle` and 50,000 files."""
+    bundle = await while_connected(request, here.service.bundle(run_id, here.bundle_bytes))
+    return StreamingResponse(bundle, media_type="application/zip", headers=_attachment(f"{run_id}.zip"))
 
 
-async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
-    with file:
-        while chunk := await asyncio.to_thread(file.read, _CHUNK):
+async def _chunks(file: BinaryIO, pool: Pool) -> AsyncIterator[bytes]:
+    """No thread is held between two chunks: a client that reads slowly, or has left, costs none."""
+    try:
+        while chunk := await pool.run(file.read, _CHUNK, admitted=True):
             yield chunk
+    finally:
+        pool.post(file.close)
+
+
+def _listed(found: Sequence[Artifact]) -> bytes:
+    return as_json({"items": [{"path": each.path, "size": each.size} for each in found], "next_cursor": None})
 
 
 def _media_type(name: str) -> str:

@@ -422,12 +422,19 @@ class IsolationOut(_Out):
 class HealthOut(_Out):
     """How the server is."""
 
-    status: Literal["ok", "failing"] = Field(description="`failing` comes with status 503.")
+    status: Literal["ok", "degraded", "failing"] = Field(
+        description=(
+            "Anything but `ok` comes with status 503. `failing`: the database cannot be read or written, or no turns"
+            " are taken. `degraded`: callers wait, see `loop_lag_sec` and `stuck`."
+        )
+    )
     version: str = Field(description="Askback's version.", examples=["0.1.0"])
     database: str = Field(description="`ok`, or the code of what is wrong.", examples=["ok"])
     disk_free_bytes: int = Field(ge=0, description="Where the data folder is.", examples=[83119443968])
     slots: SlotsOut = Field(description="How many engine processes there are, and may be.")
     oldest_queued_sec: float | None = Field(description="How long the run that is next has been queued.")
+    loop_lag_sec: float = Field(ge=0, description="The longest that callers waited for the server itself, lately.")
+    stuck: list[str] = Field(description="Kinds of work whose threads do not come to an end.", examples=[[]])
     sandbox: Literal["bubblewrap", "guardian", "none"] = Field(
         description=(
             "How engines are kept in. `bubblewrap`: each sees its own processes and little of the files, and nothing of"

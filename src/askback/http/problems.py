@@ -19,6 +19,7 @@ from starlette.responses import Response
 from askback.core.errors import (
     FULL_DISK,
     REFUSAL_KINDS,
+    TEMPORARY,
     AskbackError,
     Conflict,
     Forbidden,
@@ -41,6 +42,7 @@ class RequestCode(StrEnum):
     FORBIDDEN = "FORBIDDEN"
     NOT_FOUND = "NOT_FOUND"
     METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
+    BODY_TOO_SLOW = "BODY_TOO_SLOW"
     BODY_TOO_LARGE = "BODY_TOO_LARGE"
     MEDIA_TYPE_UNSUPPORTED = "MEDIA_TYPE_UNSUPPORTED"
     REQUEST_INVALID = "REQUEST_INVALID"
@@ -58,9 +60,11 @@ REQUEST_CODES: dict[RequestCode, tuple[HTTPStatus, str]] = {
     RequestCode.FORBIDDEN: (HTTPStatus.FORBIDDEN, "The request comes from another site, or is for another host."),
     RequestCode.NOT_FOUND: (HTTPStatus.NOT_FOUND, "There is no such address."),
     RequestCode.METHOD_NOT_ALLOWED: (HTTPStatus.METHOD_NOT_ALLOWED, "That address does not take that method."),
+    RequestCode.BODY_TOO_SLOW: (HTTPStatus.REQUEST_TIMEOUT, "The body came too slowly; see `limits.body_sec`."),
     RequestCode.BODY_TOO_LARGE: (
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "The body is larger than `limits.body`, or `limits.upload` for files.",
+        "The body is larger than the call takes, or holds more values than `limits.body_values`. At most `limits.body` "
+        "for a run, `limits.upload` for files, 2 MB for a reply and 256 KB for anything else.",
     ),
     RequestCode.MEDIA_TYPE_UNSUPPORTED: (
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -87,14 +91,24 @@ _KIND_STATUS: dict[type[AskbackError], HTTPStatus] = {
     Forbidden: HTTPStatus.FORBIDDEN,
     Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
+_OWN_STATUS = {
+    RefusalCode.DISK_FULL: HTTPStatus.INSUFFICIENT_STORAGE,
+    RefusalCode.QUOTA_EXCEEDED: HTTPStatus.TOO_MANY_REQUESTS,
+}
+_RETRY_AFTER_SEC = {
+    RefusalCode.SERVER_BUSY: 1,
+    RefusalCode.RESOURCE_SHORTAGE: 2,
+    RefusalCode.QUOTA_EXCEEDED: 10,
+}
+"""After how long a call may succeed, where nothing better is known."""
 _BY_STATUS = {status: code for code, (status, _) in REQUEST_CODES.items()}
 
 
 def status_of(code: RefusalCode | RequestCode) -> HTTPStatus:
-    """With which status a code is told. A full disk is the one that has a status of its own."""
+    """The status of a code: that of its kind, but for the few that HTTP has a status for."""
     if isinstance(code, RequestCode):
         return REQUEST_CODES[code][0]
-    return HTTPStatus.INSUFFICIENT_STORAGE if code is RefusalCode.DISK_FULL else _KIND_STATUS[REFUSAL_KINDS[code]]
+    return _OWN_STATUS.get(code) or _KIND_STATUS[REFUSAL_KINDS[code]]
 
 
 def as_json(document: Any) -> bytes:
@@ -126,7 +140,9 @@ def problem(
 
 
 def refused(error: AskbackError) -> Response:
-    return problem(status_of(error.code), error.message, code=error.code, problems=error.problems)
+    after = _RETRY_AFTER_SEC.get(error.code)
+    headers = None if after is None else {"Retry-After": str(after)}
+    return problem(status_of(error.code), error.message, code=error.code, problems=error.problems, headers=headers)
 
 
 def install(app: FastAPI) -> None:
@@ -154,9 +170,16 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(OSError)
     async def of_the_machine(request: Request, error: OSError) -> Response:
+        if error.errno in TEMPORARY:
+            detail = f"this machine is short of resources at the moment ({error.strerror}); try again"
+            return refused(Unavailable(RefusalCode.RESOURCE_SHORTAGE, detail))
         if error.errno not in FULL_DISK:
             raise error
         return refused(Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again"))
+
+    @app.exception_handler(MemoryError)
+    async def of_memory(request: Request, error: MemoryError) -> Response:
+        return refused(Unavailable(RefusalCode.RESOURCE_SHORTAGE, "this machine is short of memory; try again"))
 
     @app.exception_handler(ClientDisconnect)
     async def of_the_client(request: Request, error: ClientDisconnect) -> Response:

@@ -9,6 +9,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from askback.http.app import SAFE_HEADERS
+from askback.http.connections import Connections
 from askback.http.problems import problem
 
 HEAD_SEC = 20.0
@@ -21,21 +22,40 @@ class Protocol(H11Protocol):
     """One connection."""
 
     _patience: asyncio.TimerHandle | None = None
+    _all: Connections
+    _was_trusted = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._all.came(self)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._watch()
 
+    @property
+    def is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def is_trusted(self) -> bool:
+        """The gate notes in the scope whom a request is from."""
+        self._was_trusted = self._was_trusted or (self.scope is not None and "grant" in self.scope)
+        return self._was_trusted
+
+    def drop(self) -> None:
+        self.transport.abort()
+
     def on_response_complete(self) -> None:
+        # The next request gets a scope of its own.
+        _ = self.is_trusted
         super().on_response_complete()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._rest()
+        self._all.left(self)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -67,3 +87,12 @@ class Protocol(H11Protocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+
+def protocol_with(connections: Connections) -> type[Protocol]:
+    """The protocol of one server, whose connections are counted together."""
+
+    class Counted(Protocol):
+        _all = connections
+
+    return Counted

@@ -17,7 +17,17 @@ from askback.core.views import inbox_page_view, interaction_view
 from askback.http import docs, inputs, models
 from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope, headers_of, host_of
 from askback.http.bodies import StrictRoute
-from askback.http.context import Answering, Context, Cursor, Limit, Reading, ReadingQuestions, RunPath, answer
+from askback.http.context import (
+    Answering,
+    Context,
+    Cursor,
+    HeldLink,
+    Limit,
+    Reading,
+    ReadingQuestions,
+    RunPath,
+    answer,
+)
 from askback.http.links import KeptLink, Link
 from askback.http.problems import RequestCode
 from askback.http.streams import EventStream, one_by_one, wants_stream
@@ -200,12 +210,12 @@ async def revoke_link(here: Answering, run_id: RunPath, link_id: LinkIdPath) -> 
         ],
     ),
 )
-async def linked_question(request: Request, link: LinkPath) -> Response:
+async def linked_question(request: Request, held: HeldLink, link: LinkPath) -> Response:
     """The question that the link is for. Needs no token; an expired, revoked or forged link is 401.
 
     A browser is led to a page where it can be answered.
     """
-    here, held = _linked(request)
+    here: Context = request.app.state.context
     if "text/html" in request.headers.get("accept", ""):
         return RedirectResponse(ANSWER_PAGE + link, HTTPStatus.SEE_OTHER)
     return answer(interaction_view(_held(await here.service.get(held.run_id), held)))
@@ -228,9 +238,9 @@ async def linked_question(request: Request, link: LinkPath) -> Response:
         ],
     ),
 )
-async def linked_reply(request: Request, link: LinkPath, body: inputs.LinkedReplyIn) -> Response:
+async def linked_reply(request: Request, held: HeldLink, link: LinkPath, body: inputs.LinkedReplyIn) -> Response:
     """Answer the question that the link is for. Needs no token; an expired, revoked or forged link is 401."""
-    here, held = _linked(request)
+    here: Context = request.app.state.context
     _held(await here.service.get(held.run_id), held)
     await here.service.reply(held.run_id, body.response, held.interaction_id)
     asked = await here.service.interactions(held.run_id)
@@ -271,13 +281,6 @@ def _pending(run: Run) -> Interaction:
     if run.pending_interaction is None:
         raise NotFound(RefusalCode.INTERACTION_NOT_FOUND, f"run {run.id} is {run.state}: it asks nothing at the moment")
     return run.pending_interaction
-
-
-def _linked(request: Request) -> tuple[Context, Link]:
-    grant = request.scope["grant"]
-    if grant.link is None:
-        raise NotFound(RefusalCode.INTERACTION_NOT_FOUND, "a link is used without a token")
-    return request.app.state.context, grant.link
 
 
 def _held(run: Run, link: Link) -> Interaction:

@@ -65,6 +65,7 @@ _CREATING = (
     ),
 )
 async def create_run(
+    request: Request,
     here: Submitting,
     body: inputs.RunCreate,
     idempotency_key: Annotated[
@@ -78,7 +79,7 @@ async def create_run(
     ] = None,
 ) -> Response:
     """Check everything that can be checked, then queue a run of the skill."""
-    run = await here.service.submit(here.submission(body, idempotency_key))
+    run = await here.service.submit(await here.submission(body, idempotency_key, request.scope["grant"]))
     return answer(here.run(run), HTTPStatus.CREATED, {"Location": f"/v1/runs/{run.id}"})
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
+import threading
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
+
+from askback.core.errors import raise_if_temporary
 
 _CHUNK = 1 << 20
+_FILES_PER_PIECE = 64
 
 
 def open_below(base: Path, path: str) -> BinaryIO | None:
@@ -20,7 +23,8 @@ def open_below(base: Path, path: str) -> BinaryIO | None:
         return None
     try:
         folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    except OSError as fault:
+        raise_if_temporary(fault)
         return None
     try:
         for part in parts[:-1]:
@@ -28,7 +32,10 @@ def open_below(base: Path, path: str) -> BinaryIO | None:
             os.close(folder)
             folder = below
         return _open_plain(parts[-1], folder)
-    except (OSError, UnicodeEncodeError):
+    except UnicodeEncodeError:
+        return None
+    except OSError as fault:
+        raise_if_temporary(fault)
         return None
     finally:
         os.close(folder)
@@ -52,26 +59,63 @@ def is_text(name: str) -> bool:
     return True
 
 
-def bundle(paths: Iterable[str], opened: Callable[[str], BinaryIO | None]) -> BinaryIO:
-    """Files as one zip, in a temporary file that is gone when it is closed. One that is gone meanwhile is left out."""
-    target = tempfile.TemporaryFile(prefix="askback-bundle-")  # noqa: SIM115 (the caller closes it)
-    try:
-        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in paths:
-                source = opened(path)
-                if source is not None:
-                    _add(archive, path, source)
-    except BaseException:
-        target.close()
-        raise
-    target.seek(0)
-    return target
+class Bundle:
+    """Files as one zip, which is made piece by piece. A file that is gone meanwhile is left out."""
+
+    def __init__(self, files: Iterable[tuple[str, int]], opened: Callable[[str], BinaryIO | None]) -> None:
+        """`files`: the path and size of each. No more of a file is read than its size says."""
+        self._pieces = _zipped(files, opened)
+        self._lock = threading.Lock()
+
+    def next_piece(self) -> bytes | None:
+        """The next bytes, which may be none; None at the end. Takes a fraction of a second, whatever the files are."""
+        with self._lock:
+            return next(self._pieces, None)
+
+    def close(self) -> None:
+        """Close what is open; waits for a piece that another thread is making."""
+        with self._lock:
+            self._pieces.close()
 
 
-def _add(archive: zipfile.ZipFile, path: str, source: BinaryIO) -> None:
-    """As long as it is now: a file that an engine keeps writing to would never end."""
+class _Sink:
+    """What was written since one last looked."""
+
+    def __init__(self) -> None:
+        self._written = bytearray()
+
+    def write(self, data: bytes) -> int:
+        self._written += data
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def take(self) -> bytes:
+        taken = bytes(self._written)
+        self._written.clear()
+        return taken
+
+
+def _zipped(files: Iterable[tuple[str, int]], opened: Callable[[str], BinaryIO | None]) -> Generator[bytes]:
+    sink = _Sink()
+    with zipfile.ZipFile(cast(BinaryIO, sink), "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, (path, size) in enumerate(files, start=1):
+            source = opened(path)
+            if source is not None:
+                for _ in _added(archive, path, source, size):
+                    yield sink.take()
+            if number % _FILES_PER_PIECE == 0:
+                yield sink.take()
+    yield sink.take()
+
+
+def _added(archive: zipfile.ZipFile, path: str, source: BinaryIO, size: int) -> Iterator[None]:
+    """As long as it was when it was listed: a file that an engine keeps writing to would never end."""
     with source, archive.open(path, "w", force_zip64=True) as entry:
-        left = os.fstat(source.fileno()).st_size
+        left = size
         while left > 0 and (chunk := source.read(min(left, _CHUNK))):
             left -= len(chunk)
             entry.write(chunk)
+            if left > 0:
+                yield

@@ -6,19 +6,24 @@ import os
 import re
 import secrets
 import shutil
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from askback.core.errors import NotFound, RefusalCode
+from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.process.listing import remove_tree
 
 _ID = re.compile(r"up-[0-9a-f]{24}", re.ASCII)
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Separators, what some file system forbids, control characters, and those that turn the direction of a line."""
 _LONGEST_NAME_BYTES = 120
+_OWNER = ".owner"
+"""Beside the upload: the name of the token it came with. No upload has a name that begins with a dot."""
+_LEAST_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +38,11 @@ class Uploads:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._lock = threading.Lock()
+        self._held: dict[str, dict[str, int]] = {}
+        self._surveyed = False
 
-    def keep(self, name: str, source: BinaryIO) -> Upload:
+    def keep(self, name: str, source: BinaryIO, owner: str = "") -> Upload:
         upload_id = f"up-{secrets.token_hex(12)}"
         partial = self._root / f".{upload_id}"
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -45,18 +53,51 @@ class Uploads:
                 size = target.tell()
                 target.flush()
                 os.fsync(target.fileno())
+            (partial / _OWNER).write_text(owner)
             partial.rename(self._root / upload_id)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+        with self._lock:
+            self._held.setdefault(owner, {})[upload_id] = _weight(size)
         return Upload(upload_id=upload_id, name=safe_name(name), size=size)
+
+    @contextmanager
+    def room(self, owner: str, size: int, most: int | None) -> Iterator[None]:
+        """Room for an upload of that size while it comes. `Conflict` where its owner has no more."""
+        self.survey()
+        ticket = secrets.token_hex(8)
+        with self._lock:
+            held = self._held.setdefault(owner, {})
+            if most is not None and sum(held.values()) + size > most:
+                message = f"the uploads of this token take {sum(held.values())} of {most} bytes; they go after a day"
+                raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
+            held[ticket] = size
+        try:
+            yield
+        finally:
+            with self._lock:
+                held.pop(ticket, None)
+
+    def survey(self) -> None:
+        """Find out who has how much here; the disk is read once."""
+        with self._lock:
+            if self._surveyed:
+                return
+            with suppress(FileNotFoundError):
+                for folder in self._root.iterdir():
+                    with suppress(OSError):
+                        size = sum(file.lstat().st_size for file in folder.iterdir() if file.name != _OWNER)
+                        self._held.setdefault((folder / _OWNER).read_text(), {})[folder.name] = _weight(size)
+            self._surveyed = True
 
     def path(self, upload_id: str) -> Path:
         if _ID.fullmatch(upload_id):
             # It may be swept away while we look.
             with suppress(FileNotFoundError):
                 for file in (self._root / upload_id).iterdir():
-                    return file
+                    if file.name != _OWNER:
+                        return file
         raise NotFound(RefusalCode.UPLOAD_NOT_FOUND, "there is no such upload; send the file to /v1/uploads first")
 
     def sweep(self, older_than_sec: float) -> int:
@@ -67,8 +108,19 @@ class Uploads:
                 with suppress(FileNotFoundError):
                     if time.time() - folder.lstat().st_mtime > older_than_sec:
                         remove_tree(folder)
+                        self._forget(folder.name)
                         removed += 1
         return removed
+
+    def _forget(self, upload_id: str) -> None:
+        with self._lock:
+            for held in self._held.values():
+                held.pop(upload_id, None)
+
+
+def _weight(size: int) -> int:
+    """What an upload counts: also an empty one takes a folder."""
+    return max(size, _LEAST_BYTES)
 
 
 def safe_name(name: str) -> str:

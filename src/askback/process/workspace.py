@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import stat
@@ -20,14 +21,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from askback.core.errors import Invalid, RefusalCode
 from askback.process import beneath, snapshot
-from askback.process.artifacts import bundle, is_text, open_below
+from askback.process.artifacts import Bundle, is_text, open_below
 from askback.process.credentials import remove_copies
 from askback.process.listing import remove_tree
+from askback.process.pools import Checkpoint, unchecked
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
 ARTIFACTS_DIR = "artifacts"
+MOST_LISTED = 100_000
+"""More files of one run are not listed."""
+_MOST_BUNDLED = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +136,7 @@ class Workspace:
     def artifacts_path(self) -> Path:
         return self.cwd / ARTIFACTS_DIR
 
-    def artifacts(self) -> Iterator[Artifact]:
+    def artifacts(self, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
         """Plain files only: a link that an engine planted is neither listed nor followed. Names that are no text are not told."""
         base = self.artifacts_path
         if base.is_symlink() or self.cwd.is_symlink():
@@ -138,6 +144,7 @@ class Workspace:
         # Without recursion: an engine can nest folders deeper than Python's stack.
         pending = [base]
         while pending:
+            checkpoint()
             folders: list[Path] = []
             for path, status in _looked_at(pending.pop()):
                 if stat.S_ISDIR(status.st_mode):
@@ -150,8 +157,19 @@ class Workspace:
         # From the run's own folder: the engine could have put a link in the place of its working directory.
         return open_below(self.root, f"{self._below(self.artifacts_path)}/{path}")
 
-    def bundle(self) -> BinaryIO:
-        return bundle((each.path for each in self.artifacts()), self.open_artifact)
+    def bundle(self, most_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
+        """All artifacts as one zip. A sparse file counts with its whole length, since all of it is read."""
+        found: list[tuple[str, int]] = []
+        total = 0
+        for each in self.artifacts(checkpoint):
+            found.append((each.path, each.size))
+            total += each.size
+            if total > most_bytes or len(found) > _MOST_BUNDLED:
+                message = (
+                    f"the run's files are more than {most_bytes} bytes or {_MOST_BUNDLED} files; fetch them one by one"
+                )
+                raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
+        return Bundle(found, self.open_artifact)
 
 
 class Workspaces:
@@ -186,7 +204,7 @@ class Workspaces:
 def _looked_at(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """What is in a folder, by name; what cannot be looked at, or is gone meanwhile, is left out."""
     with suppress(OSError):
-        for path in sorted(folder.iterdir()):
+        for path in sorted(itertools.islice(folder.iterdir(), MOST_LISTED)):
             with suppress(OSError):
                 yield path, path.lstat()
 

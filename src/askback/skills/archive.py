@@ -14,12 +14,12 @@ import tempfile
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.core.errors import FULL_DISK, Invalid, RefusalCode, Unavailable
+from askback.core.errors import FULL_DISK, Invalid, RefusalCode, Unavailable, raise_if_temporary
 from askback.skills.files import MAX_DEPTH, refused
 from askback.skills.mistakes import short
 from askback.skills.problems import in_one_line
@@ -43,15 +43,20 @@ class ZipLimits:
     ratio: int = 200
 
 
-def extract_zip(path: Path, into: Path, limits: ZipLimits | None = None) -> Path:
-    """Unpack into a folder that does not exist yet. A single top folder is taken off. Leaves nothing when it refuses."""
+def extract_zip(
+    path: Path, into: Path, limits: ZipLimits | None = None, checkpoint: Callable[[], None] = lambda: None
+) -> Path:
+    """Unpack into a folder that does not exist yet. A single top folder is taken off. Leaves nothing when it refuses.
+
+    `checkpoint` is called again and again, and raises where nobody waits any more.
+    """
     bounds = limits or ZipLimits()
     with _telling(path), _opened(path, bounds) as archive:
         entries = [info for info in archive.infolist() if info.filename.split("/")[0] != _NOT_MINE]
         _refuse_names(path, entries, bounds)
         top = _single_top(entries)
         with _fresh_folder(into.parent) as fresh:
-            _write(archive, entries, fresh, bounds, path.stat().st_size)
+            _write(archive, _checked(entries, checkpoint), fresh, bounds, path.stat().st_size)
             package = fresh / top if top else fresh
             package.chmod(0o700)
             package.rename(into)
@@ -78,6 +83,7 @@ def _telling(path: Path) -> Iterator[None]:
     except OSError as fault:
         if fault.errno in FULL_DISK:
             raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again") from fault
+        raise_if_temporary(fault)
         raise _refusal(path, [f"cannot be read: {fault.strerror or fault}"]) from fault
     except broken as fault:
         raise _refusal(path, [f"is damaged or not a zip: {fault}"]) from fault
@@ -209,8 +215,14 @@ def _single_top(entries: list[zipfile.ZipInfo]) -> str | None:
 # Writing.
 
 
+def _checked(entries: list[zipfile.ZipInfo], checkpoint: Callable[[], None]) -> Iterator[zipfile.ZipInfo]:
+    for info in entries:
+        checkpoint()
+        yield info
+
+
 def _write(
-    archive: zipfile.ZipFile, entries: list[zipfile.ZipInfo], folder: Path, limits: ZipLimits, packed: int
+    archive: zipfile.ZipFile, entries: Iterable[zipfile.ZipInfo], folder: Path, limits: ZipLimits, packed: int
 ) -> None:
     allowed = min(limits.total_bytes, max(_SMALL, limits.ratio * packed))
     written = 0

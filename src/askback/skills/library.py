@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.core.errors import FULL_DISK, AskbackError, Invalid, NotFound, RefusalCode, Unavailable
+from askback.core.errors import FULL_DISK, AskbackError, Invalid, NotFound, RefusalCode, Unavailable, raise_if_temporary
 from askback.skills.archive import ZipLimits, extract_zip
 from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE
@@ -128,26 +128,30 @@ class Library:
 
     # Installed skills by their id.
 
-    def install(self, path: Path) -> SkillPackage:
-        """Install a zip or a folder; the skill of that id is the new one from now on."""
+    def install(self, path: Path, checkpoint: Callable[[], None] = lambda: None) -> SkillPackage:
+        """Install a zip or a folder; the skill of that id is the new one from now on.
+
+        `checkpoint` raises where nobody waits any more; nothing is installed then.
+        """
         if _is(path, Path.is_dir):
             package = self.keep(path)
         elif _is(path, Path.is_file):
-            package = self._keep_zip(path)
+            package = self._keep_zip(path, checkpoint)
         else:
             raise NotFound(
                 RefusalCode.SKILL_NOT_FOUND,
                 f"there is no file or folder {path}; name a zip or the folder that holds {FILE}",
             )
+        checkpoint()
         with _writing(self._skills), self._locked():
             others = [each for each in self._versions(package.id) if each.digest != package.digest]
             newest = InstalledVersion(version=package.version, digest=package.digest)
             self._write_versions(package.id, [*others, newest])
         return package
 
-    def _keep_zip(self, path: Path) -> SkillPackage:
+    def _keep_zip(self, path: Path, checkpoint: Callable[[], None]) -> SkillPackage:
         with _writing(self._packages), tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self._packages) as fresh:
-            folder = extract_zip(path, Path(fresh) / "package", self._limits)
+            folder = extract_zip(path, Path(fresh) / "package", self._limits, checkpoint)
             return self.keep(read_package(folder, path.name))
 
     def remove(self, skill_id: str) -> None:
@@ -276,7 +280,10 @@ class Library:
             return tuple(
                 InstalledVersion(version=each["version"], digest=each["digest"]) for each in document["versions"]
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except OSError as fault:
+            raise_if_temporary(fault)
+            return ()
+        except (ValueError, KeyError, TypeError):
             return ()
 
     def _write_versions(self, skill_id: str, versions: list[InstalledVersion]) -> None:
@@ -318,7 +325,8 @@ def _is_path(name: str) -> bool:
 def _skill_folders(place: Path) -> list[Path]:
     try:
         return sorted(folder for folder in place.iterdir() if _holds_skill(folder))
-    except OSError:
+    except OSError as fault:
+        raise_if_temporary(fault)
         return []
 
 
@@ -343,6 +351,7 @@ def _writing(folder: Path) -> Iterator[None]:
     except OSError as fault:
         if fault.errno in FULL_DISK:
             raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again") from fault
+        raise_if_temporary(fault)
         message = (
             f"{fault.filename or folder} cannot be written or read: {fault.strerror or fault}; check its permissions"
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from askback.core.errors import Invalid, RefusalCode
+from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
 from askback.core.runs import Mode, Validation
 from askback.skills.checkers import Checker, SchemaInvalid, compile_schema, property_schema
 from askback.skills.files import Entry, digest_of, list_files, read_bytes
@@ -72,6 +72,7 @@ def _read(folder: Path) -> tuple[SkillPackage | None, tuple[Problem, ...]]:
     try:
         return _Reading(folder.resolve()).read()
     except OSError as fault:
+        raise_if_temporary(fault)
         where = str(fault.filename or folder)
         return None, (error(where, f"cannot be read: {fault.strerror or fault}", "check the path and its permissions"),)
 

@@ -115,8 +115,11 @@ class Store(Protocol):
         request: RunRequest,
         key: IdempotencyKey | None = None,
         webhooks: Sequence[Webhook] = (),
+        most_open: int | None = None,
     ) -> Run:
         """Store a new run. The same key and body again gives the run that it made; another body is `Invalid`.
+
+        With `most_open` it is `Conflict` where the run's creator has so many runs that are not over.
 
         This and `apply` write what each webhook of the run, and of the server, is to be told of a change of state.
         """
@@ -225,6 +228,10 @@ class Store(Protocol):
 
     async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Remove runs and all that belongs to them, for good. Returns which; a run that is not over stays."""
+        ...
+
+    async def write_nothing(self) -> None:
+        """Go the way of every write without changing anything; raises `Unavailable` when nothing can be written."""
         ...
 
     async def check(self) -> str:

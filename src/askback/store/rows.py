@@ -110,6 +110,7 @@ def run_columns(run: Run, doc: str, added: int) -> Columns:
         "skill": run.skill.id,
         "engine": run.engine,
         "keeper": run.keeper,
+        "creator": run.created_by,
         "worker": run.worker,
         "created_at": micros(run.created_at),
         "asked_at": None if pending is None else micros(pending.asked_at),

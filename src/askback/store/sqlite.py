@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import apsw
 
+from askback.core.documents import is_large
 from askback.core.errors import AskbackError
 from askback.core.events import NewEvent
 from askback.core.interactions import Interaction, Json
@@ -36,7 +37,7 @@ from askback.store.readers import Readers
 from askback.store.sendings import Claim, Note, Registration
 from askback.store.wake import Wake
 from askback.store.writer import Writer
-from askback.store.writes import Addition, Creation, Move, Write
+from askback.store.writes import Addition, Creation, Move, Nothing, Write
 
 T = TypeVar("T")
 
@@ -84,8 +85,13 @@ class SqliteStore:
         request: RunRequest,
         key: IdempotencyKey | None = None,
         webhooks: Sequence[Webhook] = (),
+        most_open: int | None = None,
     ) -> Run:
-        return await self._written(Creation.of(decision, request, key, webhooks))
+        if is_large(request.input, request.parameter):
+            made = await asyncio.to_thread(Creation.of, decision, request, key, webhooks, most_open)
+        else:
+            made = Creation.of(decision, request, key, webhooks, most_open)
+        return await self._written(made)
 
     async def apply(self, before: Run, decision: Decision) -> Run:
         return await self._written(Move.of(before, decision))
@@ -108,6 +114,9 @@ class SqliteStore:
 
     async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
         return (await self._writer.write(Forgetting.of(run_ids))).forgotten
+
+    async def write_nothing(self) -> None:
+        await self._writer.write(Nothing())
 
     async def _written(self, work: Write) -> Run:
         change = await self._writer.write(work)

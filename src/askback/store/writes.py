@@ -55,10 +55,16 @@ class Creation:
     input: str
     parameter: str
     key: IdempotencyKey | None
+    most_open: int | None
 
     @classmethod
     def of(
-        cls, decision: Decision, request: RunRequest, key: IdempotencyKey | None, webhooks: Sequence[Webhook] = ()
+        cls,
+        decision: Decision,
+        request: RunRequest,
+        key: IdempotencyKey | None,
+        webhooks: Sequence[Webhook] = (),
+        most_open: int | None = None,
     ) -> Creation:
         doc = rows.dump(decision.run)
         run = rows.load_run(doc)
@@ -74,11 +80,13 @@ class Creation:
             input=rows.dump(request.input),
             parameter=rows.dump(request.parameter),
             key=key,
+            most_open=most_open,
         )
 
     def write(self, connection: apsw.Connection) -> Change:
         if self.key is not None and (earlier := _made_by(connection, self.key)) is not None:
             return Change(run=earlier)
+        self._refuse_over_quota(connection)
         sql = statements("writes")
         made = fetch(connection, sql["insert_run"], self.columns)
         if not made:
@@ -94,6 +102,17 @@ class Creation:
             key = {"key": self.key.key, "body_digest": self.key.body_digest, "run": number}
             connection.execute(sql["insert_key"], key | {"created_at": self.columns["created_at"]})
         return Change(run=self.run, changed_id=self.run.id)
+
+    def _refuse_over_quota(self, connection: apsw.Connection) -> None:
+        """In the transaction that creates the run: of two at the limit, one is refused."""
+        if self.most_open is None:
+            return
+        ((count,),) = fetch(connection, statements("writes")["count_open"], {"creator": self.columns["creator"]})
+        if count >= self.most_open:
+            message = (
+                f"{count} runs of this token are not over yet, which is the most there may be; wait, or cancel some"
+            )
+            raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +188,13 @@ class Addition:
         number, last_seq = added[0]
         _add_events(connection, number, last_seq, self.events)
         return Change(changed_id=self.run_id if self.events else None)
+
+
+class Nothing:
+    """A write that changes nothing: it shows that writes come through."""
+
+    def write(self, connection: apsw.Connection) -> Change:
+        return Change()
 
 
 def _made_by(connection: apsw.Connection, key: IdempotencyKey) -> Run | None:

@@ -28,14 +28,14 @@ async def new_run(desk: Desk, request: Request) -> Response:
 
 
 async def _choice(desk: Desk, request: Request) -> Response:
-    found = await listed(desk.service.skills)
+    found = await listed(desk.service)
     wanted = request.query_params.get("q", "").strip()
     fitting = [each for each in found if fits(each, wanted)]
     return desk.show(request, "new_choice.html", skills=fitting, wanted=wanted, any=bool(found))
 
 
 async def _form(desk: Desk, request: Request, skill_id: str) -> Response:
-    listing = await find(desk.service.skills, skill_id)
+    listing = await find(desk.service, skill_id)
     package = listing.package
     if package is None:
         return desk.show(request, "skill.html", skill=listing, text="", schemas=[])

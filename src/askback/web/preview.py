@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,7 +42,7 @@ async def preview(desk: Desk, request: Request) -> Response:
     run_id, path = _named(request)
     found = await desk.service.get(run_id)
     with await desk.service.open_artifact(run_id, path) as file:
-        look = look_at(path, await asyncio.to_thread(file.read, MOST_TEXT + 1))
+        look = await desk.service.pools.files.run(lambda: look_at(path, file.read(MOST_TEXT + 1)))
     return desk.show(request, "preview.html", run=found, path=path, look=look)
 
 
@@ -51,7 +50,7 @@ async def picture(desk: Desk, request: Request) -> Response:
     """The bytes of a picture, if they really are one; a browser must never guess that they are something else."""
     run_id, path = _named(request)
     with await desk.service.open_artifact(run_id, path) as file:
-        kind, content = await asyncio.to_thread(_read_picture, file)
+        kind, content = await desk.service.pools.files.run(_read_picture, file)
     if kind is None or len(content) > MOST_PICTURE:
         raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, "that file is no picture that can be shown")
     headers = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -16,7 +15,7 @@ from askback.web.desk import Desk, Page
 
 async def run(desk: Desk, request: Request) -> Response:
     found = await desk.service.get(request.path_params["run_id"])
-    skills = await asyncio.to_thread(desk.service.skills.names)
+    skills = await desk.service.pools.skills.run(desk.service.skills.names)
     return desk.show(
         request,
         "run.html",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -62,7 +61,7 @@ class Wish:
 async def runs(desk: Desk, request: Request) -> Response:
     wish, cursor = Wish.of(request), request.query_params.get("cursor") or None
     page = await _page(desk.service, wish, cursor)
-    skills = await asyncio.to_thread(desk.service.skills.names)
+    skills = await desk.service.pools.skills.run(desk.service.skills.names)
     return desk.show(
         request,
         "runs.html",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +17,7 @@ from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentE
 from askback.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.credentials import Credentials, Loan
+from askback.process.pools import Pools
 from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import instructions
 from askback.skills.package import SkillPackage
@@ -48,6 +48,7 @@ class Bench:
     spawner: Spawner
     limits: OutputLimits
     clock: Callable[[], datetime]
+    pools: Pools
     parsing: Parsing = field(default_factory=Parsing)
     shortage: Shortage = field(default_factory=Shortage)
 
@@ -77,7 +78,7 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
     engine, setup = bench.engines[run.engine], bench.setups[run.engine]
     package = bench.packages.read_before(run.skill.digest)
     if package is None:
-        package = await asyncio.to_thread(bench.packages.package, run.skill.digest)
+        package = await bench.pools.skills.run(bench.packages.package, run.skill.digest, admitted=True)
     installed = await bench.probes.find(engine, setup)
     if installed is None:
         message = f"{setup.command[0]} is not installed (any more); {engine.install}"
@@ -85,7 +86,7 @@ async def prepare(bench: Bench, run: Run) -> Prepared:
     prompt = await prompt_of(bench.store, run, package)
     answers = await secret_answers(bench.store, run)
     # All that touches the disk at one go: it costs one change of threads, also where many turns begin at once.
-    return await asyncio.to_thread(_prepare_files, bench, run, package, installed.probe, prompt, answers)
+    return await bench.pools.turns.run(_prepare_files, bench, run, package, installed.probe, prompt, answers)
 
 
 def _prepare_files(

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from askback.core.errors import NotFound, Unavailable
 from askback.core.runs import Run
+from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
 from askback.store.base import Store
@@ -39,12 +40,14 @@ class Retention:
         uploads: Uploads,
         keeping: Keeping,
         clock: Callable[[], datetime],
+        pools: Pools,
     ) -> None:
         self._store = store
         self._workspaces = workspaces
         self._uploads = uploads
         self._keeping = keeping
         self._clock = clock
+        self._pool = pools.sweeping
 
     async def run(self) -> None:
         """At once, then every day."""
@@ -56,7 +59,7 @@ class Retention:
             await asyncio.sleep(_DAY_SEC)
 
     async def sweep(self) -> None:
-        await asyncio.to_thread(self._uploads.sweep, _UPLOAD_SEC)
+        await self._pool.run(self._uploads.sweep, _UPLOAD_SEC)
         await self._sweep_strays()
         await self._close_all()
         removed = 0
@@ -70,11 +73,11 @@ class Retention:
     async def _sweep_strays(self) -> None:
         """A crash in the middle of submitting leaves files of a run that does not exist."""
         before = self._clock().timestamp() - _UPLOAD_SEC
-        for run_id in await asyncio.to_thread(self._workspaces.unbegun, before):
+        for run_id in await self._pool.run(self._workspaces.unbegun, before):
             try:
                 await self._store.get(run_id)
             except NotFound:
-                await asyncio.to_thread(self._remove, run_id)
+                await self._pool.run(self._remove, run_id)
 
     async def _close_all(self) -> None:
         """What a run needs only until it is over, sign-ins above all, does not stay, be it that a program was killed."""
@@ -98,7 +101,7 @@ class Retention:
         return removed
 
     async def _sweep_large(self, max_bytes: int) -> int:
-        sizes = await asyncio.to_thread(self._workspaces.sizes)
+        sizes = await self._pool.run(self._workspaces.sizes)
         excess = sum(sizes.values()) - max_bytes
         removed = 0
         async for runs in self._over():
@@ -124,7 +127,7 @@ class Retention:
 
     async def _forget(self, runs: Sequence[Run]) -> int:
         """Files first: what a crash leaves behind then still has its row, and is found by the next sweep."""
-        gone = [run.id for run in runs if await asyncio.to_thread(self._remove, run.id)]
+        gone = [run.id for run in runs if await self._pool.run(self._remove, run.id)]
         return len(await self._store.forget(gone)) if gone else 0
 
     def _remove(self, run_id: str) -> bool:

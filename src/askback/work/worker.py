@@ -35,6 +35,7 @@ _MAY_PASS = {
     RefusalCode.DISK_FULL: "the disk was full",
     RefusalCode.STORE_UNUSABLE: "the data folder could not be used",
     RefusalCode.STORE_READ_ONLY: "the data folder could not be written to",
+    RefusalCode.RESOURCE_SHORTAGE: "the machine was short of processes, memory or open files",
 }
 _RETRY_SEC = 2.0
 """How long to wait before the store is tried again after it could not write."""

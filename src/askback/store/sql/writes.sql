@@ -3,15 +3,19 @@ SELECT keys.body_digest, runs.doc
 FROM idempotency_keys AS keys JOIN runs ON runs.number = keys.run
 WHERE keys.key = :key
 
+-- name: count_open
+SELECT count(*) FROM runs WHERE creator = :creator AND state IN ('queued', 'running', 'waiting_user')
+
 -- name: insert_key
 INSERT INTO idempotency_keys (key, body_digest, run, created_at) VALUES (:key, :body_digest, :run, :created_at)
 
 -- name: insert_run
 INSERT INTO runs
-    (id, version, epoch, state, ended, skill, engine, keeper, worker, created_at, asked_at, deadline_at, last_seq, doc)
+    (id, version, epoch, state, ended, skill, engine, keeper, creator, worker, created_at, asked_at, deadline_at,
+     last_seq, doc)
 VALUES
-    (:id, :version, :epoch, :state, :ended, :skill, :engine, :keeper, :worker, :created_at, :asked_at, :deadline_at, :added,
-     :doc)
+    (:id, :version, :epoch, :state, :ended, :skill, :engine, :keeper, :creator, :worker, :created_at, :asked_at,
+     :deadline_at, :added, :doc)
 ON CONFLICT (id) DO NOTHING
 RETURNING number, last_seq
 

@@ -1,0 +1,90 @@
+"""JSON bodies: counted while they come, decoded once, and strict. Bounded in values as well as in bytes.
+
+A body of a few megabytes can describe millions of objects, each far larger than the text that makes it. So what makes
+objects is counted in the text, before any of them is built.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+_STRUCTURE = (b",", b"[", b"{")
+"""Each makes a value; there are no more names than values."""
+
+
+class TooManyValues(Exception):
+    """The body holds more values than are allowed."""
+
+
+class Counter:
+    """Counts values and names in JSON text that comes in pieces.
+
+    Exact up to the first mistake in the text. Behind that it may be wrong, but a decoder does not get there.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._carry = b""
+        self._in_string = False
+        self.count = 1
+        self.names = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Raises `TooManyValues`."""
+        text = self._without_escapes(piece)
+        parts = text.split(b'"')
+        outside = b"".join(parts[1 if self._in_string else 0 :: 2])
+        self._in_string ^= len(parts) % 2 == 0
+        self.names += outside.count(b":")
+        self.count += sum(outside.count(sign) for sign in _STRUCTURE)
+        if self.count > self._most:
+            raise TooManyValues
+
+    def _without_escapes(self, piece: bytes) -> bytes:
+        """Without escaped quotes and backslashes: every quote that is left begins or ends a string."""
+        text = self._carry + piece
+        backslashes = len(text) - len(text.rstrip(b"\\"))
+        # The last one escapes what comes with the next piece.
+        self._carry = b"\\" if backslashes % 2 else b""
+        text = text[: len(text) - len(self._carry)]
+        return text.replace(b"\\\\", b"").replace(b'\\"', b"")
+
+
+def decode(body: bytes, names: int) -> Any:
+    """The document; no NaN, no lone surrogate, no number out of range, no endless nesting, no name given twice.
+
+    `names` is how many names the text has. Raises `ValueError`.
+    """
+    try:
+        document = msgspec.json.decode(body)
+        if _names_in(document) != names:
+            # Only this tells which name it is; it is slower, and builds nothing.
+            json.loads(body, object_pairs_hook=_refuse_doubles)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    return document
+
+
+def _names_in(document: Any) -> int:
+    count, pending = 0, [document]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            count += len(value)
+            pending.extend(value.values())
+        elif isinstance(value, list):
+            pending.extend(value)
+    return count
+
+
+def _refuse_doubles(pairs: list[tuple[str, Any]]) -> None:
+    """Of two values for one name every reader may take another."""
+    if len(dict(pairs)) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"{name!r} is there twice")
+            seen.add(name)

@@ -1,0 +1,113 @@
+"""How much one token may ask for: requests per time here; open runs and uploads where those are stored.
+
+A link to one question counts by itself. The server's own token has no quota unless the settings give it one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from askback.core.errors import RefusalCode
+from askback.http.auth import Grant
+from askback.http.problems import problem, status_of
+
+MAIN = "main"
+_BURST_SEC = 10.0
+_MOST_BUCKETS = 10_000
+
+
+class Quota(Protocol):
+    """None: no limit."""
+
+    @property
+    def open_runs(self) -> int | None: ...
+
+    @property
+    def upload_bytes(self) -> int | None: ...
+
+    @property
+    def requests_per_min(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unlimited:
+    open_runs: int | None = None
+    upload_bytes: int | None = None
+    requests_per_min: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    usual: Quota = field(default_factory=_Unlimited)
+    by_name: Mapping[str, Quota] = field(default_factory=dict)
+
+    def of(self, grant: Grant) -> Quota:
+        if grant.link is not None:
+            return self.usual
+        return self.by_name.get(grant.name) or (_Unlimited() if grant.name == MAIN else self.usual)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Fills steadily up to what one may ask for in ten seconds; each request takes one."""
+
+    left: float
+    at: float
+
+    def wait_sec(self, per_min: int, now: float) -> float:
+        """Take one; or how long until there is one."""
+        rate = per_min / 60
+        self.left = min(_capacity(per_min), self.left + (now - self.at) * rate)
+        self.at = now
+        if self.left < 1:
+            return (1 - self.left) / rate
+        self.left -= 1
+        return 0.0
+
+
+def _capacity(per_min: int) -> float:
+    return max(1.0, per_min / 60 * _BURST_SEC)
+
+
+class RequestRate:
+    """Refuses requests of a caller who makes too many, before their bodies are read."""
+
+    def __init__(self, app: ASGIApp, quotas: Quotas, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._quotas = quotas
+        self._clock = clock
+        self._buckets: dict[tuple[str, ...], _Bucket] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        grant: Grant | None = scope.get("grant")
+        wait_sec = 0.0 if grant is None else self._wait_sec(grant)
+        if wait_sec == 0:
+            await self._app(scope, receive, send)
+            return
+        code = RefusalCode.QUOTA_EXCEEDED
+        after = {"Retry-After": str(math.ceil(wait_sec))}
+        detail = "too many requests for this token; see the setting quotas.requests_per_min"
+        await problem(status_of(code), detail, code=code, headers=after)(scope, receive, send)
+
+    def _wait_sec(self, grant: Grant) -> float:
+        per_min = self._quotas.of(grant).requests_per_min
+        if per_min is None:
+            return 0.0
+        link = grant.link
+        key = (grant.name,) if link is None else ("", link.run_id, link.interaction_id)
+        now = self._clock()
+        if (bucket := self._buckets.get(key)) is None:
+            self._forget_full(now)
+            bucket = self._buckets[key] = _Bucket(_capacity(per_min), now)
+        return bucket.wait_sec(per_min, now)
+
+    def _forget_full(self, now: float) -> None:
+        """One that has not been used for the time of a burst is full again, and as good as none."""
+        if len(self._buckets) >= _MOST_BUCKETS:
+            self._buckets = {key: each for key, each in self._buckets.items() if now - each.at < _BURST_SEC}

@@ -1,0 +1,167 @@
+"""Threads for slow work: each kind has a small pool, so that no kind can take the threads of another.
+
+A job ends early when its caller is gone or the program stops, if it looks at its checkpoint. The threads are daemons:
+one that is stuck in a system call cannot hold up a stop. Knows nothing of what the work is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from askback.core.errors import RefusalCode, Unavailable
+
+T = TypeVar("T")
+
+Checkpoint = Callable[[], None]
+"""Raises `Abandoned` once nobody waits for the job any more."""
+STUCK_SEC = 120.0
+"""A pool whose threads have all been at one job for so long, while others wait, is reported as stuck."""
+
+
+class Abandoned(Exception):
+    """The caller of this job is gone, or the program stops."""
+
+
+def unchecked() -> None:
+    """The checkpoint of work that nobody can abandon."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    work: Callable[[], Any]
+    answer: asyncio.Future[Any]
+    abandoned: threading.Event = field(default_factory=threading.Event)
+
+    def checkpoint(self) -> None:
+        if self.abandoned.is_set():
+            raise Abandoned
+
+    def settle(self, result: Any, error: BaseException | None) -> None:
+        if self.answer.done():
+            return
+        if error is not None:
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result(result)
+
+
+class Pool:
+    """Up to `threads` jobs at a time; up to `waiting` more wait, and one beyond those is refused."""
+
+    def __init__(self, name: str, *, threads: int, waiting: int) -> None:
+        self.name = name
+        self._most_threads = threads
+        self._most_waiting = waiting
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._open: set[_Job] = set()
+        self._new = 0
+        self._began: dict[int, float] = {}
+        self._threads = 0
+        self._closed = False
+
+    async def run(self, work: Callable[..., T], *args: Any, admitted: bool = False) -> T:
+        """Run `work(*args)` in a thread. `admitted`: the next piece of something that was let in before."""
+        return await self._run(lambda _: work(*args), admitted=admitted)
+
+    async def run_abandonable(self, work: Callable[[Checkpoint], T]) -> T:
+        """As `run`; the work is given a checkpoint, which ends it when the caller is gone."""
+        return await self._run(work, admitted=False)
+
+    async def _run(self, work: Callable[[Checkpoint], T], *, admitted: bool) -> T:
+        if self._closed or (not admitted and self._new >= self._most_threads + self._most_waiting):
+            raise Unavailable(RefusalCode.SERVER_BUSY, f"too much work is waiting ({self.name}); try again in a moment")
+        job = _Job(lambda: None, asyncio.get_running_loop().create_future())
+        job.work = lambda: work(job.checkpoint)
+        self._open.add(job)
+        self._new += not admitted
+        if self._threads < self._most_threads and len(self._open) > self._threads:
+            self._start_thread()
+        self._jobs.put(job)
+        try:
+            result: T = await job.answer
+        except Abandoned:
+            raise Unavailable(RefusalCode.SERVER_BUSY, "the server is stopping; try again in a moment") from None
+        finally:
+            job.abandoned.set()
+            self._open.discard(job)
+            self._new -= not admitted
+        return result
+
+    def post(self, work: Callable[[], object]) -> None:
+        """Run something whose outcome nobody waits for, such as closing a file that a thread may still read."""
+        job = _Job(work, asyncio.get_running_loop().create_future())
+        if self._threads == 0:
+            self._start_thread()
+        self._jobs.put(job)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether every thread has been at one job for long while others wait."""
+        now, began = time.monotonic(), list(self._began.values())
+        full = len(began) >= self._most_threads and len(self._open) > len(began)
+        return full and all(now - at > STUCK_SEC for at in began)
+
+    def close(self) -> None:
+        """Take no more work and abandon what there is. Waits for nothing."""
+        self._closed = True
+        for job in self._open:
+            job.abandoned.set()
+
+    def _start_thread(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._work, name=f"askback-{self.name}", daemon=True).start()
+
+    def _work(self) -> None:
+        me = threading.get_ident()
+        while True:
+            job = self._jobs.get()
+            if job.abandoned.is_set():
+                continue
+            self._began[me] = time.monotonic()
+            result, error = _outcome(job.work)
+            del self._began[me]
+            # The loop may be gone, and with it everyone who waits.
+            with suppress(RuntimeError):
+                job.answer.get_loop().call_soon_threadsafe(job.settle, result, error)
+            del job, result, error
+
+
+def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return work(), None
+    except BaseException as error:
+        return None, error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """One pool for each kind of slow work."""
+
+    parsing: Pool = field(default_factory=lambda: Pool("parsing", threads=2, waiting=32))
+    """Large JSON bodies: decoding, checking, hashing."""
+    zipping: Pool = field(default_factory=lambda: Pool("zipping", threads=2, waiting=32))
+    files: Pool = field(default_factory=lambda: Pool("files", threads=4, waiting=128))
+    """Artifacts, uploads and previews."""
+    skills: Pool = field(default_factory=lambda: Pool("skills", threads=2, waiting=64))
+    """Reading, hashing and installing packages."""
+    turns: Pool = field(default_factory=lambda: Pool("turns", threads=8, waiting=1_000_000))
+    """Homes, snapshots and workspaces. The slots bound how much waits."""
+    sweeping: Pool = field(default_factory=lambda: Pool("sweeping", threads=1, waiting=1_000))
+
+    def __iter__(self) -> Iterator[Pool]:
+        return iter((self.parsing, self.zipping, self.files, self.skills, self.turns, self.sweeping))
+
+    @property
+    def stuck(self) -> list[str]:
+        return [pool.name for pool in self if pool.is_stuck]
+
+    def close(self) -> None:
+        for pool in self:
+            pool.close()
