@@ -66,6 +66,7 @@ SHAPES: dict[str, Callable[[int], Iterator[str]]] = {
     "markers": _markers,
     "stderr": _stderr,
 }
+SHORT_LINES = frozenset({"tiny", "tools", "stderr"})
 
 
 def question(size: int) -> str:

