@@ -227,8 +227,6 @@ class Engine(Protocol):
 
     credentials: tuple[str, ...]
     """The few files, below the user's home, that hold the sign-in; never the history. They are lent to each turn."""
-    renewals: tuple[Renewal, ...]
-    """Which of these files may be renewed by a turn, and which fields of them. Any other file is never taken back."""
     sign_in: str
     """What to do when it is not signed in, shown to people."""
 
@@ -245,6 +243,14 @@ class Engine(Protocol):
     def launch(self, turn: Turn) -> Launch: ...
 
     def parser(self, turn: Turn) -> Parser: ...
+
+
+@runtime_checkable
+class RenewingEngine(Engine, Protocol):
+    """An engine that renews its sign-in while it works. What any other one changes in its credentials is discarded."""
+
+    renewals: tuple[Renewal, ...]
+    """Which of its credentials may be renewed, and which fields of them. Never a file of settings."""
 
 
 # An engine that stays.

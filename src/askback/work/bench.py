@@ -13,7 +13,7 @@ from askback.core.interactions import Interaction
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, TurnKind
 from askback.core.secrets import Redactor, texts_in
-from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentEngine, Turn
+from askback.engines.base import Engine, HandleInvalid, Launch, Probe, RenewingEngine, ResidentEngine, Turn
 from askback.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.credentials import Credentials, Loan
@@ -168,8 +168,7 @@ def _lend(bench: Bench, engine: Engine, setup: EngineSetup, workspace: Workspace
         source=setup.sign_in_home,
         names=engine.credentials,
         lock=lock,
-        # One made for an earlier version declares none, and then nothing is taken back.
-        renewals=getattr(engine, "renewals", ()) if setup.renew_sign_in else (),
+        renewals=engine.renewals if setup.renew_sign_in and isinstance(engine, RenewingEngine) else (),
     ).lend(workspace.home)
 
 
