@@ -58,10 +58,12 @@ class Processes:
         try:
             fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
             status = _read(f"/proc/{pid}/status")
-        except OSError:
+            threads = int(fields[17])
+        except (OSError, IndexError):
+            # It ended meanwhile.
             return False
         self.pids.append(pid)
-        self.threads += int(fields[17])
+        self.threads += threads
         self.cpu_sec += sum(int(each) for each in fields[11:15]) / _TICKS
         self._mapped[pid] = sum(_sized(status, name) for name in (b"RssAnon:", b"VmSwap:", b"RssShmem:"))
         self.estimated += self._mapped[pid]
