@@ -69,6 +69,19 @@ def test_where_the_name_of_the_page_cannot_be_reached_the_session_is_for_this_na
             refused(client.get("/v1/runs", headers={"host": other}), 401, "UNAUTHORIZED")
 
 
+def test_a_cookie_that_holds_a_token_is_removed(server: Server) -> None:
+    old = {"cookie": f"askback_token={server.token}"}
+    led = httpx.post(f"{server.url}/enter", data={"token": server.token}, headers=old, timeout=PATIENCE_SEC)
+    assert led.headers["set-cookie"].startswith('askback_token="";')
+    assert "Max-Age=0" in led.headers["set-cookie"]
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
+def test_whoever_comes_by_a_loopback_name_is_led_to_the_name_of_the_page(server: Server, name: str) -> None:
+    host, _ = led(server, name)
+    assert re.fullmatch(rf"[a-z2-7]{{26}}\.localhost:{server.port}", host)
+
+
 def test_a_code_lasts_a_short_time_and_only_so_many_are_kept() -> None:
     now = 0.0
     codes = Codes(lambda: now)

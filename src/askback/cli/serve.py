@@ -149,7 +149,7 @@ def _listen(host: str, port: int) -> list[socket.socket]:
     Browsers take `*.localhost`, where the page lives, to both, and would send the page's cookie to a program that
     listens on the other one.
     """
-    twin = _TWINS.get(host)
+    twin = _TWINS.get(host.lower())
     for tries_left in reversed(range(_FREE_PORT_TRIES if port == 0 else 1)):
         first = _bound(host, port)
         try:

@@ -84,6 +84,8 @@ def _is_loopback(name: str) -> bool:
     if name == _LOCALHOST or name.endswith(f".{_LOCALHOST}"):
         return True
     try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
+        address = ipaddress.ip_address(name.strip("[]"))
     except ValueError:
         return False
+    # A browser takes 0.0.0.0 for this machine, too.
+    return address.is_loopback or address.is_unspecified

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
+from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
@@ -23,6 +24,8 @@ from askback.http.sessions import Sessions
 CODE_SEC = 300.0
 """How long a code may be used: somebody may have to read a notice first."""
 _MOST_CODES = 100
+_OLD_COOKIE = "askback_token"
+"""Set by version 0.1 with the token itself; browsers that keep it send it to every port of this machine."""
 _MOST_BODY_BYTES = 4096
 _BODY_SEC = 20.0
 
@@ -83,7 +86,10 @@ class SignIn:
         if page_host is None:
             return await self._entered(scope, grant, host)
         code = self.codes.make(grant.token_digest, frozenset({host, page_host}))
-        return self.doorstep.onward(scope, origin=f"http://{page_host}", code=code)
+        response = self.doorstep.onward(scope, origin=f"http://{page_host}", code=code)
+        if _OLD_COOKIE in cookie_parser(headers_of(scope).get("cookie", "")):
+            response.delete_cookie(_OLD_COOKIE, httponly=True, samesite="strict")
+        return response
 
     async def _entered(self, scope: Scope, grant: Grant, host: str) -> Response:
         agent = headers_of(scope).get("user-agent", "")
