@@ -29,9 +29,10 @@ test: check $(CLIS) $(SYSTEM) ## check the source, then run every test
 storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
-nightly: $(VENV)/.dev ## 100,000 hostile requests, and the lifecycle machine for as long as it likes
+nightly: $(VENV)/.dev ## 100,000 hostile requests, the lifecycle machine for as long as it likes, and engines that print all they may
 	@ASKBACK_TEST_REQUESTS=$(REQUESTS) $(BIN)/pytest -n 2 tests/http/test_http_fuzz.py $(ARGS)
 	@$(BIN)/pytest tests/core/test_lifecycle_machine.py --hypothesis-profile deep $(ARGS)
+	@ASKBACK_TEST_OUTPUT_MB=225 $(BIN)/pytest -s tests/e2e/test_talkative_engines.py $(ARGS)
 
 check: $(VENV)/.dev ## check format, lint, types, spelling and wording, changing nothing
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make fmt'"; exit 1; }

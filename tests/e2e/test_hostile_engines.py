@@ -80,6 +80,7 @@ class Stage:
     def peak_rss_mb(self) -> float:
         status = Path(f"/proc/{self.server.process.pid}/status").read_text()
         (peak_kb,) = re.findall(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        print(f"the server took at most {int(peak_kb) // 1024} MB")
         return int(peak_kb) / 1024
 
     def close(self) -> None:

@@ -68,19 +68,7 @@ async def _verdict(
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)
     if reading.asked is not None:
         return _asking(AskUser(question=reading.asked))
-    outcome = await parsing.run(lambda: _conclusion(run, package, result), reading.printed)
-    return (
-        outcome
-        if reading.printed <= MOST_RESULT // _WORST_GROWTH
-        else await parsing.run(lambda: _bounded(outcome), reading.printed)
-    )
-
-
-def _bounded(outcome: TurnOutcome) -> TurnOutcome:
-    """An output that is too large is a mistake of the engine, which is told so."""
-    if not isinstance(outcome, Final) or len(json.dumps(outcome.data)) <= MOST_RESULT:
-        return outcome
-    return replace(outcome, data=None, problems=(f"output: it is larger than {MOST_RESULT:,} bytes as JSON",))
+    return await parsing.run(lambda: _conclusion(run, package, result), reading.printed)
 
 
 def _conclusion(run: Run, package: SkillPackage, result: Completed) -> TurnOutcome:
@@ -89,7 +77,17 @@ def _conclusion(run: Run, package: SkillPackage, result: Completed) -> TurnOutco
     messages = Messages(result.messages).completed().messages
     answer = read_answer(messages, check, whole_turn=run.mode is Mode.AUTO)
     outcome = conclude(answer, mode=run.mode, validation=run.options.ask_user_validation, has_schema=check is not None)
-    return _asking(outcome) if isinstance(outcome, AskUser) else outcome
+    if isinstance(outcome, AskUser):
+        return _asking(outcome)
+    said = sum(map(len, messages))
+    return _fitting(outcome) if isinstance(outcome, Final) and said > MOST_RESULT // _WORST_GROWTH else outcome
+
+
+def _fitting(outcome: Final) -> Final:
+    """An output that is too large is a mistake of the engine, which a repair turn names."""
+    if len(json.dumps(outcome.data, ensure_ascii=False).encode(errors="replace")) <= MOST_RESULT:
+        return outcome
+    return replace(outcome, data=None, problems=(f"output: it is larger than {MOST_RESULT:,} bytes as JSON",))
 
 
 def _asking(outcome: AskUser) -> AskUser:
