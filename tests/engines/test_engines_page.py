@@ -12,7 +12,7 @@ from askback.engines import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/explanation/engines.md").read_text()
-ROWS = {row.split("`")[1]: row for row in PAGE.splitlines() if row.startswith("| `")}
+ROWS = {row.split("`")[1]: row for row in PAGE.partition("\n## ")[0].splitlines() if row.startswith("| `")}
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")}
 
 

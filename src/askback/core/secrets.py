@@ -15,10 +15,14 @@ _SHORTEST = 8
 _SHORTEST_ANSWER = 4
 """What a person gave as a secret is masked from this length on, but not in base64, which would hit too much."""
 
-_PAIR = re.compile(r"\\+u([dD][89abAB][0-9a-fA-F]{2})\\+u([dD][c-fC-F][0-9a-fA-F]{2})")
-_ESCAPE = re.compile(r"\\+u([0-9a-fA-F]{4})")
-_NEEDLESS = re.compile(r'\\+(?=["/])')
-_BACKSLASHES = re.compile(r"\\+")
+# Runs of backslashes are shortened first: an expression that matched runs itself would take quadratic time on a long one.
+_RUN = re.compile(r"\\{2,}")
+_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_SHORT = re.compile(r"\\([bfnrt])")
+_SHORT_MEANS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_DEEPEST = 8
+"""An escape may itself be written with escapes."""
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 
 
@@ -31,26 +35,28 @@ class Redactor:
         long = [secret for secret in (*secrets, *answers) if len(secret) >= _SHORTEST]
         forms = {form for secret in long for form in _forms(secret)}
         forms |= {form for answer in answers for form in _plain_forms(answer)}
-        self._text = _any_of(forms)
-        self._plain = _any_of({_unescaped(form) for form in forms})
-        self._bytes = None if self._text is None else re.compile(self._text.pattern.encode(errors="surrogateescape"))
+        self._text = _longest_first(forms)
+        self._plain = _longest_first(_unescaped(form) for form in forms)
+        self._bytes = tuple(form.encode(errors="surrogateescape") for form in self._text)
 
     def text(self, text: str) -> str:
         """The text without secrets. Where one is hidden behind escapes, the escapes are written out as well."""
-        if self._text is None or self._plain is None:
-            return text
-        text = self._text.sub(MASK, text)
-        if not _may_hide(text):
+        for form in self._text:
+            text = text.replace(form, MASK)
+        if not self._plain or not _may_hide(text):
             return text
         plain = _unescaped(text)
-        return self._plain.sub(MASK, plain) if self._plain.search(plain) else text
+        if not any(form in plain for form in self._plain):
+            return text
+        for form in self._plain:
+            plain = plain.replace(form, MASK)
+        return plain
 
     def line(self, line: bytes) -> bytes:
         """The same for a line of output, which stays one line."""
-        if self._bytes is None:
-            return line
-        line = self._bytes.sub(MASK.encode(), line)
-        if b"\\" not in line:
+        for form in self._bytes:
+            line = line.replace(form, MASK.encode())
+        if not self._plain or b"\\" not in line:
             return line
         text = line.decode(errors="surrogateescape")
         masked = self.text(text)
@@ -83,9 +89,9 @@ def texts_in(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _any_of(forms: set[str]) -> re.Pattern[str] | None:
-    longest_first = sorted((form for form in forms if form), key=lambda form: (-len(form), form))
-    return re.compile("|".join(re.escape(form) for form in longest_first)) if longest_first else None
+def _longest_first(forms: Iterable[str]) -> tuple[str, ...]:
+    """Each is searched for by itself: one expression for all would hold up other threads for the length of the text."""
+    return tuple(sorted({form for form in forms if form}, key=lambda form: (-len(form), form)))
 
 
 def _may_hide(text: str) -> bool:
@@ -94,10 +100,17 @@ def _may_hide(text: str) -> bool:
 
 
 def _unescaped(text: str) -> str:
-    """The text as it reads when all JSON escapes of characters are undone, however deeply they are nested."""
-    text = _PAIR.sub(lambda found: _joined(int(found[1], 16), int(found[2], 16)), text)
-    text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
-    return _BACKSLASHES.sub(r"\\", _NEEDLESS.sub("", text))
+    """The text with its JSON escapes undone and its other backslashes left out.
+
+    How deeply the escapes are nested does not matter: a secret and a text that holds it read the same afterwards.
+    """
+    for _ in range(_DEEPEST):
+        before = text = _RUN.sub(r"\\", text)
+        text = _PAIR.sub(lambda found: _joined(int(found[1], 16), int(found[2], 16)), text)
+        text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+        if text == before:
+            break
+    return _SHORT.sub(lambda found: _SHORT_MEANS[found[1]], text).replace("\\", "")
 
 
 def _joined(high: int, low: int) -> str:

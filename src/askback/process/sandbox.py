@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from askback.core.errors import is_temporary
 from askback.process import networking, system_calls, visibility
 from askback.process.child import Child, NotStarted, Order, call
 from askback.process.confinement import Confinement, InForce, Network
@@ -120,6 +121,8 @@ class Sandboxed:
                 spawner, argv, env={}, cwd=_ANY, timeout_sec=PROBE_SEC, mark="probe-sandbox", network=network
             )
         except NotStarted as error:
+            if is_temporary(error):
+                raise
             return str(error)
         if printed.exit_code == 0:
             return None
