@@ -19,8 +19,7 @@ _SHORTEST_ANSWER = 4
 _RUN = re.compile(r"\\{2,}")
 _PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
-_SHORT = re.compile(r"\\([bfnrt])")
-_SHORT_MEANS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_AS_LETTERS = str.maketrans("\b\f\n\r\t", "bfnrt", "\\")
 _DEEPEST = 8
 """An escape may itself be written with escapes."""
 _CONTROLS = re.compile(r"[\x00-\x1f]")
@@ -100,9 +99,9 @@ def _may_hide(text: str) -> bool:
 
 
 def _unescaped(text: str) -> str:
-    """The text with its JSON escapes undone and its other backslashes left out.
+    """The text for a search: escapes by number undone, a line break as `n` like its escape, and no backslashes.
 
-    How deeply the escapes are nested does not matter: a secret and a text that holds it read the same afterwards.
+    A secret and a text that holds it read the same afterwards, however its characters are escaped and nested.
     """
     for _ in range(_DEEPEST):
         before = text = _RUN.sub(r"\\", text)
@@ -110,7 +109,7 @@ def _unescaped(text: str) -> str:
         text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
         if text == before:
             break
-    return _SHORT.sub(lambda found: _SHORT_MEANS[found[1]], text).replace("\\", "")
+    return text.translate(_AS_LETTERS)
 
 
 def _joined(high: int, low: int) -> str:
