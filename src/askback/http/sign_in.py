@@ -25,7 +25,7 @@ CODE_SEC = 300.0
 """How long a code may be used: somebody may have to read a notice first."""
 _MOST_CODES = 100
 _OLD_COOKIE = "askback_token"
-"""Set by version 0.1 with the token itself; browsers that keep it send it to every port of this machine."""
+"""Held the token itself in earlier versions; a browser that still has it sends it to every port of this machine."""
 _MOST_BODY_BYTES = 4096
 _BODY_SEC = 20.0
 
