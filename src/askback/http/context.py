@@ -20,7 +20,7 @@ from askback.core.runs import Run
 from askback.core.views import run_view
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.http.auth import AccessScope, Grant
-from askback.http.bodies import BodyLimits
+from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.inputs import RunCreate, WebhookIn
 from askback.http.links import Link, Links
 from askback.http.metrics import Metrics
@@ -42,6 +42,7 @@ class Context:
     metrics: Metrics
     health: Callable[[], Any]
     bodies: BodyLimits
+    body_memory: BodyMemory
     bundle_bytes: int
     quotas: Quotas
 
