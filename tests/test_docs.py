@@ -56,6 +56,18 @@ def test_every_dependency_has_its_reason() -> None:
     assert [name for name in names if not re.search(rf"\b{re.escape(name)}\b", told)] == []
 
 
+def test_every_promise_of_the_security_page_names_a_test_that_exists() -> None:
+    page = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    assert len(named) > 20
+    defined = {name for path in (ROOT / "tests").rglob("test_*.py") for name in _tests_of(path)}
+    assert named - defined == set()
+
+
+def _tests_of(path: Path) -> list[str]:
+    return [] if NOT_OURS & set(path.parts) else re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
+
+
 def test_every_dependency_is_locked_with_its_hashes() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     dev = project["optional-dependencies"]["dev"]

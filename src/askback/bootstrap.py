@@ -457,7 +457,7 @@ def web_server(app: App, port: int) -> WebServer:
     """The HTTP side on an opened data folder. Imported late: only a server needs it."""
     from askback.http.addresses import addresses
     from askback.http.app import application
-    from askback.http.bodies import BodyLimits
+    from askback.http.bodies import BodyLimits, BodyMemory
     from askback.http.context import Context
     from askback.http.failures import FailedSignIns
     from askback.http.links import Links
@@ -501,6 +501,7 @@ def web_server(app: App, port: int) -> WebServer:
             values=settings.limits.body_values,
             seconds=settings.limits.body_sec,
         ),
+        body_memory=BodyMemory(8 * settings.limits.body_bytes),
         bundle_bytes=settings.limits.bundle_bytes,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
     )

@@ -97,7 +97,9 @@ class ServerSettings(_Section):
 
 class Limits(_Section):
     body: float = Field(32, gt=0, description="One JSON request that creates a run, in MB; a reply: at most 2.")
-    body_values: int = Field(200_000, gt=0, description="Values in one JSON request, a number.")
+    body_values: int = Field(
+        200_000, gt=0, description="Values in one JSON request, a number; a list or object in another counts twice."
+    )
     body_sec: float = Field(
         30, gt=0, description="How long a client may take to send a body; one second more for each 16 KB that came."
     )

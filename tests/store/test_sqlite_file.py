@@ -299,10 +299,8 @@ def test_a_file_from_before_webhooks_keeps_its_runs_and_gets_them(tmp_path: Path
     async def main() -> None:
         async with opened("sqlite", tmp_path) as store:
             run = await create(store, new_run())
-        changed(
-            path,
-            "DROP TABLE deliveries; DROP TABLE webhooks; DROP INDEX runs_open_by_creator; ALTER TABLE runs DROP COLUMN creator; PRAGMA user_version = 1",
-        )
+        before_creators = "DROP INDEX runs_open_by_creator; ALTER TABLE runs DROP COLUMN creator"
+        changed(path, f"DROP TABLE deliveries; DROP TABLE webhooks; {before_creators}; PRAGMA user_version = 1")
         async with opened("sqlite", tmp_path) as store:
             assert await store.get(run.id) == run
             await store.register_webhooks([Webhook(url="https://example.com/")])

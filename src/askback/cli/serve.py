@@ -64,7 +64,9 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
     from askback.bootstrap import opened, web_server
     from askback.http.connections import AcceptFaults, Connections
     from askback.http.protocol import protocol_with
+    from askback.process.memory import give_back_large_blocks
 
+    give_back_large_blocks()
     open_files = _raise_file_limit()
     asyncio.get_running_loop().set_exception_handler(AcceptFaults())
     listening = _listen(settings.server.host, settings.server.port)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from askback.core.errors import RefusalCode, Unavailable
 from askback.http import json_bodies
 from askback.http.problems import problem
 from askback.process.pools import Pool
@@ -30,6 +31,9 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 """Nobody reads the body of another method."""
 _REPLY_BYTES = 2 << 20
 _SMALL_BYTES = 256 << 10
+_LARGE_BYTES = 1 << 20
+_READ = b"{}"
+"""Stands for a body that was read: the framework only asks whether there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,16 +123,53 @@ def _too_large(most: int) -> str:
     return f"the body is larger than {most} bytes, which is the most that is taken here"
 
 
+class BodyMemory:
+    """How much of JSON bodies is in memory: all of them together, and how many large ones are worked on at a time.
+
+    What is made of a body takes several times its size, until the run or the reply is stored.
+    """
+
+    def __init__(self, most_bytes: int, at_once: int = 2) -> None:
+        self._most = most_bytes
+        self._held = 0
+        self._places = asyncio.Semaphore(at_once)
+
+    @contextmanager
+    def counting(self, request: StrictRequest) -> Iterator[None]:
+        request.memory = self
+        try:
+            yield
+        finally:
+            self._held -= request.taken
+
+    def take(self, size: int) -> None:
+        if self._held + size > self._most:
+            raise Unavailable(RefusalCode.SERVER_BUSY, "too many large requests are coming in; try again in a moment")
+        self._held += size
+
+    @asynccontextmanager
+    async def place(self, size: int) -> AsyncIterator[None]:
+        """Wait until it is this body's turn, if it is a large one."""
+        if size <= _LARGE_BYTES:
+            yield
+            return
+        async with self._places:
+            yield
+
+
 class StrictRequest(Request):
     """A body of JSON, which is decoded once, and aside where it is large."""
 
-    parsing: Pool
+    memory: BodyMemory
+    taken = 0
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
             counter, pieces = json_bodies.Counter(self.scope.get("askback.body_values", 200_000)), []
             counted = is_json(media_type(self))
             async for piece in self.stream():
+                self.memory.take(len(piece))
+                self.taken += len(piece)
                 if counted:
                     _count(counter, piece)
                 pieces.append(piece)
@@ -136,16 +177,18 @@ class StrictRequest(Request):
             self._names = counter.names
         return self._body
 
+    async def read_json(self, parsing: Pool) -> None:
+        """Decode the body; it is not kept beside what it says."""
+        body, self._body = self._body, _READ
+        try:
+            if len(body) > ASIDE_BYTES:
+                self._strict = await parsing.run(json_bodies.decode, body, self._names)
+            else:
+                self._strict = json_bodies.decode(body, self._names)
+        except ValueError as error:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is not JSON that is taken: {error}") from None
+
     async def json(self) -> Any:
-        if not hasattr(self, "_strict"):
-            body = await self.body()
-            try:
-                if len(body) > ASIDE_BYTES:
-                    self._strict = await self.parsing.run(json_bodies.decode, body, self._names)
-                else:
-                    self._strict = json_bodies.decode(body, self._names)
-            except ValueError as error:
-                raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is not JSON that is taken: {error}") from None
         return self._strict
 
 
@@ -179,10 +222,17 @@ class StrictRoute(APIRoute):
         async def strict(request: Request) -> Response:
             for each in access:
                 each.check(request)
+            if self.body_field is None:
+                return await handle(request)
+            here = request.app.state.context
             strictly = StrictRequest(request.scope, request.receive)
-            if self.body_field is not None:
-                await _read_json(strictly)
-            return await handle(strictly)
+            with here.body_memory.counting(strictly):
+                body = await _read(strictly)
+                async with here.body_memory.place(len(body)):
+                    if body:
+                        del body
+                        await strictly.read_json(here.pools.parsing)
+                    return await handle(strictly)
 
         return strict
 
@@ -193,15 +243,13 @@ def access_of(route: APIRoute) -> list[Access]:
     return [call for call in calls if isinstance(call, Access)]
 
 
-async def _read_json(request: StrictRequest) -> None:
+async def _read(request: StrictRequest) -> bytes:
     """Here and not by the framework, which would make a malformed body of every fault on the way."""
-    if not is_json(media_type(request)):
-        if await _body(request):
-            raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body as application/json")
-        return
-    request.parsing = request.app.state.context.pools.parsing
-    if await request.body():
-        await request.json()
+    if is_json(media_type(request)):
+        return await request.body()
+    if await _body(request):
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body as application/json")
+    return b""
 
 
 async def _body(request: Request) -> bytes:

@@ -21,7 +21,7 @@ from askback.core.views import run_view
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.http.addresses import Addresses
 from askback.http.auth import AccessScope, Grant
-from askback.http.bodies import BodyLimits
+from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.inputs import RunCreate, WebhookIn
 from askback.http.links import Link, Links
 from askback.http.metrics import Metrics
@@ -46,6 +46,7 @@ class Context:
     metrics: Metrics
     health: Callable[[], Any]
     bodies: BodyLimits
+    body_memory: BodyMemory
     bundle_bytes: int
     quotas: Quotas
 

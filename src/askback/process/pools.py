@@ -35,7 +35,7 @@ def unchecked() -> None:
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    work: Callable[[], Any]
+    work: Callable[[Checkpoint], Any]
     answer: asyncio.Future[Any]
     abandoned: threading.Event = field(default_factory=threading.Event)
 
@@ -77,8 +77,7 @@ class Pool:
     async def _run(self, work: Callable[[Checkpoint], T], *, admitted: bool) -> T:
         if self._closed or (not admitted and self._new >= self._most_threads + self._most_waiting):
             raise Unavailable(RefusalCode.SERVER_BUSY, f"too much work is waiting ({self.name}); try again in a moment")
-        job = _Job(lambda: None, asyncio.get_running_loop().create_future())
-        job.work = lambda: work(job.checkpoint)
+        job = _Job(work, asyncio.get_running_loop().create_future())
         self._open.add(job)
         self._new += not admitted
         if self._threads < self._most_threads and len(self._open) > self._threads:
@@ -96,7 +95,7 @@ class Pool:
 
     def post(self, work: Callable[[], object]) -> None:
         """Run something whose outcome nobody waits for, such as closing a file that a thread may still read."""
-        job = _Job(work, asyncio.get_running_loop().create_future())
+        job = _Job(lambda _: work(), asyncio.get_running_loop().create_future())
         if self._threads == 0:
             self._start_thread()
         self._jobs.put(job)
@@ -125,7 +124,7 @@ class Pool:
             if job.abandoned.is_set():
                 continue
             self._began[me] = time.monotonic()
-            result, error = _outcome(job.work)
+            result, error = _outcome(job)
             del self._began[me]
             # The loop may be gone, and with it everyone who waits.
             with suppress(RuntimeError):
@@ -133,9 +132,9 @@ class Pool:
             del job, result, error
 
 
-def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
     try:
-        return work(), None
+        return job.work(job.checkpoint), None
     except BaseException as error:
         return None, error
 

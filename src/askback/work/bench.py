@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol, assert_never
 
+from askback.core.documents import is_large
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Interaction
 from askback.core.outcomes import engine_failure
@@ -189,11 +192,15 @@ async def prompt_of(store: Store, run: Run, package: SkillPackage) -> str:
     order = run.next_turn
     match order.kind:
         case TurnKind.START:
-            return instructions.first_prompt(package, await store.request(run.id), run.mode, SKILL_DIR)
+            request = await store.request(run.id)
+            made = partial(instructions.first_prompt, package, request, run.mode, SKILL_DIR)
+            return await _aside(made, is_large(request.input, request.parameter))
         case TurnKind.REPAIR:
             return instructions.repair_prompt(package, order.problems, run.mode)
         case TurnKind.REPLY:
-            return instructions.reply_prompt(package, await answered(store, run))
+            question = await answered(store, run)
+            made = partial(instructions.reply_prompt, package, question)
+            return await _aside(made, is_large(question.response, question.prompt, question.context))
         case _:
             assert_never(order.kind)
 
@@ -204,6 +211,11 @@ async def secret_answers(store: Store, run: Run) -> tuple[str, ...]:
         return ()
     secret = [each.response for each in await store.interactions(run.id) if each.secret]
     return tuple(text for response in secret for text in texts_in(response))
+
+
+async def _aside(made: Callable[[], str], large: bool) -> str:
+    """A large text is not put together in the event loop."""
+    return await asyncio.to_thread(made) if large else made()
 
 
 async def answered(store: Store, run: Run) -> Interaction:

@@ -1,0 +1,31 @@
+"""`/healthz` tries what it vouches for."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import apsw
+import httpx
+
+from program import until
+from served import Server
+from wire import PATIENCE_SEC
+from world import World
+
+
+def test_a_database_that_takes_no_writes_is_not_healthy(own_world: World) -> None:
+    """Reading it works all the while."""
+    with Server(own_world) as server, httpx.Client(base_url=server.url, timeout=PATIENCE_SEC) as client:
+        assert client.get("/healthz").json()["status"] == "ok"
+        with closing(apsw.Connection(str(own_world.data_dir / "askback.db"))) as other:
+            other.execute("BEGIN IMMEDIATE")
+            until(lambda: status(client) == (503, "failing"))
+            other.execute("ROLLBACK")
+        until(lambda: status(client) == (200, "ok"))
+
+
+def status(client: httpx.Client) -> tuple[int, str]:
+    time.sleep(0.1)
+    answer = client.get("/healthz")
+    return answer.status_code, str(answer.json()["status"])
