@@ -24,7 +24,8 @@ import uvicorn
 import world
 from askback.bootstrap import App, WebServer, web_server
 from askback.http.auth import AccessScope
-from askback.http.protocol import Protocol
+from askback.http.connections import Connections
+from askback.http.protocol import protocol_with
 from askback.http.tokens import Tokens
 from program import until
 from served import Server
@@ -178,8 +179,9 @@ async def listening(place: World, config: str = "") -> AsyncIterator[tuple[App, 
         bound.listen(256)
         port = bound.getsockname()[1]
         web = web_server(app, port)
+        protocol = protocol_with(Connections(most_strangers=1000, most=1000))
         config_ = uvicorn.Config(
-            web.application, http=Protocol, lifespan="off", log_config=None, timeout_graceful_shutdown=60
+            web.application, http=protocol, lifespan="off", log_config=None, timeout_graceful_shutdown=60
         )
         server = uvicorn.Server(config_)
         async with asyncio.TaskGroup() as group:

@@ -59,7 +59,7 @@ class Pool:
         self.name = name
         self._most_threads = threads
         self._most_waiting = waiting
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._open: set[_Job] = set()
         self._new = 0
         self._began: dict[int, float] = {}
@@ -112,6 +112,8 @@ class Pool:
         self._closed = True
         for job in self._open:
             job.abandoned.set()
+        for _ in range(self._threads):
+            self._jobs.put(None)
 
     def _start_thread(self) -> None:
         self._threads += 1
@@ -119,8 +121,7 @@ class Pool:
 
     def _work(self) -> None:
         me = threading.get_ident()
-        while True:
-            job = self._jobs.get()
+        while (job := self._jobs.get()) is not None:
             if job.abandoned.is_set():
                 continue
             self._began[me] = time.monotonic()
