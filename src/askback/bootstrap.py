@@ -147,7 +147,7 @@ _NO_ISOLATION = (
 async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[App]:
     """Everything wired on the data folder. A serving program also carries on what others left behind."""
     close_to_others()
-    data_dir = _data_folder(settings.data_dir)
+    data_dir = _data_folder(settings.data_dir, serving=serving)
     engines, setups = _engines(settings, _own_secrets(settings, serving=serving))
     programs = Programs(data_dir / "programs")
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
@@ -310,17 +310,17 @@ def new_run_id() -> str:
     return "".join(digits)
 
 
-def _data_folder(data_dir: Path) -> Path:
+def _data_folder(data_dir: Path, *, serving: bool) -> Path:
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         message = f"the data folder {data_dir} cannot be made: {error.strerror}; name another with --data-dir"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
-    _close_folder(data_dir)
+    _close_folder(data_dir, serving=serving)
     return data_dir
 
 
-def _close_folder(data_dir: Path) -> None:
+def _close_folder(data_dir: Path, *, serving: bool) -> None:
     """Whoever can write to the data folder can run programs as its owner, so nobody else may."""
     access = access_of_others(data_dir)
     if access is Access.WRITE:
@@ -328,7 +328,7 @@ def _close_folder(data_dir: Path) -> None:
             message = f"other users can write to the data folder {data_dir}; make it yours alone: chmod 700 {data_dir}"
             raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
         log.warning("other users could write to the data folder %s; that was withdrawn", data_dir)
-    elif access is Access.READ:
+    elif access is Access.READ and serving:
         log.warning("other users can look into the data folder %s; close it with: chmod 700 %s", data_dir, data_dir)
 
 

@@ -85,7 +85,7 @@ def test_a_secret_is_not_shown_and_the_terminal_shows_the_next_line_again(tmp_pa
         terminal.expect("Your answer: ")
         terminal.enter("visible")
         ran = terminal.ended()
-    assert json.loads(ran.stdout) == {"all": ["hunter2", "visible"]}
+    assert json.loads(ran.stdout) == {"all": ["[redacted]", "visible"]}
     assert "hunter2" not in ran.stderr
     assert "visible" in ran.stderr
     assert stored(world, run_id).state is RunState.SUCCEEDED

@@ -169,7 +169,7 @@ CASES = {
     "settings with an unknown key": config("slotz: there is no such setting; did you mean 'slots'?", "unknown-key"),
     "settings of a wrong type": config("slots: ", "wrong-type"),
     "settings with an unknown engine": config("engines.codx: there is no such engine", "unknown-engine"),
-    "settings with a NUL": config("skills_dir: 'a\\x00b' cannot be a folder", "nul"),
+    "settings with a NUL": config("a\\x00b' cannot be a folder", "nul"),
     "settings with an unknown home": config("cannot be a folder", "no-home"),
     "sandbox that is not there": bad(
         "sandbox: bubblewrap is not installed", "engines", ASKBACK_SANDBOX="on", PATH="/nowhere"

@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     """A world on a small file system of its own."""
     world = World(tmp_path)
     world.data_dir.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m", "none", str(world.data_dir)]
+    words = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m,mode=700", "none", str(world.data_dir)]
     mounted = subprocess.run(words, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")

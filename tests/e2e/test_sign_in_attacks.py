@@ -189,7 +189,7 @@ for engine, (file, *_) in FILES.items():
         "a-link": f"(home / {file!r}).unlink(); (home / {file!r}).symlink_to('USER/.ssh/id')",
         "a-folder": f"(home / {file!r}).unlink(); (home / {file!r}).mkdir()",
         "a-pipe": f"(home / {file!r}).unlink(); os.mkfifo(home / {file!r})",
-        "endless": f"os.truncate(home / {file!r}, 1 << 40)",
+        "endless": f"os.truncate(home / {file!r}, 1 << 26)",
         "no-json": f"(home / {file!r}).write_text('[[[')",
     }
 
