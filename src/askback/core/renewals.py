@@ -25,6 +25,7 @@ MOST_BYTES = 1 << 20
 _MOST_CHARACTERS = 16_384
 _MOST_ITEMS = 64
 _PRINTABLE = re.compile(r"[\x20-\x7e]+", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _LARGEST = 2**53
 
 Path = tuple[str, ...]
@@ -37,6 +38,8 @@ class Kind(StrEnum):
     """A list of such."""
     INTEGER = "integer"
     """Positive; a point in time."""
+    TIME = "time"
+    """RFC 3339."""
     JWT = "jwt"
     """A text whose account claims must stay the same."""
 
@@ -125,6 +128,8 @@ def _checked(field: TokenField, old: Any, new: Any, place: Path) -> Any:
             fits, before_fits = type(new) is int and 0 < new < _LARGEST, isinstance(old, int | float)
         case Kind.TEXTS:
             fits, before_fits = _is_list_of_texts(new), isinstance(old, list)
+        case Kind.TIME:
+            fits, before_fits = isinstance(new, str) and _TIME.fullmatch(new) is not None, isinstance(old, str)
         case Kind.TEXT | Kind.JWT:
             fits, before_fits = _is_text(new), isinstance(old, str)
     if not fits or not (before_fits or old is None):
@@ -156,7 +161,7 @@ def _claims(token: str) -> Mapping[str, Any]:
         return {}
     try:
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        claims = json.loads(payload)
+        claims = json.loads(payload, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}

@@ -94,7 +94,7 @@ class Codex:
                 TokenField(path=("tokens", "id_token"), kind=Kind.JWT, claims=_ACCOUNT_CLAIMS),
                 TokenField(path=("tokens", "access_token"), kind=Kind.JWT, claims=_ACCOUNT_CLAIMS),
                 TokenField(path=("tokens", "refresh_token")),
-                TokenField(path=("last_refresh",), optional=True),
+                TokenField(path=("last_refresh",), kind=Kind.TIME, optional=True),
             ),
             account=(("tokens", "account_id"), ("auth_mode",)),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 import zipfile
@@ -14,6 +15,8 @@ from askback.core.errors import raise_if_temporary
 
 _CHUNK = 1 << 20
 _FILES_PER_PIECE = 64
+_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""In a zip: separators and drives of other systems, control characters, and those that turn the direction of a line."""
 
 
 def open_below(base: Path, path: str) -> BinaryIO | None:
@@ -103,11 +106,21 @@ def _zipped(files: Iterable[tuple[str, int]], opened: Callable[[str], BinaryIO |
         for number, (path, size) in enumerate(files, start=1):
             source = opened(path)
             if source is not None:
-                for _ in _added(archive, path, source, size):
+                for _ in _added(archive, _entry_name(archive, path), source, size):
                     yield sink.take()
             if number % _FILES_PER_PIECE == 0:
                 yield sink.take()
     yield sink.take()
+
+
+def _entry_name(archive: zipfile.ZipFile, path: str) -> str:
+    """The path without what some system reads as a folder, a drive or a turn of the line's direction; never a second time."""
+    clean = name = _UNFIT.sub("_", path)
+    number = 1
+    while clean != path and name in archive.NameToInfo:
+        number += 1
+        name = f"{clean}~{number}"
+    return name
 
 
 def _added(archive: zipfile.ZipFile, path: str, source: BinaryIO, size: int) -> Iterator[None]:

@@ -196,13 +196,16 @@ class Keeper:
         # Both sides are the same Python, and bytes stay bytes.
         argv, env, cwd, self._wrapped, limits, folders = marshal.loads(os.pread(order, os.fstat(order).st_size, 0))
         os.close(order)
-        if self._wrapped:
-            argv = [b"%d" % rewound(streams[3 + int(word[1:])]) if word[:1] == b"\0" else word for word in argv]
+        # A program gets the files that its words name. The others, the turn's lock among them, are kept for it: a lock
+        # that an engine had it could free, or hand to a stranger who would be taken for a part of it.
+        given = [streams[3 + int(word[1:])] for word in argv if self._wrapped and word[:1] == b"\0"]
+        named = iter(given)
+        argv = [b"%d" % rewound(next(named)) if self._wrapped and word[:1] == b"\0" else word for word in argv]
         self._watchdog = Watchdog(limits, folders, self._group())
         os.chdir(cwd)
         self._watchdog.prepare()
         try:
-            self._engine = spawn(argv, env, streams)
+            self._engine = spawn(argv, env, streams[:3], given)
         finally:
             self._watchdog.started(self._engine)
         os.chdir("/")
@@ -302,9 +305,9 @@ class Bell:
         os.close(self._ring)
 
 
-def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int]) -> int:
+def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int], given: list[int]) -> int:
     """Start a program in a session of its own, with these files and no others, and our signals forgotten."""
-    for file in streams[3:]:
+    for file in given:
         os.set_inheritable(file, True)
     tried: OSError = FileNotFoundError(2, os.strerror(2))
     for path in _places(argv[0], env):
@@ -313,7 +316,7 @@ def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int]) -> int
                 path,
                 argv,
                 env,
-                file_actions=[(os.POSIX_SPAWN_DUP2, file, place) for place, file in enumerate(streams[:3])],
+                file_actions=[(os.POSIX_SPAWN_DUP2, file, place) for place, file in enumerate(streams)],
                 setsid=True,
                 setsigmask=(),
                 setsigdef=_DEAF_TO,

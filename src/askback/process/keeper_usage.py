@@ -59,6 +59,9 @@ class Processes:
             fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
             status = _read(f"/proc/{pid}/status")
             threads = int(fields[17])
+            if threads > 1 and b"RssAnon:" not in status:
+                # The first thread has ended, and the others go on with the memory.
+                status = _of_other_thread(pid, status)
         except (OSError, IndexError):
             # It ended meanwhile.
             return False
@@ -86,6 +89,17 @@ class Processes:
             own += _sized(text, b"Pss_Anon:") + _sized(text, b"SwapPss:")
             shared += _sized(text, b"Pss_Shmem:")
         return own + max(shared, unmapped)
+
+
+def _of_other_thread(pid: int, status: bytes) -> bytes:
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            other = _read(f"/proc/{pid}/task/{thread}/status")
+        except OSError:
+            continue
+        if b"RssAnon:" in other:
+            return other
+    return status
 
 
 def children(pid: int) -> Iterator[int]:

@@ -35,6 +35,8 @@ _ANY = Path("/usr")
 """A folder that is there in every sandbox."""
 # Root may write to these without any capability, and so have the kernel run a command outside of every sandbox.
 _KERNEL_SETTINGS = tuple(Path("/proc", name) for name in ("sys", "sysrq-trigger", "acpi", "scsi"))
+# In a user namespace of its own making root could mount the control groups of the machine, and change them.
+_NO_NAMESPACES = ("--unshare-user", "--disable-userns")
 # A character device on a mount without devices: opening it is refused.
 _UNREADABLE = "/dev/null"
 
@@ -198,6 +200,7 @@ class Bubblewrap:
         needed = [each for each in _outermost(shown) if not _is_system(each) or within(resolved(each), covered)]
         return (
             *("--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL"),
+            *(_NO_NAMESPACES if os.geteuid() == 0 else ()),
             *networking.options(network),
             *(word for folder in (*PASSING, _RUN) for word in ("--tmpfs", str(folder))),
             *_system(),

@@ -28,16 +28,20 @@ _REFUSED = {
     "io_uring_register": (427, 427, 427, 427),
 }
 _IOCTL = (16, 54, 29, 54)
+_SOCKET = (41, 359, 198, 281)
+_TO_THE_HYPERVISOR = 40
+"""AF_VSOCK, which no network namespace bounds."""
 _TERMINAL_INPUT = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: both can type into a terminal."""
 _ARCHITECTURES = (_X86_64, _I386, _AARCH64, _ARM)
 _X32_CALLS = 0x40000000
 
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NUMBER, _ARCHITECTURE, _SECOND_ARGUMENT = 0, 4, 24
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _ABSENT = _ERROR | errno.ENOSYS
 _FORBIDDEN = _ERROR | errno.EPERM
+_NO_FAMILY = _ERROR | errno.EAFNOSUPPORT
 
 _Step = tuple[int, int, int, int]
 """Code, steps to skip when true and when false, and a constant."""
@@ -76,6 +80,8 @@ def _block(column: int) -> list[_Step]:
         steps += [(_IF_AT_LEAST, 0, 1, _X32_CALLS), (_RETURN, 0, 0, _ABSENT)]
     for numbers in _REFUSED.values():
         steps += [(_IF_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ABSENT)]
+    steps += [(_IF_EQUAL, 0, 4, _SOCKET[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
+    steps += [(_IF_EQUAL, 0, 1, _TO_THE_HYPERVISOR), (_RETURN, 0, 0, _NO_FAMILY), (_RETURN, 0, 0, _ALLOW)]
     steps += [(_IF_EQUAL, 0, 5, _IOCTL[column]), (_LOAD, 0, 0, _SECOND_ARGUMENT)]
     for request in _TERMINAL_INPUT:
         steps += [(_IF_EQUAL, 0, 1, request), (_RETURN, 0, 0, _FORBIDDEN)]
