@@ -118,6 +118,16 @@ def test_a_bundle_holds_what_can_be_opened(folder: Path) -> None:
         assert {name: archive.read(name) for name in archive.namelist()} == {"a.txt": b"a", "deep/er/b.txt": b"b"}
 
 
+def test_no_name_in_a_bundle_is_a_path_or_a_drive_elsewhere(folder: Path) -> None:
+    names = ["a\\..\\..\\b", "C:x", "new\nline", "turned\u202egpj.exe"]
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    with zipfile.ZipFile(
+        whole(Bundle([(name, 1) for name in names], lambda path: open_below(folder, path)))
+    ) as archive:
+        assert archive.namelist() == ["a_.._.._b", "C_x", "new_line", "turned_gpj.exe"]
+
+
 def test_a_file_that_grows_is_bundled_as_long_as_it_was(folder: Path) -> None:
     """An engine that goes on writing must not keep us reading."""
     growing = (folder / "log").open("ab", buffering=0)

@@ -33,6 +33,7 @@ from askback.process.child import Order, OutputLimits
 from askback.process.guardian import Guardian
 from askback.process.limits import ResourceLimits
 from askback.process.sandbox import Sandboxed
+from askback.process.visibility import hidden
 BOMB = '''
 import resource, sys, threading, time
 while resource.getrlimit(resource.RLIMIT_NPROC)[0] != 64:
@@ -50,7 +51,8 @@ async def main():
         folder = Path(name)
         own = folder / "data" / "own"
         own.mkdir(parents=True)
-        spawner = Sandboxed(Guardian(), home=folder / "home", data_dir=folder / "data")
+        hide = hidden(homes=[folder / "home"], private=[folder / "data"])
+        spawner = Sandboxed(Guardian(), hide=hide, show=(), share=(), networks=())
         in_force = await spawner.confinement()
         print(in_force.in_force, (await spawner.enforcement()).means["processes"], flush=True)
         async def take(_, line):
@@ -89,6 +91,7 @@ def test_the_kernel_itself_refuses_a_sandbox_of_an_ordinary_user_more_than_its_s
         timeout=120,
         check=False,
     )
+    assert told.stdout, told.stderr
     if not told.stdout.startswith("bubblewrap"):
         pytest.skip(f"no sandbox for an ordinary user here: {told.stdout}{told.stderr[-300:]}")
     assert told.stdout.splitlines() == ["bubblewrap ('watchdog', 'rlimit')", "refused"], told.stderr

@@ -133,6 +133,23 @@ def test_the_kernel_is_not_configured_by_an_engine_of_root(world: World, sandbox
     assert got(Intrusion(world, sandbox, plan).report()) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user may make user namespaces, and gains nothing by them")
+@pytest.mark.parametrize("sandbox", SANDBOXED)
+def test_an_engine_of_root_mounts_no_control_groups(world: World, sandbox: str) -> None:
+    """In a user namespace it could mount those of the machine, and change its own limits and those of others."""
+    plan: Plan = {
+        "namespace": ("run", ["unshare", "--user", "true"]),
+        "mapped": ("run", ["unshare", "--user", "--map-root-user", "--mount", "--cgroup", "true"]),
+    }
+    assert got(Intrusion(world, sandbox, plan).report()) == []
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXED)
+def test_the_hypervisor_is_not_reached(world: World, sandbox: str) -> None:
+    code = "import socket; socket.socket(40, socket.SOCK_STREAM)"
+    assert got(Intrusion(world, sandbox, {"vsock": ("run", [sys.executable, "-I", "-c", code])}).report()) == []
+
+
 @pytest.mark.contract("Q-3")
 @pytest.mark.parametrize("sandbox", SANDBOXED)
 @pytest.mark.parametrize("way", ["in the home", "home on PATH", "link to the home on PATH", "named by the command"])
