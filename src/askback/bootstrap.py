@@ -40,7 +40,7 @@ from askback.process.uploads import Uploads
 from askback.process.visibility import Hidden, hidden
 from askback.process.workspace import Workspaces
 from askback.service import Service
-from askback.settings import EngineSettings, Settings, engine_environment, secret_values, user_home
+from askback.settings import EngineSettings, Settings, engine_environment, key_name, secret_values, user_home
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
 from askback.store.base import Store
@@ -399,7 +399,9 @@ def _network_problem(key: str, network: Network, confinement: Confinement) -> li
 
 def _engines(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines, dict[str, EngineSetup]]:
     engines = registry.engines()
-    named = {f"engines.{name}": name for name in settings.engines} | {"default_engine": settings.default_engine}
+    named = {key_name(("engines", name)): name for name in settings.engines} | {
+        "default_engine": settings.default_engine
+    }
     unknown = sorted(key for key, name in named.items() if name is not None and name not in engines)
     if unknown:
         problems = [f"{key}: there is no such engine; known: {', '.join(engines)}" for key in unknown]

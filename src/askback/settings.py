@@ -10,7 +10,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,6 +30,7 @@ from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
 
 FILE_NAME = trust.FILE_NAME
+key_name = trust.key_name
 _MB = 1024 * 1024
 
 _COMMON_ENV = (
@@ -368,15 +369,17 @@ def load(
     *,
     data_dir: Path | None = None,
     on_untrusted: Callable[[trust.Untrusted], None] | None = None,
+    engines: Callable[[], Container[str]] | None = None,
 ) -> Settings:
     """Read the settings. Every mistake in them is named by its key, all in one `Invalid`.
 
-    `on_untrusted` is called with what was ignored of a file in the working directory.
+    `on_untrusted` is called with what was ignored of a file in the working directory. `engines` tells which engines
+    there are: such a file cannot name others.
     """
     if config is not None and not config.is_file():
         raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}")
     given: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
-    layers = _own_layers(on_untrusted or (lambda _: None)) if config is None else [_layer(config)]
+    layers = _own_layers(on_untrusted or (lambda _: None), engines) if config is None else [_layer(config)]
     try:
         return _absolute(_settings_class(layers)(**given), [layer.path.resolve() for layer in layers])
     except ValidationError as error:
@@ -386,33 +389,37 @@ def load(
     raise _wrong([layer.path for layer in layers], problems)
 
 
-def _own_layers(on_untrusted: Callable[[trust.Untrusted], None]) -> list[trust.Layer]:
+def _own_layers(
+    on_untrusted: Callable[[trust.Untrusted], None], engines: Callable[[], Container[str]] | None
+) -> list[trust.Layer]:
     """The working directory's file, as far as it may be used, over the one in the user's config folder."""
     own = _user_folder("XDG_CONFIG_HOME", ".config") / FILE_NAME
     local = trust.local_path(Path())
     layers = [_layer(own)] if own.is_file() else []
     if local is None or (layers and local.exists() and local.samefile(own)):
         return layers
-    layer, untrusted = _local_layer(local)
+    layer, untrusted = _local_layer(local, engines)
     if untrusted is not None:
         on_untrusted(untrusted)
     return [*([layer] if layer else []), *layers]
 
 
-def _local_layer(path: Path) -> tuple[trust.Layer | None, trust.Untrusted | None]:
+def _local_layer(
+    path: Path, engines: Callable[[], Container[str]] | None
+) -> tuple[trust.Layer | None, trust.Untrusted | None]:
     try:
         file = trust.read_local(path)
     except (OSError, ValueError) as error:
-        return None, trust.Untrusted(path=path, problem=str(error))
+        return None, trust.Untrusted(path=path, problem=trust.why_unreadable(error))
     if file is None:
         return None, None
     if trust_ledger().trusts(file):
         return _layer_of(file), None
     try:
-        taken, ignored = trust.harmless(file.document())
+        taken, ignored = trust.harmless(file.document(), engines)
     except ValueError as error:
-        return None, trust.Untrusted(path=path, problem=str(error))
-    untrusted = trust.Untrusted(path=path, keys=ignored) if ignored else None
+        return None, trust.Untrusted(path=path, problem=trust.why_unreadable(error))
+    untrusted = trust.Untrusted(path=path, ignored=ignored) if ignored else None
     return trust.Layer(path=path, document=taken), untrusted
 
 
@@ -534,7 +541,7 @@ def _absolute(settings: Settings, files: Sequence[Path]) -> Settings:
 
 
 def _problem(error: Mapping[str, Any]) -> str:
-    key = ".".join(str(part) for part in error["loc"])
+    key = key_name(error["loc"])
     if error["type"] == "extra_forbidden":
         return f"{key}: there is no such setting; {_known(error['loc'])}"
     if shape := _SHAPES.get(error["type"]):

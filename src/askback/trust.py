@@ -6,6 +6,7 @@ open or weaken anything are taken from it. Knows nothing of settings but these f
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ import re
 import secrets
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,11 @@ MOST_BYTES = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 """Nothing that an engine could read as an option of its command line."""
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_MOST_SHOWN = 200
+_SHOWN = frozenset({"sandbox", "network", "sandbox_share", "sandbox_show", "data_dir", "skills_dir"})
+_SHOWN_OF_SECTION = frozenset({"server.host", "server.allowed_hosts", "notifications.allow_private"})
+_SHOWN_OF_ENGINE = frozenset({"command", "extra_args", "home", "network"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +62,25 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """A key of an untrusted file that is not used."""
+
+    key: str
+    reason: str | None = None
+    """Why, for a key that an untrusted file may set."""
+
+    def __str__(self) -> str:
+        return self.key if self.reason is None else f"{self.key} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Untrusted:
     """A file of which some keys, or all of it, were ignored."""
 
     path: Path
-    keys: tuple[str, ...] = ()
+    ignored: tuple[Ignored, ...] = ()
     problem: str | None = None
+    """Why the file cannot be read at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,41 +96,101 @@ def read_local(path: Path) -> LocalFile | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        return None
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
     return LocalFile(path=path, content=content)
 
 
-def harmless(document: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What may be taken from a file that is not trusted, and the names of all other keys."""
+def why_unreadable(error: OSError | ValueError) -> str:
+    """In a few words, for a message that names the file itself."""
+    if isinstance(error, OSError):
+        return (error.strerror or type(error).__name__).lower()
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text in UTF-8"
+    if isinstance(error, tomllib.TOMLDecodeError):
+        return f"it is not TOML: {_escaped(str(error))}"
+    return str(error)
+
+
+def harmless(
+    document: Mapping[str, Any], engines: Callable[[], Container[str]] | None = None
+) -> tuple[dict[str, Any], tuple[Ignored, ...]]:
+    """What may be taken from a file that is not trusted, and all other keys.
+
+    `engines` tells which engines there are; it is asked only if the file names one.
+    """
     taken: dict[str, Any] = {}
-    ignored: list[str] = []
+    ignored: list[Ignored] = []
+    known: Container[str] | None = None
     for path, value in _leaves(document):
-        if _is_harmless(path, value):
-            _put(taken, path, value)
+        if (engine := _engine_of(path, value)) is None:
+            ignored.append(Ignored(key=key_name(path)))
+        elif not _is_harmless(engine, path, value):
+            ignored.append(Ignored(key=key_name(path), reason="its value is not accepted from an untrusted file"))
+        elif engines is not None and engine not in (known := engines() if known is None else known):
+            ignored.append(Ignored(key=key_name(path), reason="there is no such engine"))
         else:
-            ignored.append(".".join(path))
+            _put(taken, path, value)
     return taken, tuple(ignored)
 
 
-def keys(document: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(".".join(path) for path, _ in _leaves(document))
+def summary(document: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
+    """Every key; with its value where that runs or weakens something. Of variables the names, of tokens nothing."""
+    return tuple((key_name(path), _shown(path, value)) for path, value in _leaves(document))
 
 
-def _is_harmless(path: tuple[str, ...], value: object) -> bool:
-    if not isinstance(value, str):
-        return False
+def key_name(path: Sequence[str | int]) -> str:
+    """`engines.codex.model`. A part that is not a plain word is quoted and escaped, so that it stays on its line."""
+    return ".".join(part if _PLAIN_KEY.fullmatch(part) else _quoted(part) for part in map(str, path))
+
+
+def _shown(path: tuple[str, ...], value: object) -> str | None:
+    match path:
+        case ("engines", _, "env"):
+            return _cut(", ".join(map(repr, value))) if isinstance(value, Mapping) else None
+        case ("engines", _, last) if last in _SHOWN_OF_ENGINE:
+            return _cut(repr(value))
+        case _ if ".".join(path) in _SHOWN | _SHOWN_OF_SECTION:
+            return _cut(repr(value))
+    return None
+
+
+def _quoted(text: str) -> str:
+    return _cut(repr(text))
+
+
+def _escaped(text: str) -> str:
+    return _cut(repr(text)[1:-1])
+
+
+def _cut(text: str) -> str:
+    """A long text with its length, so that nobody takes the beginning for all of it."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({len(text):,} characters)"
+
+
+def _engine_of(path: tuple[str, ...], value: object) -> str | None:
+    """The engine that a key is about which an untrusted file may set; None for every other key."""
     match path:
         case ("default_engine",):
-            return _NAME.fullmatch(value) is not None
+            return str(value)
         case ("engines", name, "model"):
-            return _NAME.fullmatch(name) is not None and _MODEL.fullmatch(value) is not None
+            return name
         case _:
-            return False
+            return None
+
+
+def _is_harmless(engine: str, path: tuple[str, ...], value: object) -> bool:
+    if not isinstance(value, str) or _NAME.fullmatch(engine) is None:
+        return False
+    return path == ("default_engine",) or _MODEL.fullmatch(value) is not None
 
 
 def _leaves(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -190,16 +269,17 @@ class Ledger:
         others = [each for each in self.all() if each.path != file.path]
         self._write([*others, Trusted(path=file.path, digest=file.digest)])
 
-    def add_folder(self, folder: Path) -> tuple[Path, tuple[str, ...]]:
-        """Trust the settings file in a folder as it is now: its path, and the keys that it sets."""
+    def add_folder(self, folder: Path) -> tuple[Path, tuple[tuple[str, str | None], ...]]:
+        """Trust the settings file in a folder as it is now: its path, and the `summary` of what it sets."""
         path = local_path(folder)
         try:
             file = None if path is None else read_local(path)
             if file is None:
                 raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no file {FILE_NAME} in {folder}")
-            named = keys(file.document())
+            named = summary(file.document())
         except (OSError, ValueError) as error:
-            raise Invalid(RefusalCode.SETTINGS_INVALID, f"{path} cannot be read: {error}") from None
+            message = f"{path} cannot be read: {why_unreadable(error)}"
+            raise Invalid(RefusalCode.SETTINGS_INVALID, message) from None
         self.add(file)
         return file.path, named
 

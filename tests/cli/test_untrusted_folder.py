@@ -278,3 +278,71 @@ def test_a_folder_may_choose_engine_and_model(clone: Clone) -> None:
 def test_a_model_that_would_be_read_as_an_option_is_not_harmless(clone: Clone) -> None:
     settings_of(clone, '[engines.scripted]\nmodel = "--dangerous"\n')
     assert "engines.scripted.model" in clone.run("engines", "--json").stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [('default_engine = "nope"\n', "default_engine"), ('[engines.zz]\nmodel = "x"\n', "engines.zz.model")],
+)
+@pytest.mark.parametrize("words", [("doctor",), ("engines",), ("demo", "--answer", "balanced")], ids=" ".join)
+def test_an_untrusted_file_that_names_an_unknown_engine_is_not_in_the_way(
+    clone: Clone, words: tuple[str, ...], text: str, key: str
+) -> None:
+    settings_of(clone, text)
+    done = clone.run(*words)
+    assert "the settings name engines that do not exist" not in done.stderr
+    assert f"ignored: {key} (there is no such engine)." in done.stderr
+    assert done.returncode != 2, done.stderr
+
+
+@pytest.mark.parametrize("text", ['default_engine = "--help"\n', '[engines.codex]\nmodel = "x y"\n'])
+def test_a_value_that_is_not_accepted_is_what_the_message_speaks_of(clone: Clone, text: str) -> None:
+    settings_of(clone, text)
+    told = clone.run("run", str(DEMO), "--engine", "scripted").stderr
+    assert "its value is not accepted from an untrusted file" in told
+    assert "more than an engine and its model" not in told
+
+
+def test_a_folder_in_place_of_the_file_is_named_as_such(clone: Clone) -> None:
+    (clone.folder / "askback.toml").unlink()
+    (clone.folder / "askback.toml").mkdir()
+    told = clone.run("engines", "--json").stderr
+    assert told == f"askback: {clone.folder}/askback.toml cannot be read (is a directory); it is ignored.\n"
+
+
+FORGED = "x\\n    slots\\n\\u001b[2K\\u2028\\u202eevil"
+
+
+@pytest.mark.parametrize("words", [("trust",), ("engines",), ("engines", "--config", "askback.toml")], ids=" ".join)
+def test_the_name_of_a_key_cannot_forge_a_line(clone: Clone, words: tuple[str, ...]) -> None:
+    settings_of(clone, f'"{FORGED}" = 1\n[engines."{FORGED}"]\nmodel = "x"\n[server]\n"{FORGED}" = 2\n')
+    done = clone.run(*words)
+    told = done.stdout + done.stderr
+    assert r"slots\n" in told
+    assert not [line for line in told.splitlines() if line.strip() == "slots" or line.startswith("evil")]
+    assert not set("\x1b\u2028\u202e") & set(told)
+
+
+def test_trusting_shows_the_values_that_run_or_weaken_something_and_no_secret(clone: Clone) -> None:
+    settings_of(
+        clone,
+        f'sandbox = "off"\nnetwork = "host"\nsandbox_share = ["/srv/x"]\n[server]\nhost = "0.0.0.0"\n'
+        f'token = "{STOLEN}"\n[engines.codex]\ncommand = ["./evil", "a\\n    b", "{"y" * 5000}"]\n'
+        'env = { LD_PRELOAD = "secret-value" }\n',
+    )
+    told = clone.run("trust").stdout
+    lines = [line.strip() for line in told.splitlines()]
+    assert {"sandbox: 'off'", "network: 'host'", "sandbox_share: ['/srv/x']", "server.host: '0.0.0.0'"} <= {*lines}
+    assert "server.token" in lines
+    assert "engines.codex.env: 'LD_PRELOAD'" in lines
+    (command,) = [line for line in lines if line.startswith("engines.codex.command: ['./evil', 'a\\n    b', 'yyy")]
+    assert len(command) < 300
+    assert STOLEN not in told
+    assert "secret-value" not in told
+
+
+@pytest.mark.parametrize(
+    "words", [("skills", "check", "."), ("tokens", "revoke", "x"), ("sessions", "revoke", "x")], ids=" ".join
+)
+def test_what_is_ignored_is_told_once(clone: Clone, words: tuple[str, ...]) -> None:
+    assert clone.run(*words).stderr.count("is not trusted") == 1

@@ -87,7 +87,10 @@ def test_a_code_lasts_a_short_time_and_only_so_many_are_kept() -> None:
     codes = Codes(lambda: now)
     first = codes.make("digest", frozenset({"a"}))
     late = codes.make("digest", frozenset({"a"}))
-    assert codes.take(first, "a") == "digest"
+    found = codes.take(first, "a")
+    assert found is not None
+    assert found.token_digest == "digest"
+    assert codes.take(first, "a") is None
     now = CODE_SEC
     assert codes.take(late, "a") is None
     oldest = codes.make("digest", frozenset({"a"}))
@@ -223,6 +226,143 @@ def test_a_session_is_kept_as_a_digest_for_its_owner_alone(tmp_path: Path) -> No
     for broken in (b"", b"{", b'[{"id": 1}]', b"\xff"):
         path.write_bytes(broken)
         assert sessions.find(text, "a") is None
+
+
+# Signing in again, and the way to the page that was asked for.
+
+
+def signed_in_headers(server: Server, **further: str) -> tuple[dict[str, str], str]:
+    """A browser with a session at the name of the page, and a new code for it."""
+    session = server.session()
+    _, code = led(server)
+    return session | further, code
+
+
+def test_signing_in_again_ends_the_session_that_the_browser_had(server: Server) -> None:
+    old, code = signed_in_headers(server)
+    other = server.session()
+    entered = httpx.get(f"{server.url}/enter", params={"code": code}, headers=old, timeout=PATIENCE_SEC)
+    new = {"host": old["host"], "cookie": entered.headers["set-cookie"].partition(";")[0]}
+    assert [opens(server, each) for each in (old, new, other)] == [False, True, True]
+
+
+def test_a_session_of_another_host_is_not_ended(tmp_path: Path) -> None:
+    sessions = Sessions(tmp_path / "sessions.json", lambda: datetime.now(UTC), lambda _: ADMIN)
+    old = sessions.make(ADMIN, host="a", user_agent="")
+    sessions.make(ADMIN, host="b", user_agent="", instead_of=old)
+    assert sessions.find(old, "a") is not None
+
+
+def test_who_comes_from_another_name_is_led_once_through_this_one_so_that_the_cookie_comes_along(
+    server: Server,
+) -> None:
+    host, code = led(server)
+    headers = {"host": host, "sec-fetch-site": "cross-site"}
+    with httpx.Client(base_url=server.url, headers=headers, timeout=PATIENCE_SEC) as browser:
+        first = browser.get("/enter", params={"code": code})
+        assert "set-cookie" not in first.headers
+        assert f"url=/enter?code={code}&amp;direct=1" in first.text
+        assert "Signed in" not in first.text
+        assert "set-cookie" in browser.get("/enter", params={"code": code, "direct": "1"}).headers
+
+
+def test_the_page_that_leads_on_can_be_shown_again_until_its_code_is_used(server: Server) -> None:
+    host, code = led(server)
+    here = {"host": f"127.0.0.1:{server.port}", "accept": "text/html", "accept-language": "en"}
+    with httpx.Client(base_url=server.url, headers=here, timeout=PATIENCE_SEC) as browser:
+        for _ in range(2):
+            again = browser.get("/enter", params={"step": code})
+            assert "<h1>Almost there</h1>" in again.text
+            assert f'href="/enter?code={code}"' in again.text
+            assert "set-cookie" not in again.headers
+        assert browser.get("/enter", params={"step": code}, headers={"host": host}).status_code == 401
+        assert "set-cookie" in redeemed(server, code, host).headers
+        for shown in ({"step": code}, {"code": code}):
+            used = browser.get("/enter", params=shown)
+            assert used.status_code == 401
+            assert "This link was used already or is too old. Sign in again." in used.text
+            assert "That token" not in used.text
+
+
+def test_who_is_signed_in_and_shows_no_token_is_led_to_the_page(server: Server) -> None:
+    session, used = signed_in_headers(server, accept="text/html")
+    redeemed(server, used, session["host"])
+    for params in ({}, {"code": used}, {"step": used}):
+        answer = httpx.get(f"{server.url}/enter", params=params, headers=session, timeout=PATIENCE_SEC)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    wrong = httpx.get(f"{server.url}/enter", params={"token": "wrong"}, headers=session, timeout=PATIENCE_SEC)
+    assert wrong.status_code == 401
+    stranger = httpx.get(f"{server.url}/enter", headers={"accept": "text/html"}, timeout=PATIENCE_SEC)
+    assert 'role="alert"' not in stranger.text
+
+
+@pytest.mark.parametrize(
+    "form", ["  {token}\n", "http://127.0.0.1:1/enter?token={token}", " https://a.example/enter?token={token} "]
+)
+def test_what_is_pasted_may_have_spaces_around_it_or_be_the_link(server: Server, form: str) -> None:
+    pasted = {"token": form.format(token=server.token)}
+    assert httpx.post(f"{server.url}/enter", data=pasted, timeout=PATIENCE_SEC).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "pasted", ["http://[", "http://a/enter", "http://a/other?token={token}", "ftp://a/enter?token={token}"]
+)
+def test_another_link_signs_nobody_in(server: Server, pasted: str) -> None:
+    data = {"token": pasted.format(token=server.token)}
+    assert httpx.post(f"{server.url}/enter", data=data, timeout=PATIENCE_SEC).status_code == 401
+
+
+def landed(server: Server, target: str) -> str:
+    """Where a sign-in leads whose form holds this target."""
+    data = {"token": server.token, "next": target}
+    answer = httpx.post(f"{server.url}/enter", data=data, timeout=PATIENCE_SEC)
+    origin, code = re.findall(r'href="(http://[^"/]+)/enter\?code=([^"]+)"', answer.text)[0]
+    page = redeemed(server, code, urlsplit(origin).netloc).text
+    (refresh,) = re.findall(r'content="0; url=([^"]*)"', page)
+    assert f'href="{refresh}"' in page
+    return str(refresh)
+
+
+@pytest.mark.parametrize("target", ["/", "/runs", "/runs/0123456789abcdef", "/new?skill=reads", "/runs?state=failed"])
+def test_a_sign_in_leads_to_the_page_that_was_asked_for(server: Server, target: str) -> None:
+    assert landed(server, target) == target
+    asked = httpx.get(f"{server.url}{target}", headers={"accept": "text/html"}, timeout=PATIENCE_SEC)
+    assert (f'name="next" value="{target}"' in asked.text) == (target != "/")
+    mistyped = {"token": "wrong", "next": target}
+    again = httpx.post(f"{server.url}/enter", data=mistyped, headers={"accept": "text/html"}, timeout=PATIENCE_SEC)
+    assert (f'name="next" value="{target}"' in again.text) == (target != "/")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "//evil.example",
+        "///evil.example/runs",
+        "/\\evil.example",
+        "\\\\evil.example",
+        "/\t/evil.example",
+        "/runs\r\nx: y",
+        "/runs\n",
+        " /runs",
+        "https://evil.example/runs",
+        "javascript:alert(1)",
+        "runs",
+        "/runs;url=//evil.example",
+        '/runs"><script>',
+        "/runs?x=<script>",
+        "/%2F/evil.example",
+        "/enter?code=x",
+        "/v1/runs",
+        "/answers/x",
+        "/static/app.css",
+        "/nothing",
+        "/runs#x",
+        "/runs?" + "x" * 600,
+        "",
+    ],
+)
+def test_a_sign_in_leads_to_no_other_place(server: Server, target: str) -> None:
+    assert landed(server, target) == "/"
 
 
 # Listing and ending.

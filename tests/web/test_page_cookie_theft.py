@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from site_pages import FurnishedServer, be_patient, signed_in
 
 import wire
@@ -196,7 +196,7 @@ def test_the_token_is_left_in_no_address_and_no_history(
     asked: list[str] = []
     context.on("request", lambda request: asked.append(f"{request.url} {request.headers.get('referer', '')}"))
     page = context.new_page()
-    page.goto(furnished_server.told["page"] if how == "printed" else f"{furnished_server.url}/runs")
+    page.goto(furnished_server.told["page"] if how == "printed" else f"{furnished_server.url}/")
     if how == "typed":
         page.get_by_label("Token").fill(furnished_server.token)
         page.keyboard.press("Enter")
@@ -229,6 +229,41 @@ def test_where_the_name_of_the_page_leads_nowhere_the_user_is_warned_and_may_sta
         elsewhere = {"host": f"localhost:{furnished_server.port}"}
         wire.refused(client.get("/v1/runs", headers=elsewhere), 401, "UNAUTHORIZED")
     context.close()
+
+
+def test_who_comes_back_from_a_name_that_leads_nowhere_may_still_stay(
+    furnished_server: FurnishedServer, context: BrowserContext
+) -> None:
+    def nowhere(route: Route) -> None:
+        """Nothing is reached; a page in place of the browser's own that says so, from which a test can go back."""
+        if route.request.is_navigation_request():
+            route.fulfill(status=502, body="nowhere", content_type="text/html")
+        else:
+            route.abort("namenotresolved")
+
+    context.route(re.compile(r"^http://\w+\.localhost:"), nowhere)
+    page = context.new_page()
+    page.goto(furnished_server.told["page"])
+    expect(page.get_by_role("heading", name="Almost there")).to_be_visible()
+    expect(page.get_by_role("link", name="Continue at this address")).to_be_visible()
+    page.get_by_role("link", name="Continue to the page").click()
+    expect(page.get_by_text("nowhere")).to_be_visible()
+    page.go_back()
+    page.get_by_role("link", name="Continue at this address").click()
+    expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+
+
+def test_a_browser_that_signs_in_again_has_one_session(
+    furnished_server: FurnishedServer, context: BrowserContext
+) -> None:
+    def sessions() -> set[str]:
+        with wire.calling(furnished_server.url, furnished_server.token) as api:
+            return {each["id"] for each in api.get("/v1/sessions").json()["items"]}
+
+    before = sessions()
+    for _ in range(3):
+        enter(furnished_server, context)
+    assert len(sessions() - before) == 1
 
 
 def test_signed_in_browsers_are_listed_and_signed_out_on_the_page(

@@ -102,7 +102,7 @@ def test_the_token_is_typed_at_the_door(furnished_server: FurnishedServer, brows
     expect(page.get_by_role("alert")).to_have_text("That token is not valid, or no longer.")
     page.get_by_label("Token").fill(furnished_server.token)
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+    expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
     assert furnished_server.token not in page.url
     context.close()
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _CARRY_OUT = {"run", "reply", "serve"}
 """Commands that start engines for runs. They do not guess what an untrusted file was meant to change."""
 _MOST_KEYS = 12
+_MOST_TOLD = 10_000
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,6 +48,7 @@ def _of_group() -> Mapping[str, Any]:
 
 
 def _load(config: Path | None, data_dir: Path | None) -> Settings:
+    from askback.engines import registry
     from askback.settings import ignore_relative_search_path, load
 
     ignore_relative_search_path()
@@ -54,7 +56,7 @@ def _load(config: Path | None, data_dir: Path | None) -> Settings:
         raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}; name one with --config")
     # Typed here, so meant from here, wherever the settings file is.
     folder = None if data_dir is None else Path.cwd() / path_of(str(data_dir))
-    settings = load(config, data_dir=folder, on_untrusted=_tell_untrusted)
+    settings = load(config, data_dir=folder, on_untrusted=_tell_untrusted, engines=registry.engines)
     if exists(settings.data_dir) and not _is(settings.data_dir, Path.is_dir):
         message = f"the data folder {settings.data_dir} is a file; name a folder with --data-dir"
         raise Invalid(RefusalCode.SETTINGS_INVALID, message)
@@ -63,16 +65,34 @@ def _load(config: Path | None, data_dir: Path | None) -> Settings:
 
 def _tell_untrusted(found: Untrusted) -> None:
     from askback.cli import output
-    from askback.cli.text import printable
+    from askback.cli.text import one_line
 
-    more = len(found.keys) - _MOST_KEYS
-    told = found.problem or ", ".join(found.keys[:_MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
-    if click.get_current_context().find_root().invoked_subcommand in _CARRY_OUT:
-        advice = "read it, then allow it with 'askback trust', or name another file with --config"
-        message = f"{found.path} is not trusted and sets more than an engine and its model ({told}); {advice}"
-        raise Invalid(RefusalCode.SETTINGS_UNTRUSTED, message)
-    warning = f"{found.path} is not trusted; ignored: {told}. Read it, then allow it with 'askback trust'."
-    output.tell(f"askback: {printable(warning)}")
+    context = click.get_current_context()
+    if context.invoked_subcommand is not None:
+        # The subcommand loads the settings as well.
+        return
+    if context.find_root().invoked_subcommand in _CARRY_OUT:
+        raise Invalid(RefusalCode.SETTINGS_UNTRUSTED, _refusal(found))
+    output.tell(f"askback: {one_line(_warning(found), _MOST_TOLD)}")
+
+
+def _refusal(found: Untrusted) -> str:
+    if found.problem is not None:
+        advice = "correct it or remove it, or name another file with --config"
+        return f"{found.path} cannot be read ({found.problem}); {advice}"
+    advice = "read it, then allow it with 'askback trust', or name another file with --config"
+    return f"{found.path} is not trusted and sets what only a trusted file may set: {_keys(found)}; {advice}"
+
+
+def _warning(found: Untrusted) -> str:
+    if found.problem is not None:
+        return f"{found.path} cannot be read ({found.problem}); it is ignored."
+    return f"{found.path} is not trusted; ignored: {_keys(found)}. Read it, then allow it with 'askback trust'."
+
+
+def _keys(found: Untrusted) -> str:
+    more = len(found.ignored) - _MOST_KEYS
+    return ", ".join(map(str, found.ignored[:_MOST_KEYS])) + (f" and {more} more" if more > 0 else "")
 
 
 # `K=V`.

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from askback.cli import output
-from askback.cli.text import printable
+from askback.cli.text import one_line
+
+_MOST_PATH = 4096
 
 
 @click.command("trust", short_help="Allow the settings file of a folder to be used.")
@@ -32,13 +34,13 @@ def command(folder: Path, revoke: bool, listing: bool, as_json: bool) -> int:
 def _trust(folder: Path, *, as_json: bool) -> int:
     from askback.settings import trust_ledger
 
-    path, keys = trust_ledger().add_folder(folder)
+    path, settings = trust_ledger().add_folder(folder)
     if as_json:
-        output.print_json({"path": str(path), "trusted": True, "keys": list(keys)})
+        output.print_json({"path": str(path), "trusted": True, "keys": [key for key, _ in settings]})
         return 0
-    print(f"✔ {printable(str(path))} is trusted as it is now; it sets:")
-    for key in keys:
-        print(f"    {printable(key)}")
+    print(f"✔ {one_line(str(path), _MOST_PATH)} is trusted as it is now; it sets:")
+    for key, value in settings:
+        print(f"    {key}" if value is None else f"    {key}: {value}")
     return 0
 
 
@@ -50,7 +52,7 @@ def _revoke(folder: Path, *, as_json: bool) -> int:
         output.print_json({"path": str(path), "trusted": False})
         return 0
     done = "is no longer trusted" if was_trusted else "was not trusted"
-    print(f"✔ {printable(str(path))} {done}")
+    print(f"✔ {one_line(str(path), _MOST_PATH)} {done}")
     return 0
 
 
@@ -63,7 +65,7 @@ def _list(*, as_json: bool) -> int:
         output.print_json([{"path": str(path), "valid": valid} for path, valid in files])
         return 0
     for path, valid in files:
-        print(f"{printable(str(path))}{'' if valid else '  (has changed or is gone: not used)'}")
+        print(f"{one_line(str(path), _MOST_PATH)}{'' if valid else '  (has changed or is gone: not used)'}")
     if not files:
         output.tell("no settings file of a folder is trusted")
     return 0

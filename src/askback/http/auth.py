@@ -80,8 +80,16 @@ class Doorstep(Protocol):
         """Leads on to the page at another name, or lets it be used at this one if the other cannot be reached."""
         ...
 
-    def entered(self, scope: Scope) -> Response:
-        """Leads on to the page at this name. Not a redirect: a browser would not send the new cookie along."""
+    def almost(self, scope: Scope, address: str) -> Response:
+        """Leads on to the same address, so that the next request comes from this site."""
+        ...
+
+    def target(self, text: str) -> str:
+        """The text, if it is the address of one of our pages; else that of the first page."""
+        ...
+
+    def entered(self, scope: Scope, target: str) -> Response:
+        """Leads on to a page at this name. Not a redirect: a browser would not send the new cookie along."""
         ...
 
 
@@ -185,7 +193,7 @@ class Gate:
     def _shown(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
         """By what the sender wanted to be let in."""
         if scope["path"] == ENTER:
-            return "token" if scope["method"] == "POST" or query_of(scope).keys() & {"token", "code"} else None
+            return "token" if scope["method"] == "POST" or query_of(scope).keys() & {"token", "code", "step"} else None
         if headers.get("authorization"):
             return "bearer"
         if _link_in(scope["path"]) is not None:

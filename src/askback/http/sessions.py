@@ -89,8 +89,11 @@ class Sessions:
         living = [each for each in found if self._lives(each) and self._holder(each.token_digest) is not None]
         return sorted(living, key=lambda each: each.last_seen_at, reverse=True)
 
-    def make(self, grant: Grant, *, host: str, user_agent: str) -> str:
-        """A new session for the holder of a token; its secret id. Writes a file: not for the event loop."""
+    def make(self, grant: Grant, *, host: str, user_agent: str, instead_of: str | None = None) -> str:
+        """A new session for the holder of a token; its secret id. Writes a file: not for the event loop.
+
+        `instead_of` is the secret id that the browser had before at this host: its session ends.
+        """
         text, now = secrets.token_urlsafe(32), self._clock()
         made = Session(
             id=secrets.token_hex(4),
@@ -104,6 +107,9 @@ class Sessions:
             expires_at=now + LONGEST,
         )
         with self._file.changing() as sessions:
+            old = None if instead_of is None else sessions.get(digest(instead_of))
+            if old is not None and old.host == host:
+                del sessions[old.digest]
             self._drop_dead(sessions, most=MOST - 1)
             sessions[made.digest] = made
         return text

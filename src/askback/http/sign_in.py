@@ -7,18 +7,20 @@ there, and no cookie is set for the loopback name unless the other name cannot b
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import parse_qs
+from http import HTTPStatus
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import cookie_parser
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope
 
 from askback.http.addresses import Addresses
-from askback.http.auth import Doorstep, Grant, Lookup, digest, headers_of, host_of, query_of
+from askback.http.auth import ENTER, Doorstep, Grant, Lookup, digest, headers_of, host_of, query_of
 from askback.http.sessions import Sessions
 
 CODE_SEC = 300.0
@@ -31,9 +33,11 @@ _BODY_SEC = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Code:
+class Code:
     token_digest: str
     hosts: frozenset[str]
+    target: str
+    """Where the user wanted to go."""
     expires_at: float
 
 
@@ -42,22 +46,27 @@ class Codes:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._codes: dict[str, _Code] = {}
+        self._codes: dict[str, Code] = {}
 
-    def make(self, token_digest: str, hosts: frozenset[str]) -> str:
+    def make(self, token_digest: str, hosts: frozenset[str], target: str = "/") -> str:
         text = secrets.token_urlsafe(32)
         while len(self._codes) >= _MOST_CODES:
             del self._codes[next(iter(self._codes))]
         expires_at = self._clock() + CODE_SEC
-        self._codes[digest(text)] = _Code(token_digest=token_digest, hosts=hosts, expires_at=expires_at)
+        made = Code(token_digest=token_digest, hosts=hosts, target=target, expires_at=expires_at)
+        self._codes[digest(text)] = made
         return text
 
-    def take(self, text: str, host: str) -> str | None:
-        """The digest of the token that it stands for. However it is used, it is used up."""
-        code = self._codes.pop(digest(text), None)
-        if code is None or host not in code.hosts or code.expires_at <= self._clock():
-            return None
-        return code.token_digest
+    def find(self, text: str, host: str) -> Code | None:
+        """What it stands for, if it can be used at this host. It is not used up by that."""
+        code = self._codes.get(digest(text))
+        return None if code is None or host not in code.hosts or code.expires_at <= self._clock() else code
+
+    def take(self, text: str, host: str) -> Code | None:
+        """What it stands for. However it is used, it is used up."""
+        code = self.find(text, host)
+        self._codes.pop(digest(text), None)
+        return code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,30 +82,68 @@ class SignIn:
 
     async def __call__(self, scope: Scope, receive: Receive) -> Response | None:
         """Signs in who shows a valid token or code; None for everybody else."""
-        host, query = host_of(headers_of(scope)), query_of(scope)
-        if scope["method"] == "GET" and "code" in query:
-            token_digest = self.codes.take(query["code"], host)
-            grant = None if token_digest is None else self.holder(token_digest)
-            return None if grant is None else await self._entered(scope, grant, host)
-        token = query.get("token", "") if scope["method"] == "GET" else await _posted_token(receive)
-        grant = self.find(token)
+        query = query_of(scope)
+        if scope["method"] == "POST":
+            form = await _posted_form(receive)
+            scope["sign_in_target"] = self.doorstep.target(form.get("next", ""))
+            return await self._by_token(scope, _token_in(form.get("token", "")), scope["sign_in_target"])
+        if "token" in query:
+            return await self._by_token(scope, query["token"], "/")
+        found = await self._by_code(scope, query["code"]) if "code" in query else None
+        found = found or (self._step(scope, query["step"]) if "step" in query else None)
+        return found or self._already(scope)
+
+    async def _by_token(self, scope: Scope, token: str, target: str) -> Response | None:
+        host, grant = host_of(headers_of(scope)), self.find(token)
         if grant is None:
             return None
         page_host = self.addresses.page_host(host)
         if page_host is None:
-            return await self._entered(scope, grant, host)
-        code = self.codes.make(grant.token_digest, frozenset({host, page_host}))
+            return await self._entered(scope, grant, target)
+        code = self.codes.make(grant.token_digest, frozenset({host, page_host}), target)
         response = self.doorstep.onward(scope, origin=f"http://{page_host}", code=code)
         if _OLD_COOKIE in cookie_parser(headers_of(scope).get("cookie", "")):
             response.delete_cookie(_OLD_COOKIE, httponly=True, samesite="strict")
         return response
 
-    async def _entered(self, scope: Scope, grant: Grant, host: str) -> Response:
-        agent = headers_of(scope).get("user-agent", "")
-        text = await asyncio.to_thread(self.sessions.make, grant, host=host, user_agent=agent)
-        response = self.doorstep.entered(scope)
+    async def _by_code(self, scope: Scope, text: str) -> Response | None:
+        headers = headers_of(scope)
+        host = host_of(headers)
+        # Coming from another name a browser does not send its cookie; coming from here it does. With the cookie the
+        # session that this browser has already can be ended.
+        is_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        if is_elsewhere and "direct" not in query_of(scope) and self.codes.find(text, host) is not None:
+            return self.doorstep.almost(scope, f"{ENTER}?code={text}&direct=1")
+        code = self.codes.take(text, host)
+        grant = None if code is None else self.holder(code.token_digest)
+        return None if code is None or grant is None else await self._entered(scope, grant, code.target)
+
+    def _step(self, scope: Scope, text: str) -> Response | None:
+        """The page that leads on, again: for somebody who comes back from a name that could not be reached."""
+        host = host_of(headers_of(scope))
+        page_host, code = self.addresses.page_host(host), self.codes.find(text, host)
+        if page_host is None or code is None or self.holder(code.token_digest) is None:
+            return None
+        return self.doorstep.onward(scope, origin=f"http://{page_host}", code=text)
+
+    def _already(self, scope: Scope) -> Response | None:
+        """Who is signed in and shows no token is led to the page."""
+        cookie = self._cookie(scope)
+        signed_in = cookie is not None and self.sessions.find(cookie, host_of(headers_of(scope))) is not None
+        return RedirectResponse("/", HTTPStatus.SEE_OTHER) if signed_in else None
+
+    async def _entered(self, scope: Scope, grant: Grant, target: str) -> Response:
+        headers = headers_of(scope)
+        host, agent = host_of(headers), headers.get("user-agent", "")
+        make = functools.partial(self.sessions.make, host=host, user_agent=agent, instead_of=self._cookie(scope))
+        text = await asyncio.to_thread(make, grant)
+        response = self.doorstep.entered(scope, target)
         set_cookie(response, self.addresses, host, text)
         return response
+
+    def _cookie(self, scope: Scope) -> str | None:
+        headers = headers_of(scope)
+        return cookie_parser(headers.get("cookie", "")).get(self.addresses.cookie_name(host_of(headers)))
 
 
 def set_cookie(response: Response, addresses: Addresses, host: str, text: str) -> None:
@@ -112,8 +159,8 @@ def set_cookie(response: Response, addresses: Addresses, host: str, text: str) -
     )
 
 
-async def _posted_token(receive: Receive) -> str:
-    """The field `token` of a small form. Nothing is known of its sender, so little is read, and not for long."""
+async def _posted_form(receive: Receive) -> dict[str, str]:
+    """The fields of a small form. Nothing is known of its sender, so little is read, and not for long."""
     body, more = b"", True
     try:
         async with asyncio.timeout(_BODY_SEC):
@@ -122,7 +169,19 @@ async def _posted_token(receive: Receive) -> str:
                 body += message.get("body", b"")
                 more = bool(message.get("more_body")) and message["type"] == "http.request"
     except TimeoutError:
-        return ""
+        return {}
     if len(body) > _MOST_BODY_BYTES:
-        return ""
-    return parse_qs(body.decode("latin-1")).get("token", [""])[0]
+        return {}
+    return {name: values[0] for name, values in parse_qs(body.decode("latin-1")).items()}
+
+
+def _token_in(text: str) -> str:
+    """What somebody pasted: a token, or the whole link with it that the server prints."""
+    text = text.strip()
+    try:
+        link = urlsplit(text)
+    except ValueError:
+        return text
+    if link.scheme not in ("http", "https") or link.path != ENTER:
+        return text
+    return parse_qs(link.query).get("token", [""])[0].strip()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import AskbackError, Conflict, Forbidden, Invalid, NotFound, Unavailable
@@ -38,6 +40,10 @@ from askback.web.desk import Desk, Page, environment
 log = logging.getLogger(__name__)
 
 _MODULES = (answer, inbox, run_list, new_run, run, files, preview, skills, engines, dashboard, sessions)
+_PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in module.PAGES if not page.by_link)
+_TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
+"""An address of this site and of no other: one slash at its beginning, nothing that a browser takes for one."""
+_LONGEST_TARGET = 500
 _API = ("/v1", "/healthz", "/metrics")
 _STATUS: dict[type[AskbackError], HTTPStatus] = {
     Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -63,13 +69,23 @@ class Pages:
         return looking and b"text/html" in accepted and not _of_api(scope["path"])
 
     def doorstep(self, scope: Scope, status: HTTPStatus) -> Response:
-        return doorstep.doorstep(self._desk, Request(scope), status)
+        asked = f"{quote(scope['path'])}?{scope.get('query_string', b'').decode('latin-1')}".removesuffix("?")
+        target = scope.get("sign_in_target") or self.target(asked)
+        return doorstep.doorstep(self._desk, Request(scope), status, target)
 
     def onward(self, scope: Scope, *, origin: str, code: str) -> Response:
         return doorstep.onward(self._desk, Request(scope), origin, code)
 
-    def entered(self, scope: Scope) -> Response:
-        return doorstep.entered(self._desk, Request(scope))
+    def almost(self, scope: Scope, address: str) -> Response:
+        return doorstep.almost(self._desk, Request(scope), address)
+
+    def target(self, text: str) -> str:
+        is_ours = len(text) <= _LONGEST_TARGET and _TARGET.fullmatch(text) is not None
+        path = unquote(text.partition("?")[0])
+        return text if is_ours and any(each.match(path) for each in _PATHS) else "/"
+
+    def entered(self, scope: Scope, target: str) -> Response:
+        return doorstep.entered(self._desk, Request(scope), target)
 
     def around(self, api: ASGIApp) -> ASGIApp:
         """The pages, with the API for everything else."""

@@ -17,10 +17,12 @@ from starlette.responses import Response
 from askback.web.desk import Desk
 
 
-def doorstep(desk: Desk, request: Request, status: HTTPStatus) -> Response:
-    """The answer to a request for a page from somebody who is not known."""
-    again = request.url.path if request.url.path != "/enter" else None
-    response = _page(desk, request, "doorstep.html", "form-action 'self'", again=again)
+def doorstep(desk: Desk, request: Request, status: HTTPStatus, target: str) -> Response:
+    """The answer to a request for a page from somebody who is not known. `target` is where the sign-in leads."""
+    wrong = _wrong(request)
+    again = target if wrong == "used" else None if request.url.path == "/enter" else request.url.path
+    values = {"again": again, "wrong": wrong, "target": target}
+    response = _page(desk, request, "doorstep.html", "form-action 'self'", **values)
     response.status_code = status
     response.headers["WWW-Authenticate"] = "Bearer"
     # With the usual policy a browser would not say which page the form is from.
@@ -35,9 +37,23 @@ def onward(desk: Desk, request: Request, origin: str, code: str) -> Response:
     return _page(desk, request, "onward.html", policy, origin=origin, code=code, script=Markup(script))
 
 
-def entered(desk: Desk, request: Request) -> Response:
+def almost(desk: Desk, request: Request, address: str) -> Response:
+    """Leads on to the same address; nobody is signed in yet."""
+    return _page(desk, request, "entered.html", "form-action 'none'", heading="frame.door.almost", target=address)
+
+
+def entered(desk: Desk, request: Request, target: str) -> Response:
     """Leads on to the page."""
-    return _page(desk, request, "entered.html", "form-action 'none'")
+    return _page(desk, request, "entered.html", "form-action 'none'", heading="frame.door.signed_in", target=target)
+
+
+def _wrong(request: Request) -> str | None:
+    """What was shown and is not valid."""
+    if request.url.path != "/enter":
+        return None
+    if request.method == "POST" or "token" in request.query_params:
+        return "wrong"
+    return "used" if request.query_params.keys() & {"code", "step"} else None
 
 
 def _page(desk: Desk, request: Request, template: str, policy: str, **values: Any) -> Response:

@@ -1,7 +1,8 @@
 "use strict";
-// Leads on to the page at its own name, if this browser can reach it. The address bar does not keep the token.
-history.replaceState(null, "", "/enter");
+// Leads on to the page at its own name, if this browser can reach it. The address bar does not keep the token, but
+// leads back here for as long as the code is not used.
 const onward = document.getElementById("onward");
+history.replaceState(null, "", onward.dataset.step);
 const unreachable = document.getElementById("unreachable");
 unreachable.hidden = true;
 fetch(onward.dataset.check, { mode: "cors", credentials: "omit", cache: "no-store", signal: AbortSignal.timeout(5000) })
