@@ -38,7 +38,7 @@ class _Code:
 
 
 class Codes:
-    """One-time codes, each for one holder of a token and for the two names that it can be used at."""
+    """One-time codes, each for one holder of a token and for the names that it can be used at."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -82,10 +82,12 @@ class SignIn:
         grant = self.find(token)
         if grant is None:
             return None
-        page_host = self.addresses.page_host(host)
+        page_host = self.addresses.page_host(host, grant.token_digest)
         if page_host is None:
             return await self._entered(scope, grant, host)
-        code = self.codes.make(grant.token_digest, frozenset({host, page_host}))
+        # Nobody can stay at the name of another token: its holder could receive the cookie at another port.
+        usable = {page_host} | ({host} & self.addresses.hosts)
+        code = self.codes.make(grant.token_digest, frozenset(usable))
         response = self.doorstep.onward(scope, origin=f"http://{page_host}", code=code)
         if _OLD_COOKIE in cookie_parser(headers_of(scope).get("cookie", "")):
             response.delete_cookie(_OLD_COOKIE, httponly=True, samesite="strict")
