@@ -464,6 +464,7 @@ def web_server(app: App, port: int) -> WebServer:
     from askback.http.failures import FailedSignIns
     from askback.http.links import Links
     from askback.http.metrics import Metrics
+    from askback.http.page_labels import PageLabels
     from askback.http.quotas import Quotas
     from askback.http.sessions import Sessions
     from askback.http.streams import MOST_IN_ALL, Streams
@@ -490,7 +491,9 @@ def web_server(app: App, port: int) -> WebServer:
             port=port,
             allowed_hosts=settings.server.allowed_hosts,
             public_url=settings.server.public_url,
-            key=key,
+            labels=PageLabels(
+                key, digests=tokens.digests, is_valid=lambda token_digest: tokens.holder(token_digest) is not None
+            ),
         ),
         streams=streams,
         metrics=Metrics(
@@ -528,7 +531,8 @@ def _tokens(settings: Settings) -> MainToken:
     from askback.http.tokens import Tokens, kept_secret
 
     own = settings.server.token or kept_secret(settings.data_dir / "token")
-    return MainToken(token=own, further=Tokens(settings.data_dir / "tokens.json", now).find)
+    further = Tokens(settings.data_dir / "tokens.json", now)
+    return MainToken(token=own, further=further.find, further_digests=further.digests)
 
 
 async def _health(app: App) -> dict[str, Any]:

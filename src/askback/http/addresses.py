@@ -1,21 +1,18 @@
 """The names of this server: which ones it answers to, and under which one the page lives.
 
 Browsers send a cookie to every port of a host name, so whoever listens on another port of 127.0.0.1 or localhost would
-get a cookie of those names. The page therefore lives at `LABEL.localhost`, a name of the loopback address that nobody
-knows who has not shown a valid token.
+get a cookie of those names. The page therefore lives at `LABEL.localhost`, a name of the loopback address with a label
+for each token, which only the holder of that token learns.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_LABEL_CHARACTERS = 26
-"""130 bits in base32."""
+from askback.http.page_labels import PageLabels
+
 _LOCALHOST = "localhost"
 BOTH_LOOPBACKS = frozenset({"127.0.0.1", "localhost", "::1", "0.0.0.0", "::"})
 """Addresses to listen on with which the server holds its port on 127.0.0.1 and on ::1, where `*.localhost` leads."""
@@ -24,18 +21,36 @@ BOTH_LOOPBACKS = frozenset({"127.0.0.1", "localhost", "::1", "0.0.0.0", "::"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
     hosts: frozenset[str]
-    """The `Host` headers that are answered, in lower case."""
+    """The `Host` headers that are answered besides the names of the page, in lower case."""
     port: int
-    label: str | None
+    labels: PageLabels | None
     """None where another program could listen on a loopback address at the same port."""
+    page_ports: frozenset[str]
+    """What follows the names of the page: `:8765`, and the ports of forwarded loopback names."""
     public_url: str | None = None
 
-    def page_host(self, host: str) -> str | None:
-        """Where the page lives for somebody who came by a loopback name; None: at the very name they came by."""
+    def answers(self, host: str) -> bool:
+        """Whether a request with this `Host` header, in lower case, is answered."""
+        return host in self.hosts or self._is_page_host(host)
+
+    def page_host(self, host: str, token_digest: str) -> str | None:
+        """Where the page lives for a token whose holder came by a loopback name; None: at the name they came by."""
         name, colon, port = _split(host)
-        if self.label is None or not _is_loopback(name) or name == f"{self.label}.{_LOCALHOST}":
+        if self.labels is None or not _is_loopback(name):
             return None
-        return f"{self.label}.{_LOCALHOST}{colon}{port}"
+        page = f"{self.labels.of(token_digest)}.{_LOCALHOST}{colon}{port}"
+        return None if page == host else page
+
+    def leads_on(self, host: str) -> bool:
+        """Whether a sign-in at this name of ours may lead on to a name of the page."""
+        return self.labels is not None and _is_loopback(_split(host)[0]) and self.answers(host)
+
+    def _is_page_host(self, host: str) -> bool:
+        name, colon, port = _split(host)
+        label, dot, parent = name.partition(".")
+        if self.labels is None or not dot or parent != _LOCALHOST or f"{colon}{port}" not in self.page_ports:
+            return False
+        return self.labels.has(label)
 
     def is_secure(self, host: str) -> bool:
         """Whether this name is reached over TLS: only the settings say so, never a header."""
@@ -49,12 +64,12 @@ class Addresses:
         """What the address of a link begins with. The name of the page is not for others."""
         if self.public_url is not None:
             return self.public_url
-        name, colon, port = _split(host)
-        return f"http://127.0.0.1{colon}{port}" if name == f"{self.label}.{_LOCALHOST}" else f"http://{host}"
+        _, colon, port = _split(host)
+        return f"http://{host}" if host in self.hosts else f"http://127.0.0.1{colon}{port}"
 
 
 def addresses(
-    *, listening_on: str, port: int, allowed_hosts: Iterable[str], public_url: str | None, key: bytes
+    *, listening_on: str, port: int, allowed_hosts: Iterable[str], public_url: str | None, labels: PageLabels
 ) -> Addresses:
     """The names of a server that listens there; any other may be a stranger's name that leads here."""
     host, public = listening_on.lower(), None if public_url is None else public_url.lower().rstrip("/")
@@ -62,16 +77,14 @@ def addresses(
     hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set()) | {h.lower() for h in allowed_hosts}
     if public is not None:
         hosts.add(public.partition("://")[2])
-    found = Addresses(
-        hosts=frozenset(hosts), port=port, label=_label(key) if host in BOTH_LOOPBACKS else None, public_url=public
+    split = [_split(each) for each in hosts]
+    return Addresses(
+        hosts=frozenset(hosts),
+        port=port,
+        labels=labels if host in BOTH_LOOPBACKS else None,
+        page_ports=frozenset(f"{colon}{number}" for name, colon, number in split if _is_loopback(name)),
+        public_url=public,
     )
-    pages = {page for each in hosts if (page := found.page_host(each)) is not None}
-    return Addresses(hosts=found.hosts | pages, port=port, label=found.label, public_url=public)
-
-
-def _label(key: bytes) -> str:
-    mac = hmac.new(key, b"askback page name", hashlib.sha256).digest()
-    return base64.b32encode(mac).decode().lower()[:_LABEL_CHARACTERS]
 
 
 def _split(host: str) -> tuple[str, str, str]:

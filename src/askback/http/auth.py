@@ -103,6 +103,7 @@ class MainToken:
 
     token: str
     further: Callable[[str], Grant | None]
+    further_digests: Callable[[], frozenset[str]]
 
     def __call__(self, given: str) -> Grant | None:
         return self.holder(digest(given)) if given else None
@@ -112,6 +113,10 @@ class MainToken:
         if hmac.compare_digest(token_digest, digest(self.token)):
             return Grant(name="main", scopes=frozenset({AccessScope.ADMIN}), token_digest=token_digest)
         return self.further(token_digest)
+
+    def digests(self) -> frozenset[str]:
+        """Of all tokens, expired ones included."""
+        return self.further_digests() | {digest(self.token)}
 
 
 class Gate:
@@ -151,12 +156,12 @@ class Gate:
         if (scope["path"], scope["method"]) == (REACHABLE, "GET"):
             await self._reachable(headers)(scope, receive, send)
         elif scope["path"] == ENTER and scope["method"] in ("GET", "POST"):
-            reason = stranger(self._addresses.hosts, scope["method"], headers)
+            reason = stranger(self._addresses, scope["method"], headers)
             found = _foreign(reason) if reason is not None else await self._entrance(scope, receive)
             await (found or self._refused(scope, headers))(scope, receive, send)
         elif (grant := self._grant(scope, headers)) is None:
             await self._refused(scope, headers)(scope, receive, send)
-        elif (reason := stranger(self._addresses.hosts, scope["method"], headers)) is not None:
+        elif (reason := stranger(self._addresses, scope["method"], headers)) is not None:
             await _foreign(reason)(scope, receive, send)
         else:
             scope["grant"] = grant
@@ -204,16 +209,16 @@ class Gate:
         """To be read by the page that leads on from a loopback name, and by no other."""
         origin = headers.get("origin", "").lower()
         host = origin.removeprefix("http://")
-        if host == origin or host not in self._addresses.hosts or self._addresses.page_host(host) is None:
+        if host == origin or not self._addresses.leads_on(host):
             return Response(status_code=HTTPStatus.NO_CONTENT)
         allowed = {"Access-Control-Allow-Origin": origin, "Cross-Origin-Resource-Policy": "cross-origin"}
         return Response(status_code=HTTPStatus.NO_CONTENT, headers=allowed)
 
 
-def stranger(hosts: frozenset[str], method: str, headers: Mapping[str, str]) -> str | None:
+def stranger(addresses: Addresses, method: str, headers: Mapping[str, str]) -> str | None:
     """Why a request may be a stranger's: a name that leads here can be anybody's, and so can a page that sends something."""
-    if host_of(headers) not in hosts:
-        return "this server does not answer to that Host; name it in server.allowed_hosts"
+    if not addresses.answers(host_of(headers)):
+        return "this server does not answer to that Host; open the address that it printed, or name the Host in server.allowed_hosts"
     if method in _SAFE:
         return None
     origin = headers.get("origin")

@@ -42,7 +42,7 @@ class Code:
 
 
 class Codes:
-    """One-time codes, each for one holder of a token and for the two names that it can be used at."""
+    """One-time codes, each for one holder of a token and for the names that it can be used at."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -97,10 +97,12 @@ class SignIn:
         host, grant = host_of(headers_of(scope)), self.find(token)
         if grant is None:
             return None
-        page_host = self.addresses.page_host(host)
+        page_host = self.addresses.page_host(host, grant.token_digest)
         if page_host is None:
             return await self._entered(scope, grant, target)
-        code = self.codes.make(grant.token_digest, frozenset({host, page_host}), target)
+        # Nobody can stay at the name of another token: its holder could receive the cookie at another port.
+        usable = {page_host} | ({host} & self.addresses.hosts)
+        code = self.codes.make(grant.token_digest, frozenset(usable), target)
         response = self.doorstep.onward(scope, origin=f"http://{page_host}", code=code)
         if _OLD_COOKIE in cookie_parser(headers_of(scope).get("cookie", "")):
             response.delete_cookie(_OLD_COOKIE, httponly=True, samesite="strict")
@@ -121,8 +123,9 @@ class SignIn:
     def _step(self, scope: Scope, text: str) -> Response | None:
         """The page that leads on, again: for somebody who comes back from a name that could not be reached."""
         host = host_of(headers_of(scope))
-        page_host, code = self.addresses.page_host(host), self.codes.find(text, host)
-        if page_host is None or code is None or self.holder(code.token_digest) is None:
+        code = self.codes.find(text, host)
+        page_host = None if code is None else self.addresses.page_host(host, code.token_digest)
+        if code is None or page_host is None or self.holder(code.token_digest) is None:
             return None
         return self.doorstep.onward(scope, origin=f"http://{page_host}", code=text)
 

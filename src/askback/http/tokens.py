@@ -50,6 +50,13 @@ class Tokens:
             return None
         return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest)
 
+    def digests(self) -> frozenset[str]:
+        """Of all tokens, expired ones included; none if the file cannot be read."""
+        try:
+            return frozenset(self._file.read())
+        except Unavailable:
+            return frozenset()
+
     def all(self) -> list[Token]:
         return sorted(self._file.read().values(), key=lambda token: token.created_at)
 
