@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
 from starlette.requests import cookie_parser
@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope
 
 from askback.http.addresses import Addresses
 from askback.http.auth import Doorstep, Grant, Lookup, digest, headers_of, host_of, query_of
+from askback.http.bodies import said_length
 from askback.http.sessions import Sessions
 
 CODE_SEC = 300.0
@@ -27,7 +28,9 @@ _MOST_CODES = 100
 _OLD_COOKIE = "askback_token"
 """Held the token itself in earlier versions; a browser that still has it sends it to every port of this machine."""
 _MOST_BODY_BYTES = 4096
-_BODY_SEC = 20.0
+_BODY_SEC = 5.0
+_MOST_BODIES = 32
+"""How many are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,7 @@ class SignIn:
     addresses: Addresses
     doorstep: Doorstep
     codes: Codes
+    forms: Forms = field(default_factory=lambda: Forms())
 
     async def __call__(self, scope: Scope, receive: Receive) -> Response | None:
         """Signs in who shows a valid token or code; None for everybody else."""
@@ -78,7 +82,7 @@ class SignIn:
             token_digest = self.codes.take(query["code"], host)
             grant = None if token_digest is None else self.holder(token_digest)
             return None if grant is None else await self._entered(scope, grant, host)
-        token = query.get("token", "") if scope["method"] == "GET" else await _posted_token(receive)
+        token = query.get("token", "") if scope["method"] == "GET" else await self.forms.token(scope, receive)
         grant = self.find(token)
         if grant is None:
             return None
@@ -112,17 +116,45 @@ def set_cookie(response: Response, addresses: Addresses, host: str, text: str) -
     )
 
 
-async def _posted_token(receive: Receive) -> str:
-    """The field `token` of a small form. Nothing is known of its sender, so little is read, and not for long."""
+class Forms:
+    """Reads the field `token` of small forms. Nothing is known of their senders, so little is read, and not for long.
+
+    Of too many at a time the oldest is given up, so that slow senders do not keep others from signing in.
+    """
+
+    def __init__(self, *, most: int = _MOST_BODIES, seconds: float = _BODY_SEC) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._open: dict[asyncio.Timeout, None] = {}
+
+    async def token(self, scope: Scope, receive: Receive) -> str:
+        """Empty when the form is too large, too slow or has no such field."""
+        if said_length(scope) > _MOST_BODY_BYTES:
+            return ""
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                self._make_room()
+                self._open[limit] = None
+                try:
+                    body = await _read(receive)
+                finally:
+                    self._open.pop(limit, None)
+        except TimeoutError:
+            return ""
+        return parse_qs(body.decode("latin-1")).get("token", [""])[0] if len(body) <= _MOST_BODY_BYTES else ""
+
+    def _make_room(self) -> None:
+        while len(self._open) >= self._most:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            if not oldest.expired():
+                oldest.reschedule(0)
+
+
+async def _read(receive: Receive) -> bytes:
     body, more = b"", True
-    try:
-        async with asyncio.timeout(_BODY_SEC):
-            while more and len(body) <= _MOST_BODY_BYTES:
-                message = await receive()
-                body += message.get("body", b"")
-                more = bool(message.get("more_body")) and message["type"] == "http.request"
-    except TimeoutError:
-        return ""
-    if len(body) > _MOST_BODY_BYTES:
-        return ""
-    return parse_qs(body.decode("latin-1")).get("token", [""])[0]
+    while more and len(body) <= _MOST_BODY_BYTES:
+        message = await receive()
+        body += message.get("body", b"")
+        more = bool(message.get("more_body")) and message["type"] == "http.request"
+    return body
