@@ -84,7 +84,7 @@ class ServerSettings(_Section):
         20, ge=1, description="How many failed sign-ins of one address a minute are answered with 401 and not 429."
     )
     unauthenticated_connections: int = Field(
-        256, ge=1, description="Connections that have shown no valid token; beyond these the longest idle is dropped."
+        256, ge=1, description="Connections that have shown no valid token; beyond these the oldest is dropped."
     )
     grace_sec: float = Field(10, ge=0, description="How long requests in progress may take when the server stops.")
 

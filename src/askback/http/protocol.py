@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from http import HTTPStatus
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from askback.http.app import SAFE_HEADERS
-from askback.http.connections import Connections
+from askback.http.connections import LOG_EVERY_SEC, Connections
 from askback.http.problems import problem
 
 HEAD_SEC = 20.0
@@ -18,12 +20,30 @@ REST_SEC = 2.0
 """How long a client that was refused may go on sending its body. At once would be too soon: it could miss the refusal."""
 
 
+class _InvalidRequests(logging.Filter):
+    """Lets one line a minute pass of those that anybody can cause."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next_at = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg != "Invalid HTTP request received.":
+            return True
+        if time.monotonic() < self._next_at:
+            return False
+        self._next_at = time.monotonic() + LOG_EVERY_SEC
+        return True
+
+
+_INVALID_REQUESTS = _InvalidRequests()
+
+
 class Protocol(H11Protocol):
     """One connection."""
 
     _patience: asyncio.TimerHandle | None = None
     _all: Connections
-    _was_trusted = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -35,21 +55,15 @@ class Protocol(H11Protocol):
         self._watch()
 
     @property
-    def is_idle(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete
-
-    @property
     def is_trusted(self) -> bool:
         """The gate notes in the scope whom a request is from."""
-        self._was_trusted = self._was_trusted or (self.scope is not None and "grant" in self.scope)
-        return self._was_trusted
+        return self.scope is not None and "grant" in self.scope
 
     def drop(self) -> None:
         self.transport.abort()
 
     def on_response_complete(self) -> None:
-        # The next request gets a scope of its own.
-        _ = self.is_trusted
+        self._all.answered(self)
         super().on_response_complete()
         self._watch()
 
@@ -66,6 +80,10 @@ class Protocol(H11Protocol):
             self._write(h11.Response(status_code=400, headers=headers, reason=b"Bad Request"))
             self._write(h11.Data(data=bytes(answer.body)))
             self._write(h11.EndOfMessage())
+        if self.cycle is not None:
+            # The head may have been fine: the application has the request, and nobody to answer it to.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.close()
 
     def _write(self, event: h11.Event) -> None:
@@ -91,6 +109,7 @@ class Protocol(H11Protocol):
 
 def protocol_with(connections: Connections) -> type[Protocol]:
     """The protocol of one server, whose connections are counted together."""
+    logging.getLogger("uvicorn.error").addFilter(_INVALID_REQUESTS)
 
     class Counted(Protocol):
         _all = connections

@@ -11,7 +11,7 @@ import functools
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope
 
 from askback.http.addresses import Addresses
 from askback.http.auth import ENTER, Doorstep, Grant, Lookup, digest, headers_of, host_of, query_of
+from askback.http.bodies import said_length
 from askback.http.sessions import Sessions
 
 CODE_SEC = 300.0
@@ -29,7 +30,9 @@ _MOST_CODES = 100
 _OLD_COOKIE = "askback_token"
 """Held the token itself in earlier versions; a browser that still has it sends it to every port of this machine."""
 _MOST_BODY_BYTES = 4096
-_BODY_SEC = 20.0
+_BODY_SEC = 5.0
+_MOST_BODIES = 32
+"""How many are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +82,13 @@ class SignIn:
     addresses: Addresses
     doorstep: Doorstep
     codes: Codes
+    forms: Forms = field(default_factory=lambda: Forms())
 
     async def __call__(self, scope: Scope, receive: Receive) -> Response | None:
         """Signs in who shows a valid token or code; None for everybody else."""
         query = query_of(scope)
         if scope["method"] == "POST":
-            form = await _posted_form(receive)
+            form = await self.forms.read(scope, receive)
             scope["sign_in_target"] = self.doorstep.target(form.get("next", ""))
             return await self._by_token(scope, _token_in(form.get("token", "")), scope["sign_in_target"])
         if "token" in query:
@@ -162,20 +166,50 @@ def set_cookie(response: Response, addresses: Addresses, host: str, text: str) -
     )
 
 
-async def _posted_form(receive: Receive) -> dict[str, str]:
-    """The fields of a small form. Nothing is known of its sender, so little is read, and not for long."""
+class Forms:
+    """Reads small forms. Nothing is known of their senders, so little is read, and not for long.
+
+    Of too many at a time the oldest is given up, so that slow senders do not keep others from signing in.
+    """
+
+    def __init__(self, *, most: int = _MOST_BODIES, seconds: float = _BODY_SEC) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._open: dict[asyncio.Timeout, None] = {}
+
+    async def read(self, scope: Scope, receive: Receive) -> dict[str, str]:
+        """The fields; none when the form is too large or too slow."""
+        if said_length(scope) > _MOST_BODY_BYTES:
+            return {}
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                self._make_room()
+                self._open[limit] = None
+                try:
+                    body = await _read(receive)
+                finally:
+                    self._open.pop(limit, None)
+        except TimeoutError:
+            return {}
+        if len(body) > _MOST_BODY_BYTES:
+            return {}
+        return {name: values[0] for name, values in parse_qs(body.decode("latin-1")).items()}
+
+    def _make_room(self) -> None:
+        while len(self._open) >= self._most:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            if not oldest.expired():
+                oldest.reschedule(0)
+
+
+async def _read(receive: Receive) -> bytes:
     body, more = b"", True
-    try:
-        async with asyncio.timeout(_BODY_SEC):
-            while more and len(body) <= _MOST_BODY_BYTES:
-                message = await receive()
-                body += message.get("body", b"")
-                more = bool(message.get("more_body")) and message["type"] == "http.request"
-    except TimeoutError:
-        return {}
-    if len(body) > _MOST_BODY_BYTES:
-        return {}
-    return {name: values[0] for name, values in parse_qs(body.decode("latin-1")).items()}
+    while more and len(body) <= _MOST_BODY_BYTES:
+        message = await receive()
+        body += message.get("body", b"")
+        more = bool(message.get("more_body")) and message["type"] == "http.request"
+    return body
 
 
 def _token_in(text: str) -> str:
