@@ -218,7 +218,7 @@ class Gate:
 def stranger(addresses: Addresses, method: str, headers: Mapping[str, str]) -> str | None:
     """Why a request may be a stranger's: a name that leads here can be anybody's, and so can a page that sends something."""
     if not addresses.answers(host_of(headers)):
-        return "this server does not answer to that Host; open the address that it printed, or name the Host in server.allowed_hosts"
+        return "this server does not answer to that Host; open the printed address, or name it in server.allowed_hosts"
     if method in _SAFE:
         return None
     origin = headers.get("origin")
