@@ -97,10 +97,12 @@ def test_slow_forms_keep_nobody_from_signing_in(own_world: World) -> None:
 
 
 def test_a_form_is_not_waited_for_beyond_seconds(own_world: World) -> None:
-    with Server(own_world) as server:
-        with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SEC) as connection:
-            connection.sendall(heads(server.port)["slow form"][0].encode())
-            assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
+    with (
+        Server(own_world) as server,
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE_SEC) as connection,
+    ):
+        connection.sendall(heads(server.port)["slow form"][0].encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
 
 
 def test_a_connection_counts_as_what_its_latest_request_was(own_world: World) -> None:
