@@ -7,6 +7,7 @@ to one value is expanded by the validator, so a few references that each occur t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ MOST_STEPS = 10_000_000
 MOST_LISTED = 100_000_000
 """Bytes that the validator may need to list the mistakes of a value."""
 _ERROR_BYTES = 5_000
+_QUOTED_BYTES = 16
 _FEW = 500
 _MOST_LOOKUPS = 1_000_000
 """Places that are looked at to find out what all references of a document point to."""
@@ -51,6 +53,11 @@ class _Schema:
     any_item: list[int] = field(default_factory=list)
     properties: dict[str, int] = field(default_factory=dict)
     items: list[int] = field(default_factory=list)
+    weight: int = 1
+    """Itself, the `true` and `false` that it applies in place, and the names that it requires."""
+    patterns: int = 0
+    quoted: int = 0
+    """Characters of `enum` and `const`, which the validator copies into each mistake."""
     chooses: bool = False
     """It has `anyOf` or `oneOf`, whose mistake holds every mistake of every form."""
     tracks: bool = False
@@ -96,6 +103,17 @@ class _References:
                 if isinstance(node, Mapping):
                     found[id(node)] = node
         return list(found.values())
+
+
+def _light(node: Node) -> int:
+    """What a schema looks at besides its subschemas: lists of required names, and `true` and `false` in place."""
+    named = [value for word in (*_NAMED, "dependentRequired") if isinstance(value := node.get(word), Mapping)]
+    lists = [node.get("required"), *(inner for each in named for inner in each.values())]
+    found = sum(len(each) for each in lists if isinstance(each, list))
+    for word in _LISTS:
+        if isinstance(branches := node.get(word), list):
+            found += sum(isinstance(each, bool) for each in branches)
+    return found
 
 
 def _mappings(document: Json) -> Iterator[tuple[Path, Node]]:
@@ -161,6 +179,8 @@ class SchemaWork:
 
     def _read(self, node: Node) -> None:
         schema = self._schemas[self._index(node)]
+        schema.weight += _light(node)
+        schema.quoted = sum(len(json.dumps(node[word])) for word in ("enum", "const") if word in node)
         for word, value in node.items():
             if word in _REFERENCES and isinstance(value, str):
                 # A schema that is nothing but itself asks for nothing.
@@ -181,6 +201,7 @@ class SchemaWork:
             schema.properties = {name: self._index(each) for name, each in value.items() if isinstance(each, Mapping)}
         elif word == "patternProperties" and isinstance(value, Mapping):
             schema.any_property += self._all(value.values())
+            schema.patterns = len(value)
         elif word in _ANY_PROPERTY:
             schema.any_property += self._all([value])
         elif word in ("items", "prefixItems") and isinstance(value, list):
@@ -207,7 +228,7 @@ class SchemaWork:
     def is_small(self) -> bool:
         """Whether a small value is checked at once: few schemas, even with all references written out."""
         order, endless = self._sorted(_Schema.applied)
-        total = [1] * len(self._schemas)
+        total = [schema.weight + schema.patterns for schema in self._schemas]
         for index in reversed(order):
             total[index] += sum(total[each] for each in self._schemas[index].applied())
             if total[index] > _FEW:
@@ -216,8 +237,8 @@ class SchemaWork:
 
     def _first_too_wide(self) -> int | None:
         """The first schema, inner ones first, for which the validator expands too many for one value."""
-        plain = [1] * len(self._schemas)
-        compiled = [1] * len(self._schemas)
+        plain = [schema.weight for schema in self._schemas]
+        compiled = [*plain]
         for index in reversed(self._order):
             schema = self._schemas[index]
             plain[index] += sum(plain[each] for each in schema.in_place)
@@ -246,30 +267,79 @@ class SchemaWork:
         """Follows the schema through the value. Above `MOST_STEPS` it stops, and the cost is that of a part."""
         walk = _Walk(self._schemas, self._rank)
         with suppress(TooMuchWork):
-            walk.weigh(value, {0: 1} if self._schemas else {})
+            walk.weigh(value, ((0, 1),) if self._schemas else ())
         return Cost(steps=walk.steps, listed=walk.listed)
 
 
+Counts = tuple[tuple[int, int], ...]
+"""Schemas with how often each applies."""
+
+
+class _Applied:
+    """What applies to one value: given schemas, and those that they apply in place."""
+
+    def __init__(self, schemas: list[_Schema], counts: dict[int, int]) -> None:
+        self.steps = sum(schemas[index].weight * count for index, count in counts.items())
+        self.patterns = sum(schemas[index].patterns * count for index, count in counts.items())
+        self.quoted = sum(schemas[index].quoted * count for index, count in counts.items())
+        self.built = len(counts)
+        self.any_property: dict[int, int] = {}
+        self.any_item: dict[int, int] = {}
+        self._inside: dict[str | int, dict[int, int]] = {}
+        self._known: dict[str | int, Counts] = {}
+        for index, count in counts.items():
+            self._note(schemas[index], count)
+        self.every = {True: tuple(self.any_property.items()), False: tuple(self.any_item.items())}
+
+    def _note(self, schema: _Schema, count: int) -> None:
+        for inner in schema.any_property:
+            _add(self.any_property, inner, count)
+        for inner in schema.any_item:
+            _add(self.any_item, inner, count)
+        inside: list[tuple[str | int, int]] = [*schema.properties.items(), *enumerate(schema.items)]
+        for name, inner in inside:
+            self.built += 1
+            if inner >= 0:
+                _add(self._inside.setdefault(name, {}), inner, count)
+
+    def at(self, name: str | int) -> Counts:
+        """What applies to the property of that name, or to the item at that place."""
+        if name not in self._inside:
+            return self.every[isinstance(name, str)]
+        if name not in self._known:
+            both = dict(self.any_property if isinstance(name, str) else self.any_item)
+            for index, count in self._inside[name].items():
+                _add(both, index, count)
+            self._known[name] = tuple(both.items())
+        return self._known[name]
+
+
 class _Walk:
-    """One walk through a value. A schema that applies several times is counted, not visited again."""
+    """One walk through a value. What applies together is expanded once, and counted wherever it applies."""
 
     def __init__(self, schemas: list[_Schema], rank: Mapping[int, int]) -> None:
         self._schemas = schemas
         self._rank = rank
+        self._seen: dict[Counts, _Applied] = {}
         self.steps = 0
         self.listed = 0
 
-    def weigh(self, value: Json, applied: dict[int, int]) -> int:
+    def weigh(self, value: Json, counts: Counts) -> int:
         """Count what applies to the value; gives its size, roughly in bytes."""
-        self._expand(applied)
-        here = sum(applied.values())
-        self._count(here)
-        size = 8 + (len(value) if isinstance(value, str) else 0)
-        if isinstance(value, Mapping):
-            size += self._properties(value, applied)
+        applied = self._seen.get(counts)
+        if applied is None:
+            applied = self._seen[counts] = _Applied(self._schemas, self._expanded(counts))
+            self._count(applied.built)
+        size = 8
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, Mapping):
+            self._count(applied.patterns * len(value))
+            size += sum(len(name) + self.weigh(each, applied.at(name)) for name, each in value.items())
         elif isinstance(value, list):
-            size += self._items(value, applied)
-        self.listed += here * (_ERROR_BYTES + size)
+            size += sum(self.weigh(each, applied.at(place)) for place, each in enumerate(value))
+        self._count(applied.steps)
+        self.listed += applied.steps * (_ERROR_BYTES + size) + applied.quoted * _QUOTED_BYTES
         return size
 
     def _count(self, steps: int) -> None:
@@ -277,8 +347,9 @@ class _Walk:
         if self.steps > MOST_STEPS:
             raise TooMuchWork
 
-    def _expand(self, applied: dict[int, int]) -> None:
-        """Add what applies in place, each schema after all that apply it."""
+    def _expanded(self, counts: Counts) -> dict[int, int]:
+        """With what applies in place, each schema after all that apply it."""
+        applied = dict(counts)
         heap = [(self._rank[index], index) for index in applied]
         heapify(heap)
         while heap:
@@ -287,42 +358,8 @@ class _Walk:
                 if inner not in applied:
                     heappush(heap, (self._rank[inner], inner))
                 _add(applied, inner, applied[index])
-
-    def _properties(self, value: Mapping[str, Json], applied: Mapping[int, int]) -> int:
-        every: dict[int, int] = {}
-        named: dict[str, dict[int, int]] = {}
-        for index, count in applied.items():
-            schema = self._schemas[index]
-            for inner in schema.any_property:
-                _add(every, inner, count)
-            fewer, more = sorted((schema.properties, value), key=len)
-            self._count(len(fewer))
-            for name in fewer:
-                if name in more:
-                    _add(named.setdefault(name, {}), schema.properties[name], count)
-        return sum(len(name) + self.weigh(each, _both(every, named.get(name))) for name, each in value.items())
-
-    def _items(self, value: list[Json], applied: Mapping[int, int]) -> int:
-        every: dict[int, int] = {}
-        placed: dict[int, dict[int, int]] = {}
-        for index, count in applied.items():
-            schema = self._schemas[index]
-            for inner in schema.any_item:
-                _add(every, inner, count)
-            first = schema.items[: len(value)]
-            self._count(len(first))
-            for place, inner in enumerate(first):
-                if inner >= 0:
-                    _add(placed.setdefault(place, {}), inner, count)
-        return sum(self.weigh(each, _both(every, placed.get(place))) for place, each in enumerate(value))
+        return applied
 
 
 def _add(counts: dict[int, int], index: int, count: int) -> None:
     counts[index] = counts.get(index, 0) + count
-
-
-def _both(every: Mapping[int, int], here: Mapping[int, int] | None) -> dict[int, int]:
-    both = dict(every)
-    for index, count in (here or {}).items():
-        _add(both, index, count)
-    return both
