@@ -114,7 +114,7 @@ class Service:
     async def submit(self, wanted: Submission) -> Run:
         """Check everything that can be checked, then store a queued run."""
         package = await self._package(wanted)
-        if is_large(wanted.input, wanted.parameter, wanted.options):
+        if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
             mode, options = await self.pools.parsing.run(self._check, package, wanted)
         else:
             mode, options = self._check(package, wanted)
@@ -201,7 +201,9 @@ class Service:
         return await move(self._store, run_id, signal, seen=run)
 
     async def _unfit(self, pending: Interaction, response: Json) -> Sequence[str]:
-        if is_large(response, pending.response_schema):
+        # Only an answer that is no text is checked against a schema, and compiling one may take a while.
+        checked = pending.response_schema is not None and not isinstance(response, str)
+        if checked or is_large(response, pending.response_schema):
             return await self.pools.parsing.run(fits_reply, pending, response)
         return fits_reply(pending, response)
 

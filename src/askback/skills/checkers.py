@@ -13,6 +13,7 @@ import jsonschema_rs
 
 from askback.core.interactions import Json
 from askback.skills.mistakes import Mistake, mistakes_of, spell, survey
+from askback.skills.schema_work import MOST_LISTED, MOST_STEPS, SchemaWork, TooMuchWork
 
 MAX_PROBLEMS = 50
 MAX_COUNTED = 1000
@@ -41,21 +42,30 @@ class SchemaInvalid(ValueError):
 class Checker:
     """A compiled schema."""
 
-    def __init__(self, document: Json, validator: jsonschema_rs.Validator) -> None:
+    def __init__(self, document: Json, validator: jsonschema_rs.Validator, work: SchemaWork | None = None) -> None:
         self._document = document
         self._validator = validator
+        self._work = work or SchemaWork({})
+        self.is_quick = self._work.is_small()
+        """Whether a small value may be checked in the event loop."""
 
     def problems(self, value: Json, root: str = "input") -> tuple[str, ...]:
         """Every mistake of the value, at most fifty, in the order of the document. Never raises."""
         seen = survey(value, root)
         if seen.problems:
             return _capped(seen.problems)
+        cost = self._work.cost(value)
+        if cost.steps > MOST_STEPS:
+            return (f"{root}: cannot be checked: it is too large for a schema that applies so many others to it",)
         try:
             if self._validator.is_valid(value):
                 return ()
         except ValueError as error:
             return (f"{root}: cannot be checked: {error}",)
-        found = {mistake.text_at(root): None for mistake in self._mistakes(value, whole=seen.weight <= WHOLE_WEIGHT)}
+        if cost.listed > MOST_LISTED and not self._work.stops_at_first:
+            return (f"{root}: does not fit the schema; the value is too large to list its mistakes",)
+        whole = seen.weight <= WHOLE_WEIGHT and cost.listed <= MOST_LISTED
+        found = {mistake.text_at(root): None for mistake in self._mistakes(value, whole=whole)}
         return _capped(tuple(found))
 
     def _mistakes(self, value: Json, *, whole: bool) -> list[Mistake]:
@@ -88,12 +98,25 @@ def compile_schema(document: Json, where: str) -> Checker:
     )
     if problems:
         raise SchemaInvalid(_capped(tuple(problems)))
+    work = _bounded_work(document, where)
     try:
-        return Checker(document, _validator(document))
+        return Checker(document, _validator(document), work)
     except jsonschema_rs.ValidationError as error:
         raise SchemaInvalid([f"{spell(where, error.instance_path)}: {error.message}"]) from error
     except ValueError as error:
         raise SchemaInvalid([f"{where}: {error}"]) from error
+
+
+def _bounded_work(document: Json, where: str) -> SchemaWork:
+    """Before the validator sees a schema: compiling it, and each check, may cost no more than this allows."""
+    try:
+        work = SchemaWork(document)
+    except TooMuchWork as fault:
+        raise SchemaInvalid([f"{where}: has too many references and anchors"]) from fault
+    if (problem := work.problem()) is not None:
+        path, told = problem
+        raise SchemaInvalid([f"{spell(where, path)}: {told}"])
+    return work
 
 
 def _validator(document: Json) -> jsonschema_rs.Validator:

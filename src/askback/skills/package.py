@@ -48,6 +48,10 @@ class SkillPackage:
         allowed = self.engines is None or name in self.engines
         return allowed and name not in self.unsupported_engines
 
+    def checks_quickly(self) -> bool:
+        """Whether a small value is checked at once, by each of its schemas."""
+        return all(checker.is_quick for checker in self.checkers.values())
+
     def moved(self, folder: Path) -> SkillPackage:
         """The same content in another place."""
         return replace(self, folder=folder)

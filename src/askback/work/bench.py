@@ -190,17 +190,19 @@ def resident(engine: Engine) -> ResidentEngine:
 async def prompt_of(store: Store, run: Run, package: SkillPackage) -> str:
     """What the run's next turn tells the engine, in words."""
     order = run.next_turn
+    # A prompt shows an output that was checked against the skill's schema.
+    slow = not package.checks_quickly()
     match order.kind:
         case TurnKind.START:
             request = await store.request(run.id)
             made = partial(instructions.first_prompt, package, request, run.mode, SKILL_DIR)
-            return await _aside(made, is_large(request.input, request.parameter))
+            return await _aside(made, slow or is_large(request.input, request.parameter))
         case TurnKind.REPAIR:
-            return instructions.repair_prompt(package, order.problems, run.mode)
+            return await _aside(partial(instructions.repair_prompt, package, order.problems, run.mode), slow)
         case TurnKind.REPLY:
             question = await answered(store, run)
             made = partial(instructions.reply_prompt, package, question)
-            return await _aside(made, is_large(question.response, question.prompt, question.context))
+            return await _aside(made, slow or is_large(question.response, question.prompt, question.context))
         case _:
             assert_never(order.kind)
 
@@ -214,7 +216,7 @@ async def secret_answers(store: Store, run: Run) -> tuple[str, ...]:
 
 
 async def _aside(made: Callable[[], str], large: bool) -> str:
-    """A large text is not put together in the event loop."""
+    """A text that is large, or takes long to make, is not put together in the event loop."""
     return await asyncio.to_thread(made) if large else made()
 
 

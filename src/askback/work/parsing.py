@@ -27,4 +27,8 @@ class Parsing:
         """Do work that reads a text of that size."""
         if size <= _SHORT:
             return work()
+        return await self.aside(work)
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Do work that may take long whatever the size of its text."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

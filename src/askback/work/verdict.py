@@ -68,6 +68,9 @@ async def _verdict(
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)
     if reading.asked is not None:
         return _asking(AskUser(question=reading.asked))
+    if package.output_schema is not None:
+        # What a check costs depends on the schema too.
+        return await parsing.aside(lambda: _conclusion(run, package, result))
     return await parsing.run(lambda: _conclusion(run, package, result), reading.printed)
 
 
