@@ -91,17 +91,18 @@ def test_a_stranger_keeps_nobody_out(own_world: World, kind: str) -> None:
 
 
 def test_slow_forms_keep_nobody_from_signing_in(own_world: World) -> None:
-    with Server(own_world) as server:
-        with Flood(server.port, 100, *heads(server.port)["slow form"]).going_on():
-            for _ in range(10):
-                assert "cookie" in server.session()
+    with Server(own_world) as server, Flood(server.port, 100, *heads(server.port)["slow form"]).going_on():
+        for _ in range(10):
+            assert "cookie" in server.session()
 
 
 def test_a_form_is_not_waited_for_beyond_seconds(own_world: World) -> None:
-    with Server(own_world) as server:
-        with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SEC) as connection:
-            connection.sendall(heads(server.port)["slow form"][0].encode())
-            assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
+    with (
+        Server(own_world) as server,
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE_SEC) as connection,
+    ):
+        connection.sendall(heads(server.port)["slow form"][0].encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
 
 
 def test_a_connection_counts_as_what_its_latest_request_was(own_world: World) -> None:
@@ -150,8 +151,7 @@ def test_a_broken_chunk_is_400_and_no_trace(own_world: World, path: str) -> None
 
 def answer_to(server: Server, content: bytes) -> bytes:
     """The status; empty where the connection was reset before it could be read."""
-    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SEC) as connection:
-        with suppress(OSError):
-            connection.sendall(content)
-            return connection.recv(65536)[9:12]
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SEC) as connection, suppress(OSError):
+        connection.sendall(content)
+        return connection.recv(65536)[9:12]
     return b""
