@@ -119,6 +119,44 @@ def test_the_largest_run_holds_up_nobody(server: Server, client: httpx.Client, v
     holds(server, lambda: post(client, content, status, **{"idempotency-key": os.urandom(8).hex()}))
 
 
+def fields(count: int) -> bytes:
+    return b"{" + b",".join(b'"f%d":1' % number for number in range(count)) + b"}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        fields(150_000),
+        b'{"skill": "open", "options": ' + fields(190_000) + b"}",
+        b'{"skill": "open", "input": ' + fields(190_000) + b"}",
+        b'{"skill": "open", "webhooks": [{"url": "x", "states": [' + b'"x",' * 190_000 + b'"x"]}]}',
+        b'{"skill": "open", "webhooks": [' + fields(190_000) + b"]}",
+        b'{"skill": "open", "' + b"x" * (16 * MB) + b'": 1}',
+        run_with(b"[" + b",".join([b"9" * 4000] * 7000) + b"]"),
+        run_with(b"9" * (30 * MB)),
+        run_with(b"1." + b"9" * (30 * MB)),
+    ],
+    ids=["fields", "options", "inputs", "states", "webhook", "a long name", "long integers", "an integer", "a float"],
+)
+def test_countless_mistakes_hold_up_nobody(server: Server, client: httpx.Client, content: bytes) -> None:
+    def work() -> None:
+        answer = client.post("/v1/runs", content=content, headers=JSON)
+        assert (answer.status_code, len(answer.content) < 65_536) == (422, True), answer.text[:500]
+
+    holds(server, work)
+
+
+@pytest.mark.parametrize("path", ["interaction/reply", "interaction/link"])
+def test_countless_fields_of_an_answer_hold_up_nobody(server: Server, client: httpx.Client, path: str) -> None:
+    content = fields(150_000 if path == "interaction/reply" else 20_000)
+
+    def work() -> None:
+        answer = client.post(f"/v1/runs/none/{path}", content=content, headers=JSON)
+        assert (answer.status_code, len(answer.content) < 65_536) == (422, True), answer.text[:500]
+
+    holds(server, work)
+
+
 def test_the_largest_reply_holds_up_nobody(server: Server, client: httpx.Client) -> None:
     run_id = start(client, "asking")
     reach(client, run_id, "waiting_user")

@@ -10,6 +10,8 @@ from http import HTTPStatus
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fastapi import Request
+from fastapi._compat import ModelField
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -177,12 +179,12 @@ class StrictRequest(Request):
             self._names = counter.names
         return self._body
 
-    async def read_json(self, parsing: Pool) -> None:
-        """Decode the body; it is not kept beside what it says."""
+    async def read_json(self, parsing: Pool, field: ModelField) -> None:
+        """Decode the body; it is not kept beside what it says. A large one is also checked aside, as `field`."""
         body, self._body = self._body, _READ
         try:
             if len(body) > ASIDE_BYTES:
-                self._strict = await parsing.run(json_bodies.decode, body, self._names)
+                self._strict = await parsing.run(_checked, body, self._names, field)
             else:
                 self._strict = json_bodies.decode(body, self._names)
         except ValueError as error:
@@ -192,12 +194,23 @@ class StrictRequest(Request):
         return self._strict
 
 
+def _checked(body: bytes, names: int, field: ModelField) -> Any:
+    """What the route's function is given: the framework takes it as it is."""
+    value, errors = field.validate(json_bodies.decode(body, names), {}, loc=("body",))
+    if errors:
+        raise RequestValidationError(errors)
+    return value
+
+
 def _count(counter: json_bodies.Counter, piece: bytes) -> None:
     try:
         counter.feed(piece)
     except json_bodies.TooManyValues:
         detail = "the body holds more values than are taken; send less, or upload a file"
         raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail) from None
+    except json_bodies.NumberTooLong:
+        detail = f"a number in the body has more than {json_bodies.LONGEST_NUMBER} characters; send it as a text"
+        raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
 
 
 @runtime_checkable
@@ -231,7 +244,7 @@ class StrictRoute(APIRoute):
                 async with here.body_memory.place(len(body)):
                     if body:
                         del body
-                        await strictly.read_json(here.pools.parsing)
+                        await strictly.read_json(here.pools.parsing, self.body_field)
                     return await handle(strictly)
 
         return strict

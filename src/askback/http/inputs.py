@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from askback.core.runs import Mode, RunState
+from askback.http.problems import MOST_PROBLEMS
 
 _LONGEST_NAME = 200
 
@@ -15,6 +17,18 @@ class _In(BaseModel):
     """What comes in: no names that are not known, and no guessing of types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_unknown(cls, given: Any) -> Any:
+        """Each unknown name is an error of its own, which costs far more than the name. Too many are one error."""
+        if isinstance(given, dict) and len(given) > len(cls.model_fields) + MOST_PROBLEMS:
+            unknown = len(given) - len(given.keys() & cls.model_fields.keys())
+            text = "{unknown} fields are unknown; the known ones are {known}"
+            raise PydanticCustomError(
+                "unknown_fields", text, {"unknown": unknown, "known": ", ".join(cls.model_fields)}
+            )
+        return given
 
 
 class WebhookIn(_In):
@@ -29,7 +43,10 @@ class WebhookIn(_In):
     )
     kind: Literal["standard", "ntfy", "slack"] = Field("standard", description="The form of what is posted.")
     states: list[Annotated[RunState, Field(strict=False)]] | None = Field(
-        None, description="Only for these states; default: all.", examples=[["waiting_user", "succeeded"]]
+        None,
+        max_length=50,
+        description="Only for these states; default: all.",
+        examples=[["waiting_user", "succeeded"]],
     )
 
 

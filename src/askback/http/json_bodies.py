@@ -13,10 +13,19 @@ import msgspec
 
 _STRUCTURE = (b",", b"[", b"{")
 """Each makes a value; there are no more names than values."""
+LONGEST_NUMBER = 100
+"""In characters. Reading and writing a number takes time that grows with the square of its length."""
+_NUMBER = b"0123456789+-.eE"
+_AS_NINES = bytes(b"9"[0] if each in _NUMBER else b" "[0] for each in range(256))
+_TOO_LONG = b"9" * (LONGEST_NUMBER + 1)
 
 
 class TooManyValues(Exception):
     """The body holds more values than are allowed."""
+
+
+class NumberTooLong(Exception):
+    """The body holds a number of more characters than are taken."""
 
 
 class Counter:
@@ -29,11 +38,12 @@ class Counter:
         self._most = most
         self._carry = b""
         self._in_string = False
+        self._number = b""
         self.count = 1
         self.names = 0
 
     def feed(self, piece: bytes) -> None:
-        """Raises `TooManyValues`."""
+        """Raises `TooManyValues` or `NumberTooLong`."""
         text = self._without_escapes(piece)
         parts = text.split(b'"')
         outside = b"".join(parts[1 if self._in_string else 0 :: 2])
@@ -42,6 +52,14 @@ class Counter:
         self.count += sum(outside.count(sign) for sign in _STRUCTURE)
         if self.count > self._most:
             raise TooManyValues
+        self._measure(outside)
+
+    def _measure(self, outside: bytes) -> None:
+        numbers = self._number + outside.translate(_AS_NINES)
+        if _TOO_LONG in numbers:
+            raise NumberTooLong
+        # The last number may go on in the next piece.
+        self._number = numbers[len(numbers.rstrip(b"9")) :]
 
     def _without_escapes(self, piece: bytes) -> bytes:
         """Without escaped quotes and backslashes: every quote that is left begins or ends a string."""

@@ -32,6 +32,12 @@ from askback.core.errors import (
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+MOST_PROBLEMS = 50
+"""How many mistakes one answer names."""
+_PROBLEM_CHARS = 1000
+_DETAIL_CHARS = 4000
+_PROBLEMS_CHARS = 16_384
+"""Of all problems together: a character may take four bytes."""
 
 
 class RequestCode(StrEnum):
@@ -132,11 +138,27 @@ def problem(
         "title": status.phrase,
         "status": status.value,
         "code": code or _BY_STATUS.get(status, RequestCode.REQUEST_MALFORMED),
-        "detail": detail,
+        "detail": _cut(detail, _DETAIL_CHARS),
     }
     if problems:
-        body["problems"] = list(problems)
+        body["problems"] = _few(problems)
     return Response(as_json(body), status.value, headers, MEDIA_TYPE)
+
+
+def _few(problems: Sequence[str]) -> list[str]:
+    """The first problems, and how many more there are: a request of many mistakes gets no answer of its own size."""
+    few, room = [], _PROBLEMS_CHARS
+    for each in problems[:MOST_PROBLEMS]:
+        text = _cut(each, _PROBLEM_CHARS)
+        room -= len(text)
+        if room < 0:
+            break
+        few.append(text)
+    return few if len(few) == len(problems) else [*few, f"and {len(problems) - len(few)} more"]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def refused(error: AskbackError) -> Response:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from askback.core.interactions import Json
 from askback.core.runs import ProfileChoice, RunOptions, Validation
 from askback.skills.mistakes import encodes, short, spell
-from askback.skills.problems import Problem, error, unknown_name
+from askback.skills.problems import MOST_UNKNOWN, Problem, error, unknown_name
 
 TEN_YEARS_SEC = 10 * 365.25 * 24 * 3600
 MAX_REPAIR_ATTEMPTS = 10
@@ -51,6 +51,9 @@ def check_options(raw: Json, where: str) -> tuple[dict[str, Any], tuple[Problem,
     options: dict[str, Any] = {}
     problems: list[Problem] = []
     for name, value in raw.items():
+        if len(problems) >= MOST_UNKNOWN:
+            problems.append(error(where, f"there are more mistakes in its {len(raw)} options"))
+            break
         try:
             options[name] = _read(name, value)
         except _Unfit as unfit:

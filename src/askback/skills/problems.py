@@ -47,10 +47,16 @@ def in_one_line(problems: Iterable[object]) -> str:
     return shown if len(texts) <= SHOWN else f"{shown}; and {len(texts) - SHOWN} more"
 
 
+MOST_UNKNOWN = 50
+"""How many unknown names of one object are named; to look for what each may mean takes far longer than to send it."""
+_LONGEST_COMPARED = 200
+
+
 def unknown_name(name: str, known: Iterable[str]) -> str:
     """How a name that is not known is told: the nearest known one, or all of them."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+    # Finding the nearest takes time that grows with the square of the length.
+    near = [] if len(name) > _LONGEST_COMPARED else difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     if near:
         return f"is unknown; did you mean {near[0]!r}?"
     return f"is unknown; known: {', '.join(names)}" if names else "is unknown; none is known here"

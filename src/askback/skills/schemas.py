@@ -12,7 +12,7 @@ from askback.core.interactions import Interaction, Json, option_value
 from askback.skills.checkers import Checker, SchemaInvalid, compile_schema
 from askback.skills.mistakes import short, spell, survey
 from askback.skills.package import SkillPackage, is_file_input
-from askback.skills.problems import unknown_name
+from askback.skills.problems import MOST_UNKNOWN, unknown_name
 
 MAX_REPLY_BYTES = 1024 * 1024
 MAX_RESPONSE_SCHEMA_WEIGHT = 64_000
@@ -61,7 +61,11 @@ def _unknown_keys(schema: Mapping[str, Any] | None, document: Mapping[str, Json]
     if schema is None or "properties" not in schema or any(word in schema for word in (*_OPENING, *_COMPOSING)):
         return []
     known = dict.fromkeys([*schema["properties"], *schema.get("required", ())])
-    return [f"{spell(root, [name])}: {unknown_name(str(name), known)}" for name in document if name not in known]
+    unknown = [name for name in document if name not in known]
+    named = [f"{spell(root, [name])}: {unknown_name(str(name), known)}" for name in unknown[:MOST_UNKNOWN]]
+    return (
+        named if len(unknown) <= MOST_UNKNOWN else [*named, f"{root}: {len(unknown) - MOST_UNKNOWN} more are unknown"]
+    )
 
 
 def _file_problems(package: SkillPackage, given: Mapping[str, Json], files: Collection[str]) -> list[str]:
