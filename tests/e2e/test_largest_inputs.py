@@ -9,10 +9,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -46,6 +48,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     )
     ask = {"ask": {"interaction_id": "all", "prompt": "All of it?", "response_schema": {"type": "object"}}}
     made.skill([ask], [{"finish": {}}], name="asking", output=None)
+    said = [{"say": f"{number} {'x' * 100}"} for number in range(8_000)]
+    made.skill([*said, {"finish": {}}], name="talking", output=None)
     return made
 
 
@@ -196,6 +200,29 @@ def test_the_largest_bundle_and_listing_hold_up_nobody(server: Server, client: h
         (folder / f"{number % 100}" / f"{number}").write_bytes(b"x")
     for path in ("bundle", "artifacts"):
         holds(server, lambda: client.get(f"/v1/runs/{run_id}/{path}").raise_for_status())  # noqa: B023
+
+
+def test_streams_that_nobody_reads_hold_up_nobody(server: Server, client: httpx.Client) -> None:
+    """Each gets as much of a long history as its connection takes, and nobody reads it to the end."""
+    run_id = start(client, "talking", mode="auto")
+    over(client, run_id)
+    head = (
+        f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+        f"Authorization: Bearer {server.token}\r\nAccept: text/event-stream\r\n\r\n"
+    )
+
+    def work() -> None:
+        with ExitStack() as held:
+            opened = [socket.create_connection(("127.0.0.1", server.port), PATIENCE_SEC) for _ in range(150 // CALLERS)]
+            for connection in opened:
+                held.enter_context(connection)
+                connection.sendall(head.encode())
+            for connection in opened:
+                came = 0
+                while came < 200_000:
+                    came += len(connection.recv(65_536)) or pytest.fail("the stream ended early")
+
+    holds(server, work)
 
 
 def test_many_callers_of_every_kind_hold_up_nobody(server: Server, client: httpx.Client) -> None:

@@ -35,7 +35,7 @@ _REPLY_BYTES = 2 << 20
 _SMALL_BYTES = 256 << 10
 _LARGE_BYTES = 1 << 20
 _READ = b"{}"
-"""Stands for a body that was read: the framework only asks whether there was one."""
+"""Stands for a large body: the framework only asks whether there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,18 +175,18 @@ class StrictRequest(Request):
                 if counted:
                     _count(counter, piece)
                 pieces.append(piece)
-            self._body = b"".join(pieces)
-            self._names = counter.names
+            self._pieces, self._names = pieces, counter.names
+            self._body = _READ if self.taken > ASIDE_BYTES else b"".join(pieces)
         return self._body
 
     async def read_json(self, parsing: Pool, field: ModelField) -> None:
         """Decode the body; it is not kept beside what it says. A large one is also checked aside, as `field`."""
-        body, self._body = self._body, _READ
+        pieces, self._pieces = self._pieces, []
         try:
-            if len(body) > ASIDE_BYTES:
-                self._strict = await parsing.run(_checked, body, self._names, field)
+            if self.taken > ASIDE_BYTES:
+                self._strict = await parsing.run(_checked, pieces, self._names, field)
             else:
-                self._strict = json_bodies.decode(body, self._names)
+                self._strict = json_bodies.decode(self._body, self._names)
         except ValueError as error:
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is not JSON that is taken: {error}") from None
 
@@ -194,8 +194,10 @@ class StrictRequest(Request):
         return self._strict
 
 
-def _checked(body: bytes, names: int, field: ModelField) -> Any:
-    """What the route's function is given: the framework takes it as it is."""
+def _checked(pieces: list[bytes], names: int, field: ModelField) -> Any:
+    """What the route's function is given: the framework takes it as it is. Empties `pieces`."""
+    body = b"".join(pieces)
+    pieces.clear()
     value, errors = field.validate(json_bodies.decode(body, names), {}, loc=("body",))
     if errors:
         raise RequestValidationError(errors)
@@ -241,9 +243,8 @@ class StrictRoute(APIRoute):
             strictly = StrictRequest(request.scope, request.receive)
             with here.body_memory.counting(strictly):
                 body = await _read(strictly)
-                async with here.body_memory.place(len(body)):
+                async with here.body_memory.place(strictly.taken):
                     if body:
-                        del body
                         await strictly.read_json(here.pools.parsing, self.body_field)
                     return await handle(strictly)
 

@@ -63,7 +63,10 @@ class Context:
 
     async def submission(self, body: RunCreate, key: str | None, grant: Grant) -> Submission:
         digest = None if key is None else await self._digest(body)
-        values, files = self.files_of(body.input)
+        if is_large(body.input):
+            values, files = await self.pools.parsing.run(self.files_of, body.input)
+        else:
+            values, files = self.files_of(body.input)
         return Submission(
             skill=body.skill,
             by_path=False,

@@ -158,6 +158,8 @@ class EventStream(Response):
         async for events in self._batches:
             for piece in _pieces(map(self._encoded, events)):
                 await send(_chunk(piece))
+                # As long as there is room for it, sending does not wait: others have their turn here.
+                await asyncio.sleep(0)
 
     async def _beat(self, send: Send) -> None:
         """So that neither side, nor anything between them, takes a quiet stream for a dead one."""

@@ -94,6 +94,9 @@ class SqliteStore:
         return await self._written(made)
 
     async def apply(self, before: Run, decision: Decision) -> Run:
+        closed = decision.closed
+        if closed is not None and is_large(closed.response):
+            return await self._written(await asyncio.to_thread(Move.of, before, decision))
         return await self._written(Move.of(before, decision))
 
     async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:

@@ -15,6 +15,8 @@ from askback.store.base import Changes, Store
 PAGE = 100
 PAGE_BYTES = 128_000
 """So much is kept for a follower that does not read."""
+_CATCHING_UP = 2
+"""How many pages of history are read at a time: hundreds that come at once are not to take all threads and the loop."""
 
 
 class Tails:
@@ -23,6 +25,7 @@ class Tails:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._tails: dict[str, _Tail] = {}
+        self._catching_up = asyncio.Semaphore(_CATCHING_UP)
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event]]:
         """The run's events behind `after`, as they were read; ends with the run."""
@@ -30,7 +33,7 @@ class Tails:
         try:
             over = (await self._store.get(run_id)).state.final
             while True:
-                while events := await self._store.events(run_id, after, PAGE, PAGE_BYTES):
+                while events := await self._history(run_id, after):
                     yield events
                     after = events[-1].seq
                     tail.note(events)
@@ -46,6 +49,11 @@ class Tails:
                         await tail.news()
         finally:
             self._leave(tail)
+
+    async def _history(self, run_id: str, after: int) -> Sequence[Event]:
+        """The next page, in turn with all others who catch up: each gets one page at a time."""
+        async with self._catching_up:
+            return await self._store.events(run_id, after, PAGE, PAGE_BYTES)
 
     def _join(self, run_id: str) -> _Tail:
         tail = self._tails.get(run_id)
