@@ -102,7 +102,12 @@ def holds(server: Server, work: Callable[[], object]) -> None:
 
 
 def post(client: httpx.Client, content: bytes, status: int, **headers: str) -> None:
-    answer = client.post("/v1/runs", content=content, headers=JSON | headers)
+    try:
+        answer = client.post("/v1/runs", content=content, headers=JSON | headers)
+    except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+        # The server closes without reading the rest, and the system may then drop its answer.
+        assert status == 413
+        return
     assert answer.status_code == status, answer.text[:500]
 
 
