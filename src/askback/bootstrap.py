@@ -58,7 +58,9 @@ from askback.work.worker import Worker
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from askback.http.addresses import Addresses
     from askback.http.auth import MainToken
+    from askback.http.links import Links
     from askback.http.metrics import Metrics
     from askback.http.sessions import Sessions
     from askback.http.streams import Streams
@@ -457,14 +459,11 @@ class WebServer:
 
 def web_server(app: App, port: int) -> WebServer:
     """The HTTP side on an opened data folder. Imported late: only a server needs it."""
-    from askback.http.addresses import addresses
     from askback.http.app import application
     from askback.http.bodies import BodyLimits, BodyMemory
     from askback.http.context import Context
     from askback.http.failures import FailedSignIns
-    from askback.http.links import Links
     from askback.http.metrics import Metrics
-    from askback.http.page_labels import PageLabels
     from askback.http.quotas import Quotas
     from askback.http.sessions import Sessions
     from askback.http.streams import MOST_IN_ALL, Streams
@@ -479,22 +478,9 @@ def web_server(app: App, port: int) -> WebServer:
     context = Context(
         service=app.service,
         uploads=app.uploads,
-        links=Links(
-            key=key,
-            clock=now,
-            folder=lambda run_id: app.workspaces.of(run_id).root,
-            is_token=lambda token_digest: tokens.holder(token_digest) is not None,
-        ),
+        links=_links(app, tokens, key),
         sessions=Sessions(data_dir / "sessions.json", now, tokens.holder),
-        addresses=addresses(
-            listening_on=settings.server.host,
-            port=port,
-            allowed_hosts=settings.server.allowed_hosts,
-            public_url=settings.server.public_url,
-            labels=PageLabels(
-                key, digests=tokens.digests, is_valid=lambda token_digest: tokens.holder(token_digest) is not None
-            ),
-        ),
+        addresses=_addresses(settings, port, tokens, key),
         streams=streams,
         metrics=Metrics(
             slots_total=app.slots.total, slots_taken=lambda: app.slots.taken, streams=lambda: streams.count
@@ -522,6 +508,33 @@ def web_server(app: App, port: int) -> WebServer:
         streams=context.streams,
         metrics=context.metrics,
         sessions=context.sessions,
+    )
+
+
+def _links(app: App, tokens: MainToken, key: bytes) -> Links:
+    from askback.http.links import Links
+
+    return Links(
+        key=key,
+        clock=now,
+        folder=lambda run_id: app.workspaces.of(run_id).root,
+        is_token=lambda token_digest: tokens.holder(token_digest) is not None,
+    )
+
+
+def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> Addresses:
+    from askback.http.addresses import addresses
+    from askback.http.page_labels import PageLabels
+
+    def is_valid(token_digest: str) -> bool:
+        return tokens.holder(token_digest) is not None
+
+    return addresses(
+        listening_on=settings.server.host,
+        port=port,
+        allowed_hosts=settings.server.allowed_hosts,
+        public_url=settings.server.public_url,
+        labels=PageLabels(key, digests=tokens.digests, is_valid=is_valid),
     )
 
 
