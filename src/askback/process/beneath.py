@@ -55,11 +55,7 @@ def create(base: Path, name: str) -> Iterator[BinaryIO]:
     """A new file, open for writing. `name` is a relative path without `.` and `..`."""
     *folders, last = _parts(name)
     with _opened(base) as top:
-        folder = _walk(top, folders)
-        try:
-            fd = _create(folder, last)
-        finally:
-            os.close(folder)
+        fd = _created(top, folders, last)
     with os.fdopen(fd, "wb") as file:
         yield file
 
@@ -172,7 +168,11 @@ def _rmdir(folder: int, name: str) -> bool:
 
 def _walk(top: int, parts: list[str]) -> int:
     """The open folder at the end of the way, made as needed."""
-    return _follow(top, parts, _enter)
+    for _ in range(_TRIES):
+        # A folder on the way may be removed while we are in it: then again from the top.
+        with suppress(FileNotFoundError):
+            return _follow(top, parts, _enter)
+    raise Obstructed(f"{'/'.join(parts)} cannot be made: a folder on the way is removed again and again")
 
 
 def _find(top: int, parts: list[str]) -> int:
@@ -202,6 +202,19 @@ def _enter(folder: int, name: str) -> int:
         except NotADirectoryError:
             _unlink(folder, name)
     raise Obstructed(f"{name} cannot be made a folder: something is put in its place")
+
+
+def _created(top: int, folders: list[str], name: str) -> int:
+    for _ in range(_TRIES):
+        folder = _walk(top, folders)
+        try:
+            return _create(folder, name)
+        except FileNotFoundError:
+            # The folder itself was removed meanwhile.
+            continue
+        finally:
+            os.close(folder)
+    raise Obstructed(f"{name} cannot be written: its folder is removed again and again")
 
 
 def _create(folder: int, name: str) -> int:
