@@ -323,7 +323,7 @@ def _data_folder(data_dir: Path, *, serving: bool) -> Path:
 
 
 def _close_folder(data_dir: Path, *, serving: bool) -> None:
-    """Whoever can write to the data folder can run programs as its owner, so nobody else may."""
+    """Write access to the data folder is enough to run programs as its owner, so only the owner may have it."""
     access = access_of_others(data_dir)
     if access is Access.WRITE:
         if not withdraw_write_access(data_dir, _DATABASE):
