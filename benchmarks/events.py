@@ -35,7 +35,7 @@ tell(type="message", text='{{"__SKILL_DONE__": true}}')
 tell(type="turn.completed")
 """
 STAMP = re.compile(rb"at (\d+)\.")
-SERVE = "import sys; from askback.cli.serve import command; sys.exit(command.main(standalone_mode=False))"
+SERVE = "import sys; from askback.cli.commands.serve import command; sys.exit(command.main(standalone_mode=False))"
 
 
 class Client(asyncio.Protocol):

@@ -23,7 +23,7 @@ import httpx
 from thin_http import Connection, connections
 from waiting_runs import Bench, p99
 
-SERVE = "import sys; from askback.cli.serve import command; sys.exit(command.main(standalone_mode=False))"
+SERVE = "import sys; from askback.cli.commands.serve import command; sys.exit(command.main(standalone_mode=False))"
 # The least that a program can do that is still an engine: what it takes is the floor, and not ours.
 ENGINE = """\
 #!/bin/sh

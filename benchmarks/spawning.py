@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from askback.process.child import Order, OutputLimits, Spawner
-from askback.process.direct import Direct
-from askback.process.guardian import Guardian
+from askback.process.child import OutputLimits, Spawner, SpawnRequest
+from askback.process.guardian.client import Guardian
 from askback.process.limits import ResourceLimits
-from askback.process.lines import Line
-from askback.process.sandbox import Sandboxed
+from askback.process.sandbox.bubblewrap import Sandboxed
+from askback.process.spawn_direct import Direct
+from askback.process.streams import Line
 
 ROUNDS = 3
 
@@ -30,7 +30,7 @@ async def _nothing(_: str, __: Line) -> None:
     """Nobody looks at what is printed."""
 
 
-async def one(spawner: Spawner, order: Order) -> None:
+async def one(spawner: Spawner, order: SpawnRequest) -> None:
     child = await spawner.start(order)
     await child.lines(_nothing)
     if not child.gone:
@@ -38,7 +38,7 @@ async def one(spawner: Spawner, order: Order) -> None:
     child.close()
 
 
-async def many(spawner: Spawner, order: Order, count: int, at_once: int) -> tuple[float, float]:
+async def many(spawner: Spawner, order: SpawnRequest, count: int, at_once: int) -> tuple[float, float]:
     """Seconds and our own CPU seconds for `count` programs."""
     places = asyncio.Semaphore(at_once)
 
@@ -53,7 +53,9 @@ async def many(spawner: Spawner, order: Order, count: int, at_once: int) -> tupl
     return time.perf_counter() - wall, time.process_time() - used
 
 
-async def measured(make: Callable[[], Spawner], order: Order, count: int, at_once: int) -> tuple[float, float, float]:
+async def measured(
+    make: Callable[[], Spawner], order: SpawnRequest, count: int, at_once: int
+) -> tuple[float, float, float]:
     """Seconds, our own CPU seconds, and those of all processes that took part, the program itself among them."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     spawner = make()
@@ -71,7 +73,7 @@ async def main(count: int, at_once: int) -> None:
         argv = (shutil.which("true") or "true",)
         env = {"PATH": "/usr/bin:/bin"}
         resources = ResourceLimits(memory_bytes=1 << 30, processes=1024, cpu_sec=60, disk_bytes=1 << 30)
-        order = Order(argv=argv, env=env, cwd=here, limits=limits, writable=(here,), resources=resources)
+        order = SpawnRequest(argv=argv, env=env, cwd=here, limits=limits, writable=(here,), resources=resources)
 
         def sandboxed() -> Sandboxed:
             return Sandboxed(Guardian(), home=Path.home(), data_dir=here / "data")

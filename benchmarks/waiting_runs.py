@@ -35,8 +35,8 @@ from askback.core.runs import (
 )
 from askback.core.signals import HandleNamed, Replied, SlotAcquired, TurnEnded
 from askback.store.base import RunFilter, Store, move
-from askback.store.connection import open_writer
 from askback.store.sqlite import SqliteStore
+from askback.store.sqlite.connection import open_writer
 
 NOW = datetime.now(UTC)
 OPENINGS = 9

@@ -7,7 +7,7 @@ import pytest
 
 from askback.bootstrap import opened
 from askback.core.errors import RefusalCode, Unavailable
-from world import World, run_async
+from support.data_folder import World, run_async
 
 
 def test_a_program_that_cannot_be_registered_says_so_and_leaves_nothing_open(tmp_path: Path) -> None:

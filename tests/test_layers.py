@@ -22,11 +22,13 @@ LAYERS = (
     ("__main__",),
     ("cli",),
     ("bootstrap",),
-    ("http", "mcp", "web"),
-    ("service", "work"),
-    ("engines_here",),
-    ("probes",),
+    ("web",),
+    ("http", "mcp"),
+    ("service", "webhooks", "work"),
+    ("following", "installed"),
     ("engines", "process", "skills", "store"),
+    ("files",),
+    ("text",),
     ("core",),
 )
 """From the top. A unit imports units of lower layers only, never its neighbours."""
@@ -35,7 +37,7 @@ RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
 READS_SETTINGS = {"bootstrap", "cli"}
 USES_CLIENT = {"cli"}
 """The client is for programs outside; of ours only this one talks to a server."""
-PROGRAM = "askback.engines.scripted_program"
+PROGRAM = "askback.engines.scripted.program"
 """A program of its own, run as a child: it may do what an engine may not, and shares no code with the rest."""
 NOT_FOR_ENGINES = {"asyncio", "importlib", "io", "multiprocessing", "os", "pathlib", "pkgutil", "shutil", "socket"}
 NOT_FOR_ENGINES |= {"subprocess", "tempfile", "threading"}
@@ -293,8 +295,8 @@ VIOLATING = {
     "neighbours-service-work": ("service.py", "from askback.work.worker import Worker"),
     "neighbours-work-service": ("work/x.py", "from askback.service import Service"),
     "neighbours-http-web": ("http/x.py", "from askback.web import page"),
-    "neighbours-web-mcp": ("web/x.py", "import askback.mcp"),
-    "probes-import-the-service": ("probes.py", "from askback import service"),
+    "neighbours-http-mcp": ("http/x.py", "import askback.mcp"),
+    "probes-import-the-service": ("installed/probes.py", "from askback import service"),
     "bootstrap-imports-cli": ("bootstrap.py", "import askback.cli.main"),
     "settings-in-the-service": ("service.py", "from askback.settings import Settings"),
     "settings-in-the-store-for-types": ("store/x.py", "if TYPE_CHECKING:\n    from askback.settings import Settings"),
@@ -314,9 +316,9 @@ VIOLATING = {
     "engine-uses-paths": ("engines/x.py", "from pathlib import PurePath"),
     "engine-uses-importlib": ("engines/x.py", "from importlib import resources"),
     "registry-uses-os": ("engines/registry.py", "import os"),
-    "scripted-program-imports-askback": ("engines/scripted_program/play.py", "from askback.core import runs"),
-    "scripted-program-imports-an-engine": ("engines/scripted_program/play.py", "from ..base import Turn"),
-    "engine-imports-the-scripted-program": ("engines/scripted.py", "from askback.engines.scripted_program import play"),
+    "scripted-program-imports-askback": ("engines/scripted/program/play.py", "from askback.core import runs"),
+    "scripted-program-imports-an-engine": ("engines/scripted/program/play.py", "from ..base import Turn"),
+    "engine-imports-the-scripted-program": ("engines/scripted.py", "from askback.engines.scripted.program import play"),
     "environ": ("process/x.py", "import os\nos.environ['HOME']"),
     "getenv": ("cli/x.py", "import os as o\no.getenv('HOME')"),
     "environ-by-name": ("bootstrap.py", "from os import environ as e"),
@@ -349,10 +351,10 @@ ALLOWED = {
         "engines/registry.py",
         "import importlib\nimportlib.import_module(f'askback.engines.{n}')",
     ),
-    "the-program-does-io": ("engines/scripted_program/play.py", "import os, pathlib, subprocess\nos.environ['HOME']"),
+    "the-program-does-io": ("engines/scripted/program/play.py", "import os, pathlib, subprocess\nos.environ['HOME']"),
     "the-program-within-itself": (
-        "engines/scripted_program/play.py",
-        "from askback.engines.scripted_program.options import HELP",
+        "engines/scripted/program/play.py",
+        "from askback.engines.scripted.program.input import HELP",
     ),
     "late-commands": ("cli/main.py", "importlib.import_module(f'askback.cli.{name}')"),
     "os-without-environment": ("process/x.py", "import os\nos.kill(1, 2)"),

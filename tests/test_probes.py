@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from askback import probes
 from askback.core.runs import ProfileKind
 from askback.engines.scripted import Scripted
-from askback.probes import EngineSetup, Installed, Probes
-from askback.process.direct import Direct
-from world import run_async
+from askback.installed import probes
+from askback.installed.probes import EngineSetup, Installed, Probes
+from askback.process.spawn_direct import Direct
+from support.data_folder import run_async
 
 ANSWERS = """#!/bin/sh
 echo "$1" >> "{log}"

@@ -15,7 +15,7 @@ from askback.core.runs import RunState
 from askback.core.signals import ProcessStarted, SlotAcquired, TurnEnded
 from askback.process.tree import MARK, identity
 from askback.store.base import move
-from world import ASK, FINISH, World, run_async, submit, waiting
+from support.data_folder import ASK, FINISH, World, run_async, submit, waiting
 
 
 def test_an_answer_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.settings import Settings, client_environment, engine_environment, load, secret_values, trust_ledger
-from world import World, over, run_async, submit
+from support.data_folder import World, over, run_async, submit
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from program import DEADLINE_SEC, Ran, Terminal, environment, until
-from served import Server
-from world import World
+from support.data_folder import World
+from support.program import DEADLINE_SEC, Ran, Terminal, environment, until
+from support.server import Server
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/tutorial/first-skill.md"
 BLOCK = re.compile(r"^(?:`(?P<path>[\w./-]+)`:\n\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)

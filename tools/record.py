@@ -25,13 +25,13 @@ sys.path.insert(0, str(ROOT / "tests/engines"))
 from recordings import EXPECTED, FOLDER, Recording, read  # noqa: E402
 
 from askback.core.runs import Handle, Mode  # noqa: E402
-from askback.core.secrets import Redactor  # noqa: E402
 from askback.engines import registry  # noqa: E402
 from askback.engines.base import Engine, Turn  # noqa: E402
-from askback.probes import EngineSetup, Probes  # noqa: E402
-from askback.process.direct import Direct  # noqa: E402
+from askback.installed.probes import EngineSetup, Probes  # noqa: E402
+from askback.process.spawn_direct import Direct  # noqa: E402
 from askback.settings import EngineSettings, engine_environment, load, secret_values, user_home  # noqa: E402
 from askback.store.sqlite import SqliteStore  # noqa: E402
+from askback.text.redaction import Redactor  # noqa: E402
 
 _HOST = re.compile(rb"(https?://)(?!127\.0\.0\.1\b|localhost\b|\[::1\])[^/\s\"'`)\\]+")
 _PLACE = re.compile(rb"(?<![\w.~$})>*\]-])/(?:work|root|home|Users|tmp|farm)/[^\s\"'`:,)\\]*")

@@ -23,21 +23,28 @@ from askback.core.webhooks import Webhook, WebhookKind, mistakes
 from askback.engines import registry
 from askback.engines.base import Engine
 from askback.engines.registry import Engines
-from askback.engines_here import EnginesHere
-from askback.probes import EngineSetup, Probes
-from askback.process import guardian
+from askback.installed.engines import EnginesHere
+from askback.installed.probes import EngineSetup, Probes
 from askback.process.cgroups import delegation
 from askback.process.child import OutputLimits, Spawner
-from askback.process.confinement import Confinement, InForce, Network
-from askback.process.direct import Direct
-from askback.process.guardian import Guardian
+from askback.process.guardian import client
+from askback.process.guardian.client import Guardian
+from askback.process.isolation import (
+    Access,
+    Isolation,
+    IsolationLevel,
+    Network,
+    access_of_others,
+    close_to_others,
+    withdraw_write_access,
+)
 from askback.process.limits import ResourceLimits
-from askback.process.locks import Programs
+from askback.process.locks import Instances
 from askback.process.pools import Pools
-from askback.process.privacy import Access, access_of_others, close_to_others, withdraw_write_access
-from askback.process.sandbox import Sandboxed, homes_of_people
+from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_people
+from askback.process.sandbox.visibility import Hidden, hidden
+from askback.process.spawn_direct import Direct
 from askback.process.uploads import Uploads
-from askback.process.visibility import Hidden, hidden
 from askback.process.workspace import Workspaces
 from askback.service import Service
 from askback.settings import EngineSettings, Settings, engine_environment, key_name, secret_values, user_home
@@ -45,15 +52,14 @@ from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
 from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
-from askback.work.bench import Bench
-from askback.work.carriers import carrying
+from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
-from askback.work.notifications import Notifications, Sending
 from askback.work.recovery import Recovery
-from askback.work.retention import Keeping, Retention
-from askback.work.slots import Slots
+from askback.work.retention import Retention, RetentionPolicy
+from askback.work.turn.executor import carrying
+from askback.work.turn.prepare import TurnContext
 from askback.work.vitals import Vitals
-from askback.work.worker import Worker
+from askback.work.worker import Slots, Worker
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -122,7 +128,7 @@ class _Ground:
     settings: Settings
     serving: bool
     name: str
-    programs: Programs
+    programs: Instances
     store: Store
     spawner: Spawner
     engines: Engines
@@ -151,7 +157,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     close_to_others()
     data_dir = _data_folder(settings.data_dir, serving=serving)
     engines, setups = _engines(settings, _own_secrets(settings, serving=serving))
-    programs = Programs(data_dir / "programs")
+    programs = Instances(data_dir / "programs")
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
         store = await SqliteStore.open(data_dir / _DATABASE)
@@ -183,7 +189,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
 
 
 @contextmanager
-def _registered(programs: Programs) -> Iterator[str]:
+def _registered(programs: Instances) -> Iterator[str]:
     """The name under which this program is known to live, for as long as it does."""
     try:
         name, lock = programs.register()
@@ -242,7 +248,7 @@ def _service(ground: _Ground, recovery: Recovery) -> Service:
 
 def _worker(ground: _Ground) -> Worker:
     limits = ground.settings.limits
-    bench = Bench(
+    bench = TurnContext(
         store=ground.store,
         packages=ground.library,
         workspaces=ground.workspaces,
@@ -265,7 +271,7 @@ def _worker(ground: _Ground) -> Worker:
     )
 
 
-def _sending(settings: Settings) -> Sending:
+def _sending(settings: Settings) -> DeliveryPolicy:
     """Checked like a run's webhooks; each address once for each kind."""
     given = tuple(
         Webhook(url=each.url, secret=each.secret, kind=WebhookKind(each.kind), states=each.states)
@@ -281,7 +287,7 @@ def _sending(settings: Settings) -> Sending:
     problems += [f"webhooks.{place}.url: stands there twice" for place, each in enumerate(seen) if each in seen[:place]]
     if problems:
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings of webhooks are wrong", problems)
-    return Sending(webhooks=given, allow_private=allow_private, link=settings.notifications.link)
+    return DeliveryPolicy(webhooks=given, allow_private=allow_private, link=settings.notifications.link)
 
 
 def _retention(ground: _Ground) -> Retention:
@@ -291,7 +297,7 @@ def _retention(ground: _Ground) -> Retention:
         workspaces=ground.workspaces,
         pools=ground.pools,
         uploads=ground.uploads,
-        keeping=Keeping(days=settings.retention.days, max_bytes=settings.retention.max_bytes),
+        keeping=RetentionPolicy(days=settings.retention.days, max_bytes=settings.retention.max_bytes),
         clock=now,
     )
 
@@ -348,7 +354,7 @@ def _own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
 
 
 def _spawner(settings: Settings) -> Spawner:
-    if not guardian.available():
+    if not client.available():
         return Direct()
     watched = Guardian(delegation())
     if settings.sandbox == "off":
@@ -378,10 +384,10 @@ def _networks(settings: Settings) -> dict[str, Network]:
 async def _check_sandbox(settings: Settings, spawner: Spawner) -> None:
     """What the settings insist on and cannot be had is refused at the start, and not by the first run."""
     problems: list[str] = []
-    confinement: Confinement | None = None
+    confinement: Isolation | None = None
     if settings.sandbox == "on":
         confinement = await spawner.confinement()
-        if confinement.in_force is not InForce.BUBBLEWRAP:
+        if confinement.in_force is not IsolationLevel.BUBBLEWRAP:
             problems.append(f"sandbox: {confinement.why_not_more}; {confinement.advice}, or set it to 'auto'")
     for key, network in _networks(settings).items():
         if network is not Network.HOST:
@@ -392,7 +398,7 @@ async def _check_sandbox(settings: Settings, spawner: Spawner) -> None:
         raise Invalid(RefusalCode.SETTINGS_INVALID, message, problems)
 
 
-def _network_problem(key: str, network: Network, confinement: Confinement) -> list[str]:
+def _network_problem(key: str, network: Network, confinement: Isolation) -> list[str]:
     reason = confinement.no_network.get(network)
     if reason is None and not confinement.hides_files:
         reason = f"it needs the sandbox: {confinement.why_not_more}; {confinement.advice}"
@@ -462,7 +468,7 @@ def web_server(app: App, port: int) -> WebServer:
     from askback.http.app import application
     from askback.http.bodies import BodyLimits, BodyMemory
     from askback.http.context import Context
-    from askback.http.failures import FailedSignIns
+    from askback.http.failed_sign_ins import FailedSignIns
     from askback.http.metrics import Metrics
     from askback.http.quotas import Quotas
     from askback.http.sessions import Sessions
@@ -524,7 +530,7 @@ def _links(app: App, tokens: MainToken, key: bytes) -> Links:
 
 def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> Addresses:
     from askback.http.addresses import addresses
-    from askback.http.page_labels import PageLabels
+    from askback.http.links import PageLabels
 
     def is_valid(token_digest: str) -> bool:
         return tokens.holder(token_digest) is not None

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core import lifecycle
-from askback.core.documents import is_large
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, Json
@@ -32,18 +31,19 @@ from askback.core.runs import (
 )
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.core.webhooks import Webhook, mistakes
-from askback.engines_here import EnginesHere
+from askback.following.inbox import InboxPage, Waiting, read_inbox
+from askback.following.run_changes import Movements
+from askback.following.run_events import Tails
+from askback.installed.engines import EnginesHere
 from askback.process.artifacts import Bundle
 from askback.process.pools import Pool, Pools
 from askback.process.workspace import MOST_LISTED, Artifact, Workspaces
 from askback.skills.library import Library
-from askback.skills.options import merge_options, read_options
+from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import check_request, fits_reply
 from askback.store.base import DeliveryPage, EventPage, IdempotencyKey, RunFilter, RunPage, Store, Tally, move
-from askback.store.movements import Movements
-from askback.store.tails import Tails
-from askback.store.waiting import InboxPage, Waiting, read_inbox
+from askback.text.json_text import is_large
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

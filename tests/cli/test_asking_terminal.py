@@ -12,8 +12,8 @@ import pytest
 
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import RunState
-from program import ASKBACK, Terminal, askback, stored
-from world import ASK, FINISH, World, run_async, submit
+from support.data_folder import ASK, FINISH, World, run_async, submit
+from support.program import ASKBACK, Terminal, askback, stored
 
 ANY: dict[str, Any] = {"type": "object"}
 COLOURS = [{"label": "Dark red", "value": "red", "description": "like wine"}, {"label": "Blue", "value": "blue"}]

@@ -14,8 +14,8 @@ import apsw
 import pytest
 
 from askback.engines import registry
-from program import Ran, askback
-from world import ASK, FINISH, World, over, run_async, submit, waiting
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, waiting
+from support.program import Ran, askback
 
 BAD_INPUT, MACHINE = 2, 1
 LONG = "x" * 100_000

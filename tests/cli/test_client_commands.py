@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from askback.client import Client, Run
-from program import RUN_ID, Ran, Started, Terminal, askback, until
-from served import Server
-from world import ASK, FINISH, World
+from support.data_folder import ASK, FINISH, World
+from support.program import RUN_ID, Ran, Started, Terminal, askback, until
+from support.server import Server
 
 TALKING = (["runs"], ["show", "x"], ["watch", "x"], ["inbox"], ["cancel", "x"])
 SAY = {"say": "Let me see."}

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from askback.process.guardian import available
-from program import DEADLINE_SEC, askback
-from served import Server
-from world import World
+from askback.process.guardian.client import available
+from support.data_folder import World
+from support.program import DEADLINE_SEC, askback
+from support.server import Server
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")
 

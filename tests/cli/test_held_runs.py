@@ -9,8 +9,8 @@ import pytest
 from askback.core.errors import ErrorCode
 from askback.core.runs import RunState
 from askback.process.tree import Tree
-from program import Started, Terminal, askback, stored, until
-from world import ASK, FINISH, World
+from support.data_folder import ASK, FINISH, World
+from support.program import Started, Terminal, askback, stored, until
 
 SECOND = {"ask": {"interaction_id": "size", "prompt": "Which size?"}}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from askback import __version__
-from program import ASKBACK, DEADLINE_SEC, askback, environment, here
-from world import World
+from support.data_folder import World
+from support.program import ASKBACK, DEADLINE_SEC, askback, environment, here
 
 HEAVY = {
     "apsw",

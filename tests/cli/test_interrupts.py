@@ -12,8 +12,8 @@ import pytest
 
 from askback.core.runs import RunState
 from askback.process.tree import Tree
-from program import ASKBACK, DEADLINE_SEC, Started, Terminal, askback, stored, until, work_folder
-from world import ASK, FINISH, World
+from support.data_folder import ASK, FINISH, World
+from support.program import ASKBACK, DEADLINE_SEC, Started, Terminal, askback, stored, until, work_folder
 
 STARTED: list[dict[str, Any]] = [{"misbehave": "spawn_daemon", "pid_file": "pid"}, {"touch": "started"}]
 BUSY = [*STARTED, {"wait_for": "go"}, {"finish": {"colour": "red"}}]

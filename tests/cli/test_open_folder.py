@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from program import askback
-from served import Server
-from world import FINISH, World
+from support.data_folder import FINISH, World
+from support.program import askback
+from support.server import Server
 
 HOSTILE = "a\x9b31mred\x85\u202eevil\u2066x\u200b\ufeff\x7f"
 

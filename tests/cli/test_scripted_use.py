@@ -11,8 +11,8 @@ import pytest
 
 from askback.core.runs import RunState
 from askback.http.models import EngineOut
-from program import ASKBACK, DEADLINE_SEC, Ran, Started, askback, environment, here, stored
-from world import ASK, FINISH, World
+from support.data_folder import ASK, FINISH, World
+from support.program import ASKBACK, DEADLINE_SEC, Ran, Started, askback, environment, here, stored
 
 FAIL = {"misbehave": "auth"}
 SAY = {"say": "Let me see."}

@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from program import ASKBACK, DEADLINE_SEC, Started, askback, environment, here, stored, until
-from served import Server
-from world import ASK, World
+from support.data_folder import ASK, World
+from support.program import ASKBACK, DEADLINE_SEC, Started, askback, environment, here, stored, until
+from support.server import Server
 
 
 def mode(path: Path) -> int:

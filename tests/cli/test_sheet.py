@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from askback.cli import live, sheet
+from askback.cli.terminal import live, render
 from askback.client import Run, RunError, RunState, RunWarning
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction
@@ -35,6 +35,6 @@ RUN = Run(
 @pytest.mark.parametrize("run", [RUN, replace(RUN, pending_interaction=QUESTION, error=None)])
 def test_nothing_that_a_server_says_moves_the_cursor(run: Run) -> None:
     event = Event(seq=1, run_id=EVIL, type=EventType.RUN_WARNING, at=NOW, data={"code": EVIL, "message": EVIL})
-    lines = [sheet.line(run), *sheet.page(run, [], []), *sheet.ending(run), *live.told(event)]
+    lines = [render.line(run), *render.page(run, [], []), *render.ending(run), *live.told(event)]
     assert "x<U+202E>y" in "".join(lines)
     assert not {"\x1b", "\x07", "\u202e"} & set("".join(lines))

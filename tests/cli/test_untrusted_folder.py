@@ -14,7 +14,7 @@ import pytest
 
 from askback.cli.main import cli
 from askback.skills.library import DEMO
-from world import DEADLINE_SEC
+from support.data_folder import DEADLINE_SEC
 
 INSTALLED = (str(Path(sys.executable).with_name("askback")),)
 MODULE = (sys.executable, "-m", "askback")

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.cli.sheet import document
+from askback.cli.terminal.render import document
 from askback.client import (
     AsyncClient,
     CallFailed,
@@ -29,8 +29,8 @@ from askback.client import (
     Unauthorized,
     WaitTimedOut,
 )
-from served import Server
-from world import ASK, DEADLINE_SEC, FINISH, World
+from support.data_folder import ASK, DEADLINE_SEC, FINISH, World
+from support.server import Server
 
 WRITE = {"write": {"path": "artifacts/deep/a b.txt", "text": "héllo\n"}}
 FILE = {"type": "object", "properties": {"plan": {"type": "string", "x-input-source": "file"}}}

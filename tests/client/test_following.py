@@ -11,8 +11,8 @@ import pytest
 
 from askback.client import AnswerUnreadable, Event, ServerUnreachable, WaitTimedOut
 from askback.client.following import Following
-from served import Server
-from world import ASK, DEADLINE_SEC, FINISH, World
+from support.data_folder import ASK, DEADLINE_SEC, FINISH, World
+from support.server import Server
 
 WORK = {"tool": {"name": "paint", "detail": "the wall", "output": "done", "sleep_sec": 0.5}}
 

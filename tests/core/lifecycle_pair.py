@@ -38,10 +38,10 @@ from askback.core.signals import (
     HandleNamed,
     ProcessLost,
     ProcessStarted,
+    ProcessTreeEnded,
     Replied,
     Signal,
     SlotAcquired,
-    TreeGone,
     TurnEnded,
     TurnLost,
 )
@@ -146,7 +146,7 @@ class Pair:
 
     def tree_gone(self, run: str, off: int) -> None:
         epoch = self.models[run].epoch + off
-        self.send(run, TreeGone(epoch=epoch, at=self.now), lambda model: model.tree_gone(epoch))
+        self.send(run, ProcessTreeEnded(epoch=epoch, at=self.now), lambda model: model.tree_gone(epoch))
 
     def lose_turn(self, run: str, off: int, counted: bool) -> None:
         epoch = self.models[run].epoch + off

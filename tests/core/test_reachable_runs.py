@@ -24,10 +24,10 @@ from askback.core.signals import (
     HandleNamed,
     ProcessLost,
     ProcessStarted,
+    ProcessTreeEnded,
     Replied,
     Signal,
     SlotAcquired,
-    TreeGone,
     TurnEnded,
     TurnLost,
 )
@@ -65,7 +65,7 @@ def signals_for(run: Run) -> Iterator[Signal]:
         yield HandleNamed(epoch=epoch, handle=OTHER_HANDLE, at=NOW)
         for outcome in (DONE, SOFT, WRONG, ASKING, BROKEN):
             yield TurnEnded(epoch=epoch, outcome=outcome, at=NOW)
-        yield TreeGone(epoch=epoch, at=NOW)
+        yield ProcessTreeEnded(epoch=epoch, at=NOW)
         yield TurnLost(epoch=epoch, at=NOW)
         yield TurnLost(epoch=epoch, at=NOW, counted=False)
         yield ProcessLost(epoch=epoch, at=NOW)
@@ -256,7 +256,7 @@ def test_a_cancel_that_was_asked_for_ends_in_nothing_but_canceled(walked: Walk) 
 def test_a_run_with_a_process_is_canceled_only_when_nothing_of_it_lives(walked: Walk) -> None:
     for step in walked.steps:
         if step.after.state is RunState.CANCELED and step.before.worker is not None:
-            over = isinstance(step.signal, TreeGone | TurnLost | ProcessLost)
+            over = isinstance(step.signal, ProcessTreeEnded | TurnLost | ProcessLost)
             assert over or (isinstance(step.signal, TurnEnded) and not step.before.sticky)
 
 
@@ -271,7 +271,7 @@ def test_only_a_wait_with_a_process_runs_out_and_ends_only_when_nothing_of_it_li
             assert (run.state, run.sticky, run.worker is not None) == (RunState.WAITING_USER, True, True)
     for step in walked.steps:
         if step.before.expired and step.moved:
-            assert isinstance(step.signal, TreeGone | ProcessLost)
+            assert isinstance(step.signal, ProcessTreeEnded | ProcessLost)
             assert step.before.cancel_requested or (step.after.state, step.after.error) == (
                 RunState.FAILED,
                 step.before.error,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.core.secrets import MASK, Redactor
+from askback.text.redaction import MASK, Redactor
 
 SECRET = 'sk-live/0+"äß" 1234?'
 

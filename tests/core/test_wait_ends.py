@@ -34,9 +34,9 @@ from askback.core.signals import (
     DeadlinePassed,
     HandleNamed,
     ProcessLost,
+    ProcessTreeEnded,
     Replied,
     SlotAcquired,
-    TreeGone,
     TurnLost,
 )
 
@@ -188,7 +188,7 @@ def test_a_sticky_run_is_canceled_after_its_turn_only_when_its_process_is_gone()
     assert noted.run.state is RunState.RUNNING
     assert noted.asked is None
     assert event_types(noted) == ["turn.ended"]
-    assert decision(noted.run, TreeGone(epoch=EPOCH, at=NOW)).run.state is RunState.CANCELED
+    assert decision(noted.run, ProcessTreeEnded(epoch=EPOCH, at=NOW)).run.state is RunState.CANCELED
 
 
 def test_a_cancel_wins_over_the_result_of_the_turn_it_cut() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from askback.process.tree import Tree
-from world import World
+from support.data_folder import World
 
 
 def audit(world: World, run_id: str, replies: Sequence[str], data: Any, wanted: Any) -> None:

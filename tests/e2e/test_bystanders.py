@@ -12,9 +12,9 @@ import pytest
 
 from askback.process.locks import FileLock
 from askback.process.tree import Tree
-from program import until, work_folder
-from served import Server
-from world import FINISH, World
+from support.data_folder import FINISH, World
+from support.program import until, work_folder
+from support.server import Server
 
 LOCKING = "import fcntl; fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB); "
 

@@ -13,8 +13,8 @@ from askback import bootstrap
 from askback.bootstrap import App
 from askback.core.interactions import AnsweredBy
 from askback.core.runs import Run, RunState
-from program import work_folder
-from world import ASK, World, events_of, over, run_async, submit, until, waiting
+from support.data_folder import ASK, World, events_of, over, run_async, submit, until, waiting
+from support.program import work_folder
 
 DAY = timedelta(days=1)
 DECIDED = {"interactive_require_user_reply": False, "session_timeout_sec": 3600}

@@ -14,9 +14,9 @@ import pytest
 from storm.processes import bearing
 
 from askback.client import Client, Refused, Run
-from program import until, work_folder
-from served import Server
-from world import ASK, FINISH, World
+from support.data_folder import ASK, FINISH, World
+from support.program import until, work_folder
+from support.server import Server
 
 SIZE_MB = 24
 BUSY = [{"touch": "started"}, {"wait_for": "speak"}, {"tool": {"name": "look"}}, {"wait_for": "end"}, ASK]

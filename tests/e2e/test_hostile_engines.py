@@ -14,10 +14,10 @@ import pytest
 from storm.processes import bearing, told
 
 from askback.client import Client, Run
-from askback.process import guardian
-from program import until, work_folder
-from served import Server
-from world import World
+from askback.process.guardian import client as guardian
+from support.data_folder import World
+from support.program import until, work_folder
+from support.server import Server
 
 pytestmark = pytest.mark.skipif(not guardian.available(), reason="no guardian on this system")
 

@@ -13,8 +13,8 @@ from audit import audit
 
 from askback.core.runs import RunState
 from askback.process.tree import Tree
-from program import Started, Terminal, askback, stored, until, work_folder
-from world import ASK, FINISH, World
+from support.data_folder import ASK, FINISH, World
+from support.program import Started, Terminal, askback, stored, until, work_folder
 
 REPLY = "the wall shall be crimson"
 

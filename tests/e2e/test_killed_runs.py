@@ -17,8 +17,8 @@ from audit import audit
 
 from askback.core.runs import RunState
 from askback.store.base import RunFilter
-from program import Started
-from world import World
+from support.data_folder import World
+from support.program import Started
 
 SEED = 20_250_307
 AT_ONCE = 3

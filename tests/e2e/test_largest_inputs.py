@@ -20,10 +20,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from health_watch import HealthWatch, Seen
-from served import Server
-from wire import PATIENCE_SEC, over, reach, start
-from world import World
+from support.api import PATIENCE_SEC, over, reach, start
+from support.data_folder import World
+from support.health_watch import HealthWatch, Seen
+from support.server import Server
 
 MB = 1 << 20
 GAP_SEC = 1.0

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from askback.core.runs import RunState
-from program import Started, work_folder
-from world import ASK, FINISH, World, over, run_async, submit, until, waiting
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
+from support.program import Started, work_folder
 
 
 def test_two_runs_and_a_server_on_one_folder_do_not_block_each_other(tmp_path: Path) -> None:

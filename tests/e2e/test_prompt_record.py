@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from askback.core.runs import RunState
-from askback.process.confinement import InForce
-from stand_ins import stand_in
-from world import World, over, run_async, submit
+from askback.process.isolation import IsolationLevel
+from support.data_folder import World, over, run_async, submit
+from support.stand_ins import stand_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux opens an open file again by its name")
 
@@ -49,7 +49,7 @@ def test_an_engine_cannot_rewrite_the_record_of_its_prompt(tmp_path: Path, sandb
     async def main() -> None:
         async with world.working(config) as app:
             confinement = await app.spawner.confinement()
-            if sandbox != "off" and confinement.in_force is not InForce.BUBBLEWRAP:
+            if sandbox != "off" and confinement.in_force is not IsolationLevel.BUBBLEWRAP:
                 pytest.skip(f"no sandbox here: {confinement.why_not_more}")
             run = await submit(app, skill, engine="codex", mode="auto", options={"model": "attack"})
             assert (await over(app, run.id)).state is RunState.SUCCEEDED

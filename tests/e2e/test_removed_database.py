@@ -14,9 +14,9 @@ import pytest
 from askback.client import Client, Refused, ServerUnreachable
 from askback.core.errors import RefusalCode, Unavailable
 from askback.store.sqlite import SqliteStore
-from program import until
-from served import Server
-from world import ASK, FINISH, World
+from support.data_folder import ASK, FINISH, World
+from support.program import until
+from support.server import Server
 
 FILES = ("askback.db", "askback.db-wal", "askback.db-shm")
 

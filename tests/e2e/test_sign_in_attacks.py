@@ -14,11 +14,11 @@ import pytest
 from askback.bootstrap import App
 from askback.core.errors import WarningCode
 from askback.core.runs import Run, RunState
-from askback.process.confinement import InForce
-from program import until
-from served import Server
-from stand_ins import stand_in, tree
-from world import World, over, run_async, submit
+from askback.process.isolation import IsolationLevel
+from support.data_folder import World, over, run_async, submit
+from support.program import until
+from support.server import Server
+from support.stand_ins import stand_in, tree
 
 
 def jwt(**claims: Any) -> str:
@@ -204,7 +204,7 @@ NOT_LOOKED_AT = ("a-link", "a-folder", "a-pipe", "commands-in-settings")
 
 async def check_sandbox(app: App, sandbox: str) -> None:
     confinement = await app.spawner.confinement()
-    if sandbox != "off" and confinement.in_force is not InForce.BUBBLEWRAP:
+    if sandbox != "off" and confinement.in_force is not IsolationLevel.BUBBLEWRAP:
         pytest.skip(f"no sandbox here: {confinement.why_not_more}")
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from askback.core.runs import RunState
 from askback.engines.scripted import Scripted
-from askback.process.confinement import InForce
-from swapping import SWAPPER
-from world import World, over, run_async, submit, until, waiting
+from askback.process.isolation import IsolationLevel
+from support.data_folder import World, over, run_async, submit, until, waiting
+from support.swapping import SWAPPER
 
 UPLOADS = 25
 _WRAPPER = """
@@ -46,7 +46,7 @@ def test_no_file_answer_lands_outside_of_the_run(tmp_path: Path, monkeypatch: py
     async def main() -> None:
         async with world.working(f'sandbox = "{sandbox}"\n[engines.scripted]\ncommand = {command}\n') as app:
             confinement = await app.spawner.confinement()
-            if sandbox != "off" and confinement.in_force is not InForce.BUBBLEWRAP:
+            if sandbox != "off" and confinement.in_force is not IsolationLevel.BUBBLEWRAP:
                 pytest.skip(f"no sandbox here: {confinement.why_not_more}")
             run = await submit(app, skill, options={"interactive_profile": "sticky_process"})
             work = app.workspaces.of(run.id).cwd

@@ -11,9 +11,9 @@ from storm import cast
 from storm.auditor import Kind
 from storm.driver import Storm, Weather
 
-from askback.process import guardian
+from askback.process.guardian import client
 
-pytestmark = pytest.mark.skipif(not guardian.available(), reason="no guardian on this system")
+pytestmark = pytest.mark.skipif(not client.available(), reason="no guardian on this system")
 
 PARTS = {part.name: part for part in cast.PARTS}
 

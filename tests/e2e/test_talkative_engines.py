@@ -17,11 +17,11 @@ from typing import Any
 import httpx
 import pytest
 
-import talker
+import support.talker as talker
 from askback.client import Client, Run
-from served import Server
-from watching import Watch, peak_rss_mb
-from world import World
+from support.data_folder import World
+from support.server import Server
+from support.watching import Watch, peak_rss_mb
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from program import Terminal, askback
-from world import World
+from support.data_folder import World
+from support.program import Terminal, askback
 
 
 @pytest.fixture

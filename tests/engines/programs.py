@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from askback.core.runs import Handle, Mode, ProfileKind
-from askback.engines.base import Broke, Completed, Exit, Probe, Said, Seen, SessionNamed, Stream, Turn
+from askback.engines.base import (
+    AssistantMessage,
+    Completed,
+    EngineEvent,
+    Exit,
+    Probe,
+    SessionNamed,
+    Stream,
+    Turn,
+    TurnFailed,
+)
 from askback.engines.scripted import Scripted
 
 DEADLINE_SEC = 60
@@ -23,8 +33,8 @@ class Played:
     """What one turn printed, and what the parser made of it."""
 
     exit_code: int
-    seen: tuple[Seen, ...]
-    result: Completed | Broke
+    seen: tuple[EngineEvent, ...]
+    result: Completed | TurnFailed
     stdout: bytes
 
     @property
@@ -34,7 +44,7 @@ class Played:
 
     @property
     def said(self) -> list[str]:
-        return [seen.text for seen in self.seen if isinstance(seen, Said)]
+        return [seen.text for seen in self.seen if isinstance(seen, AssistantMessage)]
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -105,7 +115,7 @@ class Stage:
 
     def read(self, stdout: bytes, stderr: bytes, exit_code: int, turn: Turn | None = None) -> Played:
         parser = self.engine.parser(turn or self.turn())
-        seen: list[Seen] = []
+        seen: list[EngineEvent] = []
         for stream, data in ((Stream.STDOUT, stdout), (Stream.STDERR, stderr)):
             for line in data.split(b"\n"):
                 seen.extend(parser.feed(stream, line))

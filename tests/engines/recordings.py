@@ -13,12 +13,12 @@ from typing import Any
 
 from askback.core.runs import Handle, Mode, ProfileKind
 from askback.engines.base import (
+    AssistantMessage,
     Completed,
     Engine,
+    EngineEvent,
     Exit,
     Probe,
-    Said,
-    Seen,
     SessionNamed,
     Stream,
     ToolEnded,
@@ -95,7 +95,7 @@ def read(engine: Engine, recording: Recording, *streams: Stream) -> dict[str, An
         named.append(result.session)
     told: dict[str, Any] = {
         "sessions": list(dict.fromkeys(named)),
-        "said": [each.text for each in seen if isinstance(each, Said)],
+        "said": [each.text for each in seen if isinstance(each, AssistantMessage)],
         "tools": _tools(seen),
         "usage": next((asdict(each.usage) for each in reversed(seen) if isinstance(each, UsageSeen)), None),
         "turn_over": any(isinstance(each, TurnOver) for each in seen),
@@ -105,7 +105,7 @@ def read(engine: Engine, recording: Recording, *streams: Stream) -> dict[str, An
     return told | {"code": str(result.code), "detail": result.detail}
 
 
-def _tools(seen: Sequence[Seen]) -> list[dict[str, Any]]:
+def _tools(seen: Sequence[EngineEvent]) -> list[dict[str, Any]]:
     """The tools in the order they started; `ok` is null for one that did not end."""
     ended = {each.call_id: each.ok for each in seen if isinstance(each, ToolEnded)}
     return [

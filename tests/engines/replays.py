@@ -9,7 +9,7 @@ from typing import Any
 from recordings import turn_of
 from talks import FOLDER, lines_of, resident
 
-from askback.engines.base import Asked, Broke, Completed, Reply, Seen, Send, Stream, TurnOver
+from askback.engines.base import Asked, Completed, EngineEvent, Reply, Send, Stream, TurnFailed, TurnOver
 
 Saying = tuple[str, Reply | None]
 
@@ -18,8 +18,8 @@ Saying = tuple[str, Reply | None]
 class Told:
     """What one turn told, and what it came to."""
 
-    seen: tuple[Seen, ...]
-    outcome: Completed | Broke
+    seen: tuple[EngineEvent, ...]
+    outcome: Completed | TurnFailed
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [each for each in self.seen if isinstance(each, kind)]

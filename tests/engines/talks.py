@@ -17,12 +17,12 @@ from recordings import FOLDER, turn_of
 from askback.engines import registry
 from askback.engines.base import (
     Asked,
+    AssistantMessage,
     Completed,
     Conversation,
+    EngineEvent,
     Reply,
     ResidentEngine,
-    Said,
-    Seen,
     Send,
     SessionNamed,
     Stream,
@@ -65,7 +65,7 @@ class Replay:
     reply: Reply | None = None
     sent: list[dict[str, Any]] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
-    _seen: list[Seen] = field(default_factory=list)
+    _seen: list[EngineEvent] = field(default_factory=list)
 
     def play(self) -> None:
         prompts = _prompts(self.lines)
@@ -91,7 +91,7 @@ class Replay:
     def _asks(self) -> bool:
         return bool(self.turns and self.turns[-1]["asked"])
 
-    def _take(self, seen: Iterable[Seen]) -> bool:
+    def _take(self, seen: Iterable[EngineEvent]) -> bool:
         """Whether the turn ended with it."""
         for each in seen:
             if isinstance(each, Send):
@@ -112,11 +112,11 @@ def _prompts(lines: list[tuple[str, bytes]]) -> Iterator[str]:
             yield message["params"]["prompt"][-1]["text"]
 
 
-def _told(seen: list[Seen], result: Any) -> dict[str, Any]:
+def _told(seen: list[EngineEvent], result: Any) -> dict[str, Any]:
     ended = {each.call_id: each.ok for each in seen if isinstance(each, ToolEnded)}
     told: dict[str, Any] = {
         "sessions": [each.value for each in seen if isinstance(each, SessionNamed)],
-        "said": [each.text for each in seen if isinstance(each, Said)],
+        "said": [each.text for each in seen if isinstance(each, AssistantMessage)],
         "tools": [
             {"name": each.name, "detail": each.detail, "ok": ended.get(each.call_id)}
             for each in seen

@@ -19,22 +19,22 @@ from talks import Replay, conversation, lines_of, resident, talks
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
 from askback.core.runs import ProfileKind
-from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
     Asked,
-    Broke,
+    AssistantMessage,
     CallResult,
     Completed,
+    EngineEvent,
     Exit,
     Reply,
-    Said,
-    Seen,
     Send,
     Stream,
     ToolEnded,
     ToolStarted,
+    TurnFailed,
     TurnOver,
 )
+from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
 
 ENGINES = ("gemini", "qwen", "opencode", "iflow")
 TALKS = [folder for folder in talks() if folder.parent.name in ENGINES]
@@ -122,10 +122,10 @@ class Program:
 
     def __init__(self, talk: AcpConversation) -> None:
         self.talk = talk
-        self.seen: list[Seen] = []
+        self.seen: list[EngineEvent] = []
         self.sent: list[dict[str, Any]] = []
 
-    def take(self, seen: Iterable[Seen]) -> list[dict[str, Any]]:
+    def take(self, seen: Iterable[EngineEvent]) -> list[dict[str, Any]]:
         """What was sent now."""
         now = list(seen)
         self.seen += [each for each in now if not isinstance(each, Send)]
@@ -151,7 +151,7 @@ class Program:
     def ask(self, method: str, number: Any = 0, **params: Any) -> list[dict[str, Any]]:
         return self.tell(id=number, method=method, params={"sessionId": "s", **params})
 
-    def end(self, reason: str = "end_turn", **rest: Any) -> Completed | Broke:
+    def end(self, reason: str = "end_turn", **rest: Any) -> Completed | TurnFailed:
         number = max(each["id"] for each in self.sent if each.get("method") == "session/prompt")
         self.tell(id=number, result={"stopReason": reason, **rest})
         assert isinstance(self.seen[-1], TurnOver)
@@ -159,7 +159,7 @@ class Program:
 
     @property
     def said(self) -> list[str]:
-        return [each.text for each in self.seen if isinstance(each, Said)]
+        return [each.text for each in self.seen if isinstance(each, AssistantMessage)]
 
     @property
     def question(self) -> Question:
@@ -199,7 +199,7 @@ def test_a_model_that_the_program_does_not_have_fails_the_turn() -> None:
     program = opened(Dialect(model="none"))
     program.tell(id=3, error={"code": -32602, "message": "model not found: none"})
     broke = program.talk.outcome()
-    assert isinstance(broke, Broke)
+    assert isinstance(broke, TurnFailed)
     assert (broke.code, broke.detail) == (ErrorCode.ENGINE_API_ERROR, "model not found: none")
 
 
@@ -211,7 +211,7 @@ def test_a_program_that_says_so_is_signed_in_to_first() -> None:
     assert program.tell(id=2, result={})[0]["method"] == "session/new"
     program.tell(id=3, error={"code": -32000, "message": "Authentication required"})
     broke = program.talk.outcome()
-    assert isinstance(broke, Broke)
+    assert isinstance(broke, TurnFailed)
     assert broke.code is ErrorCode.ENGINE_AUTH_REQUIRED
 
 
@@ -402,7 +402,7 @@ def test_only_a_turn_that_the_model_ended_is_complete(reason: str, code: ErrorCo
     program = opened()
     program.chunk("A whole answer, it seems.")
     broke = program.end(reason)
-    assert isinstance(broke, Broke)
+    assert isinstance(broke, TurnFailed)
     assert broke.code is code
 
 
@@ -425,14 +425,14 @@ def test_an_error_is_told_by_its_status_or_its_words(error: Any, code: ErrorCode
     program.tell(id=3, error=error)
     broke = program.talk.outcome()
     assert isinstance(program.seen[-1], TurnOver)
-    assert isinstance(broke, Broke)
+    assert isinstance(broke, TurnFailed)
     assert broke.code is code
 
 
 def test_a_turn_without_a_word_of_the_model_is_no_answer() -> None:
     program = opened()
     broke = program.end()
-    assert isinstance(broke, Broke)
+    assert isinstance(broke, TurnFailed)
     assert broke.code is ErrorCode.ENGINE_CRASHED
     program.say("Again")
     # It may have nothing to say, if it was asked.
@@ -506,7 +506,7 @@ def test_a_request_that_fails_again_and_again_ends_the_turn_once() -> None:
     program.tell(id=3, result={"stopReason": "cancelled"})
     assert program.seen.count(TurnOver()) == 1
     broke = program.talk.outcome()
-    assert isinstance(broke, Broke)
+    assert isinstance(broke, TurnFailed)
     assert broke.code is ErrorCode.ENGINE_RATE_LIMITED
 
 
@@ -566,5 +566,5 @@ def test_it_survives_every_line(engine: str, lines: list[Any], reply: Reply | No
         for each in over:
             if isinstance(each, Send):
                 json.loads(each.data)
-        assert isinstance(talk.outcome(), Completed | Broke)
-        assert isinstance(talk.finish(ended), Broke)
+        assert isinstance(talk.outcome(), Completed | TurnFailed)
+        assert isinstance(talk.finish(ended), TurnFailed)

@@ -15,9 +15,8 @@ from askback.core.errors import ErrorCode, WarningCode
 from askback.core.interactions import Json
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclude
 from askback.core.runs import Mode, Validation
-from askback.engines.answers import read_answer
-from askback.engines.json_text import loads
-from askback.engines.markers import MARKER
+from askback.engines.answers.reading import MARKER, read_answer
+from askback.text.json_text import loads
 
 OUTPUT = {"colour": "red"}
 ASK = {"ask_user": {"interaction_id": "q1", "prompt": "Which colour?"}}

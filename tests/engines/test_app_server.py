@@ -19,18 +19,18 @@ from askback.core.interactions import Question
 from askback.core.runs import Mode, ProfileKind, Usage
 from askback.engines.base import (
     Asked,
-    Broke,
+    AssistantMessage,
     CallResult,
     Completed,
     Conversation,
+    EngineEvent,
     Exit,
     Reply,
-    Said,
-    Seen,
     Send,
     SessionNamed,
     Stream,
     ToolEnded,
+    TurnFailed,
     TurnOver,
     UsageSeen,
 )
@@ -43,11 +43,11 @@ COLOUR = {"id": "colour", "question": "Which colour?", "options": [{"label": "re
 SIZE = {"id": "size", "question": "How big?"}
 
 
-def told(talk: Conversation, *messages: dict[str, Any]) -> list[Seen]:
+def told(talk: Conversation, *messages: dict[str, Any]) -> list[EngineEvent]:
     return [seen for each in messages for seen in talk.feed(Stream.STDOUT, json.dumps(each).encode())]
 
 
-def sent(seen: Iterable[Seen]) -> list[dict[str, Any]]:
+def sent(seen: Iterable[EngineEvent]) -> list[dict[str, Any]]:
     return [json.loads(each.data) for each in seen if isinstance(each, Send)]
 
 
@@ -109,7 +109,7 @@ def test_its_own_questions_are_asked_and_answered_in_its_own_form() -> None:
 @pytest.mark.contract("X-9")
 def test_a_turn_that_failed_does_not_end_the_talk() -> None:
     failed, after = replay("codex", "resident_http_401", "Hello.", "Again.")
-    assert isinstance(failed.outcome, Broke)
+    assert isinstance(failed.outcome, TurnFailed)
     assert failed.outcome.code is ErrorCode.ENGINE_AUTH_REQUIRED
     assert after.outcome == Completed(messages=("There.",))
 
@@ -132,7 +132,7 @@ def test_why_a_turn_failed_is_read_from_its_error(error: dict[str, Any], code: s
     talk = working()
     assert told(talk, said("Half."), done("failed", **error))[-1] == TurnOver()
     outcome = talk.outcome()
-    assert isinstance(outcome, Broke)
+    assert isinstance(outcome, TurnFailed)
     assert outcome.code == code
 
 
@@ -140,7 +140,7 @@ def test_a_turn_that_was_broken_off_is_no_success() -> None:
     talk = working()
     assert told(talk, done("interrupted")) == [TurnOver()]
     outcome = talk.outcome()
-    assert isinstance(outcome, Broke)
+    assert isinstance(outcome, TurnFailed)
     assert outcome.code is ErrorCode.ENGINE_CRASHED
 
 
@@ -151,7 +151,7 @@ def test_a_refused_request_ends_the_turn_and_the_next_begins_where_it_stopped(at
     told(talk, *({"id": number, "result": {"thread": {"id": THREAD}}} for number in range(1, at)))
     assert told(talk, {"id": at, "error": {"code": -32600, "message": "not logged in"}}) == [TurnOver()]
     outcome = talk.outcome()
-    assert isinstance(outcome, Broke)
+    assert isinstance(outcome, TurnFailed)
     assert (outcome.code, outcome.detail) == (ErrorCode.ENGINE_AUTH_REQUIRED, "not logged in")
     (again,) = sent(talk.say("Again."))
     assert again["method"] == ["initialize", "thread/start", "turn/start"][at - 1]
@@ -216,11 +216,11 @@ def test_what_comes_between_turns_or_of_other_threads_belongs_to_no_turn() -> No
     talk = working()
     other = event("item/completed", item={"type": "agentMessage", "text": "Helper."})
     other["params"]["threadId"] = "other"
-    assert told(talk, other, said("One."), done()) == [Said(text="One."), TurnOver()]
+    assert told(talk, other, said("One."), done()) == [AssistantMessage(text="One."), TurnOver()]
     assert told(talk, said("Late."), done()) == []
     assert sent(told(talk, asking(COLOUR))) == [{"id": 0, "result": {"answers": {}}}]
     list(talk.say("Next."))
-    assert told(talk, said("Two."), done()) == [Said(text="Two."), TurnOver()]
+    assert told(talk, said("Two."), done()) == [AssistantMessage(text="Two."), TurnOver()]
     assert talk.outcome() == Completed(messages=("Two.",))
 
 
@@ -286,4 +286,4 @@ def test_nothing_makes_it_raise(lines: list[tuple[Stream, bytes]]) -> None:
         if any(isinstance(seen, TurnOver | Asked) for seen in talk.feed(stream, line)):
             talk.outcome()
             list(talk.say("Go on.", BLUE))
-    assert isinstance(talk.finish(Exit(code=1)), Broke)
+    assert isinstance(talk.finish(Exit(code=1)), TurnFailed)

@@ -14,23 +14,23 @@ from recordings import turn_of
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
 from askback.engines.base import (
-    Broke,
+    AssistantMessage,
     CallResult,
     Completed,
     Exit,
     HandleInvalid,
     Launch,
     Probe,
-    Said,
     SessionNamed,
     Stream,
     ToolEnded,
     ToolStarted,
+    TurnFailed,
     TurnOver,
     UsageSeen,
 )
 from askback.engines.claude import SETTINGS, engine
-from askback.engines.json_lines import decode_line
+from askback.engines.protocols.json_lines import decode_line
 
 ID = "cbbac46f-d39e-4ff4-8672-cade0256c58f"
 HANDLE = Handle(engine="claude", handle_type="session_id", handle_value=ID, created_at_turn=1)
@@ -154,7 +154,7 @@ def test_a_probe_that_failed_proves_nothing(code: int | None, reason: str) -> No
 
 def turn(
     *events: dict[str, Any], resuming: bool = False, ended: Exit | None = None
-) -> tuple[list[Any], Completed | Broke]:
+) -> tuple[list[Any], Completed | TurnFailed]:
     parser = parser_of(engine(), resuming=resuming)
     seen = [one for each in events for one in parser.feed(Stream.STDOUT, json.dumps(each).encode())]
     return seen, parser.finish(ended or Exit(code=0))
@@ -172,9 +172,9 @@ def result(**rest: Any) -> dict[str, Any]:
     return {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Hi.", **rest}
 
 
-def failure(*events: dict[str, Any], **rest: Any) -> Broke:
+def failure(*events: dict[str, Any], **rest: Any) -> TurnFailed:
     _, ended = turn(*events, **rest)
-    assert isinstance(ended, Broke)
+    assert isinstance(ended, TurnFailed)
     return ended
 
 
@@ -199,11 +199,11 @@ def test_the_blocks_of_one_message_are_one_message() -> None:
         result(),
     )
     assert seen[:5] == [
-        Said(text="According to the wall, it is blue."),
+        AssistantMessage(text="According to the wall, it is blue."),
         ToolStarted(call_id="t", name="Bash", detail="ls"),
         ToolEnded(call_id="t", name="Bash", ok=False, output="no\nsuch"),
-        Said(text="One."),
-        Said(text="Two."),
+        AssistantMessage(text="One."),
+        AssistantMessage(text="Two."),
     ]
     assert ended == Completed(messages=("According to the wall, it is blue.", "One.", "Two."))
 
@@ -220,7 +220,7 @@ def test_only_the_assistants_own_messages_are_said() -> None:
         message(text("Hi.")),
         result(),
     )
-    assert [each.text for each in seen if isinstance(each, Said)] == ["Hi."]
+    assert [each.text for each in seen if isinstance(each, AssistantMessage)] == ["Hi."]
     assert ended == Completed(messages=("Hi.",))
 
 

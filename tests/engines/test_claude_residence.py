@@ -17,18 +17,18 @@ from askback.core.errors import ErrorCode
 from askback.core.runs import Mode, Usage
 from askback.engines.base import (
     Asked,
-    Broke,
+    AssistantMessage,
     CallResult,
     Completed,
     Conversation,
+    EngineEvent,
     Exit,
     Reply,
-    Said,
-    Seen,
     Send,
     SessionNamed,
     Stream,
     ToolEnded,
+    TurnFailed,
     TurnOver,
     UsageSeen,
 )
@@ -41,12 +41,12 @@ SIZE = {"question": "How big?"}
 DONE = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "x"}
 
 
-def told(talk: Conversation, *events: dict[str, Any]) -> list[Seen]:
+def told(talk: Conversation, *events: dict[str, Any]) -> list[EngineEvent]:
     seen = [one for each in events for one in talk.feed(Stream.STDOUT, json.dumps(each).encode())]
     return [one for one in seen if not isinstance(one, UsageSeen)]
 
 
-def sent(seen: Iterable[Seen]) -> list[dict[str, Any]]:
+def sent(seen: Iterable[EngineEvent]) -> list[dict[str, Any]]:
     return [json.loads(each.data) for each in seen if isinstance(each, Send)]
 
 
@@ -101,13 +101,13 @@ def test_a_turn_that_it_began_by_itself_is_not_taken_for_ours() -> None:
     first, second = replay("claude", "resident_by_itself", "First.", "Second.")
     assert first.outcome == Completed(messages=("It runs.",))
     assert second.outcome == Completed(messages=("Answer.",))
-    assert second.of(Said) == [Said(text="Answer.")]
+    assert second.of(AssistantMessage) == [AssistantMessage(text="Answer.")]
 
 
 @pytest.mark.contract("X-9")
 def test_a_refused_key_is_told_as_one() -> None:
     (failed,) = replay("claude", "resident_http_401", "Hello.")
-    assert isinstance(failed.outcome, Broke)
+    assert isinstance(failed.outcome, TurnFailed)
     assert failed.outcome.code is ErrorCode.ENGINE_AUTH_REQUIRED
 
 
@@ -120,7 +120,7 @@ def test_a_failure_ends_the_turn_though_our_message_did_not_come_so_far() -> Non
     assert told(talk, said("Not ours."), DONE) == []
     assert told(talk, {**DONE, "is_error": True, "api_error_status": 429}) == [TurnOver()]
     outcome = talk.outcome()
-    assert isinstance(outcome, Broke)
+    assert isinstance(outcome, TurnFailed)
     assert outcome.code is ErrorCode.ENGINE_RATE_LIMITED
 
 
@@ -165,7 +165,7 @@ def test_after_a_question_that_it_dropped_the_words_begin_a_turn() -> None:
 
 def test_nobody_is_asked_outside_of_a_turn() -> None:
     talk = working()
-    assert told(talk, said("One."), DONE) == [Said(text="One."), TurnOver()]
+    assert told(talk, said("One."), DONE) == [AssistantMessage(text="One."), TurnOver()]
     assert told(talk, said("Late."), DONE) == []
     (answer,) = sent(told(talk, asking(COLOUR)))
     assert answer["response"]["response"]["behavior"] == "deny"
@@ -213,4 +213,4 @@ def test_nothing_makes_it_raise(lines: list[tuple[Stream, bytes]]) -> None:
         if any(isinstance(seen, TurnOver | Asked) for seen in talk.feed(stream, line)):
             talk.outcome()
             list(talk.say("Go on.", BLUE))
-    assert isinstance(talk.finish(Exit(code=1)), Broke)
+    assert isinstance(talk.finish(Exit(code=1)), TurnFailed)

@@ -15,7 +15,6 @@ from recordings import turn_of
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
 from askback.engines.base import (
-    Broke,
     CallResult,
     Completed,
     Exit,
@@ -26,11 +25,12 @@ from askback.engines.base import (
     Stream,
     ToolEnded,
     ToolStarted,
+    TurnFailed,
     TurnOver,
     UsageSeen,
 )
 from askback.engines.codex import FULL_AUTO, OPTIONS_BEFORE_RESUME, OUTPUT_SCHEMA, engine
-from askback.engines.json_lines import decode_line
+from askback.engines.protocols.json_lines import decode_line
 
 ID = "01a1e067-8b42-7d20-8713-0562e3ecf66c"
 HANDLE = Handle(engine="codex", handle_type="session_id", handle_value=ID, created_at_turn=1)
@@ -213,7 +213,7 @@ def test_a_probe_that_failed_proves_nothing(code: int | None, reason: str) -> No
 # What it prints.
 
 
-def turn(*events: Any, ended: Exit | None = None, resuming: bool = False) -> tuple[list[Any], Completed | Broke]:
+def turn(*events: Any, ended: Exit | None = None, resuming: bool = False) -> tuple[list[Any], Completed | TurnFailed]:
     parser = parser_of(engine(), resuming=resuming)
     lines = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in events]
     seen = [one for line in lines for one in parser.feed(Stream.STDOUT, line)]
@@ -272,7 +272,7 @@ def test_only_assistant_messages_are_said() -> None:
 @pytest.mark.contract("T-6")
 def test_a_turn_that_went_on_after_its_end_is_not_over() -> None:
     _, result = turn(DONE, {"type": "turn.started"})
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert result.code is ErrorCode.ENGINE_CRASHED
 
 
@@ -281,7 +281,7 @@ def test_a_failed_turn_is_no_success_whatever_else_was_said() -> None:
     failed = {"type": "turn.failed", "error": {"message": "You've hit your usage limit."}}
     for events in ((DONE, failed), (failed, DONE)):
         _, result = turn(*events)
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert (result.code, result.detail) == (ErrorCode.ENGINE_RATE_LIMITED, "You've hit your usage limit.")
 
 
@@ -296,10 +296,10 @@ def test_a_time_out_is_told_as_what_the_engine_was_busy_with() -> None:
         ((connecting, {"type": "item.started", "item": item("command_execution")}), ErrorCode.TURN_TIMEOUT),
     ):
         _, result = turn(*events, ended=out_of_time)
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert result.code is code
     _, result = turn(connecting, ended=Exit(code=-15, timed_out=True, over_limit=True))
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert result.code is ErrorCode.OUTPUT_LIMIT_EXCEEDED
 
 

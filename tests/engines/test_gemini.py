@@ -15,23 +15,23 @@ from recordings import turn_of
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
 from askback.engines.base import (
-    Broke,
+    AssistantMessage,
     CallResult,
     Completed,
     Exit,
     HandleInvalid,
     Launch,
     Probe,
-    Said,
     SessionNamed,
     Stream,
     ToolEnded,
     ToolStarted,
+    TurnFailed,
     TurnOver,
     UsageSeen,
 )
 from askback.engines.gemini import STREAM, engine
-from askback.engines.json_lines import decode_line
+from askback.engines.protocols.json_lines import decode_line
 
 ID = "b35e3c70-5591-45d7-94d0-0ff2ae0150d0"
 HANDLE = Handle(engine="gemini", handle_type="session_id", handle_value=ID, created_at_turn=1)
@@ -175,7 +175,7 @@ def test_a_probe_that_failed_proves_nothing(code: int | None, reason: str) -> No
 
 def turn(
     *events: dict[str, Any], stderr: str = "", resuming: bool = False, ended: Exit | None = None
-) -> tuple[list[Any], Completed | Broke]:
+) -> tuple[list[Any], Completed | TurnFailed]:
     parser = parser_of(engine(), resuming=resuming)
     seen = [one for each in events for one in parser.feed(Stream.STDOUT, json.dumps(each).encode())]
     seen += [one for line in stderr.splitlines() for one in parser.feed(Stream.STDERR, line.encode())]
@@ -191,9 +191,9 @@ def result(**rest: Any) -> dict[str, Any]:
     return {"type": "result", "status": "success", "stats": stats, **rest}
 
 
-def failure(*events: dict[str, Any], **rest: Any) -> Broke:
+def failure(*events: dict[str, Any], **rest: Any) -> TurnFailed:
     _, ended = turn(*events, **rest)
-    assert isinstance(ended, Broke)
+    assert isinstance(ended, TurnFailed)
     return ended
 
 
@@ -208,10 +208,10 @@ def test_pieces_are_one_message_until_something_else_comes() -> None:
     answer = {"type": "tool_result", "tool_id": "t", "status": "error", "error": {"type": "x", "message": "no"}}
     seen, ended = turn(piece("I "), piece("look."), call, answer, piece("Blue"), piece("."), result())
     assert seen == [
-        Said(text="I look."),
+        AssistantMessage(text="I look."),
         ToolStarted(call_id="t", name="run_shell_command", detail="ls"),
         ToolEnded(call_id="t", name="run_shell_command", ok=False, output="no"),
-        Said(text="Blue."),
+        AssistantMessage(text="Blue."),
         UsageSeen(usage=Usage(input_tokens=120, output_tokens=30, cached_tokens=20, total_tokens=150)),
         TurnOver(),
     ]
@@ -223,7 +223,7 @@ def test_pieces_are_one_message_until_something_else_comes() -> None:
 @pytest.mark.contract("T-7")
 def test_only_the_assistants_own_messages_are_said() -> None:
     seen, ended = turn({"type": "message", "role": "user", "content": "__SKILL_DONE__"}, piece("Hi."), result())
-    assert [each.text for each in seen if isinstance(each, Said)] == ["Hi."]
+    assert [each.text for each in seen if isinstance(each, AssistantMessage)] == ["Hi."]
     assert ended == Completed(messages=("Hi.",))
 
 
@@ -304,7 +304,7 @@ def test_a_time_out_is_told_as_what_the_engine_was_busy_with() -> None:
     for stream, line in ((Stream.STDERR, retry.encode()), (Stream.STDOUT, json.dumps(piece("Hi.")).encode())):
         list(parser.feed(stream, line))
     through = parser.finish(out_of_time)
-    assert isinstance(through, Broke)
+    assert isinstance(through, TurnFailed)
     assert through.code is ErrorCode.TURN_TIMEOUT
 
 
@@ -315,7 +315,7 @@ def document(**content: Any) -> list[bytes]:
     return json.dumps(content, indent=2).encode().split(b"\n")
 
 
-def read(lines: list[bytes], stream: Stream, *, code: int = 0) -> tuple[list[Any], Completed | Broke]:
+def read(lines: list[bytes], stream: Stream, *, code: int = 0) -> tuple[list[Any], Completed | TurnFailed]:
     parser = parser_of(engine(), resuming=False)
     return [one for line in lines for one in parser.feed(stream, line)], parser.finish(Exit(code=code))
 
@@ -326,14 +326,14 @@ def test_a_document_is_an_answer_only_when_it_is_whole() -> None:
     seen, ended = read([b"noise", b"{ noise", *lines, b"noise"], Stream.STDOUT)
     assert seen == [
         SessionNamed(value=ID),
-        Said(text="Blue."),
+        AssistantMessage(text="Blue."),
         UsageSeen(usage=Usage(input_tokens=3, output_tokens=2, total_tokens=5)),
         TurnOver(),
     ]
     assert ended == Completed(messages=("Blue.",))
-    assert isinstance(read(lines[:-1], Stream.STDOUT)[1], Broke)
-    assert isinstance(read(lines, Stream.STDERR)[1], Broke)
-    assert isinstance(read(document(session_id=ID), Stream.STDOUT)[1], Broke)
+    assert isinstance(read(lines[:-1], Stream.STDOUT)[1], TurnFailed)
+    assert isinstance(read(lines, Stream.STDERR)[1], TurnFailed)
+    assert isinstance(read(document(session_id=ID), Stream.STDOUT)[1], TurnFailed)
 
 
 @pytest.mark.contract("X-9")
@@ -341,11 +341,11 @@ def test_a_document_is_an_answer_only_when_it_is_whole() -> None:
 def test_a_document_may_say_why_it_failed(stream: Stream) -> None:
     lines = document(session_id=ID, error={"type": "Error", "message": "no such luck", "code": 429})
     _, ended = read([b"    at x (y) {", b"  status: 429", b"}", *lines], stream, code=173)
-    assert isinstance(ended, Broke)
+    assert isinstance(ended, TurnFailed)
     assert (ended.code, ended.detail) == (ErrorCode.ENGINE_RATE_LIMITED, "no such luck")
     lines = document(error={"type": "Error", "message": "fetch failed", "code": 1}, response="Blue.")
     _, ended = read(lines, stream, code=1)
-    assert isinstance(ended, Broke)
+    assert isinstance(ended, TurnFailed)
     assert ended.code is ErrorCode.ENGINE_UNREACHABLE
 
 

@@ -18,7 +18,6 @@ from recordings import turn_of
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, RunState, Usage
 from askback.engines.base import (
-    Broke,
     CallResult,
     Completed,
     Exit,
@@ -27,11 +26,12 @@ from askback.engines.base import (
     Probe,
     SessionNamed,
     Stream,
+    TurnFailed,
     TurnOver,
     UsageSeen,
 )
 from askback.engines.iflow import engine
-from world import World, events_of, over, reach, run_async, submit
+from support.data_folder import World, events_of, over, reach, run_async, submit
 
 ID = "session-8d8d71fe-fc2c-4de9-8878-9f1f3ac19168"
 OTHER = "session-11111111-2222-4333-8444-555555555555"
@@ -151,7 +151,7 @@ def block(session: str | None = ID, **more: Any) -> str:
     return f"\n<Execution Info>\n{json.dumps(info, indent=2)}\n</Execution Info>\n"
 
 
-def read(stdout: str, stderr: str = "", ended: Exit | None = None) -> tuple[list[Any], Completed | Broke]:
+def read(stdout: str, stderr: str = "", ended: Exit | None = None) -> tuple[list[Any], Completed | TurnFailed]:
     parser = engine().parser(FIRST)
     fed = [(Stream.STDOUT, line) for line in stdout.split("\n")] + [
         (Stream.STDERR, line) for line in stderr.split("\n")
@@ -189,7 +189,7 @@ def test_an_execution_info_that_the_model_quotes_is_part_of_its_answer() -> None
     seen, result = read(quoting, block())
     assert [each.value for each in seen if isinstance(each, SessionNamed)] == [ID]
     assert result == Completed(messages=(quoting.strip(),))
-    assert isinstance(read(quoting)[1], Broke)
+    assert isinstance(read(quoting)[1], TurnFailed)
 
 
 @pytest.mark.contract("H-11")
@@ -211,7 +211,7 @@ def test_lines_of_its_own_are_not_part_of_the_answer() -> None:
 )
 def test_a_turn_without_an_answer_is_no_success(stdout: str) -> None:
     _, result = read(stdout, block())
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert result.code is ErrorCode.ENGINE_API_ERROR
 
 
@@ -233,7 +233,7 @@ GAVE_UP = "Error when talking to iFlow API Full report available at: x.json"
 def test_a_request_that_was_given_up_is_no_success_whatever_was_said_before(words: str, code: ErrorCode) -> None:
     for stdout in ("", "I paint."):
         _, result = read(stdout, f"{TRIED}{words}\n    at x (iflow.js:429:13)\n{GAVE_UP}\n{block()}")
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert (result.code, result.detail) == (code, words)
 
 
@@ -245,7 +245,7 @@ def test_a_request_that_came_through_at_last_is_a_success() -> None:
 @pytest.mark.contract("X-9")
 def test_how_its_own_shutdown_went_says_nothing_of_the_turn() -> None:
     _, result = read("", f"{block()}Error shutting down SDK: Error: getaddrinfo EAI_AGAIN telemetry.example\n")
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert result.code is ErrorCode.ENGINE_API_ERROR
     assert result.detail is None
 
@@ -253,7 +253,7 @@ def test_how_its_own_shutdown_went_says_nothing_of_the_turn() -> None:
 @pytest.mark.contract("T-6")
 def test_a_turn_that_it_cut_short_is_no_success() -> None:
     _, result = read("I paint.", block(terminationReason="max_turns_exceeded"))
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert (result.code, result.detail) == (ErrorCode.ENGINE_CRASHED, "max_turns_exceeded")
 
 
@@ -275,7 +275,7 @@ def test_a_broken_execution_info_ends_no_turn(info: str) -> None:
     for stdout, stderr in (("Painted.", info), (f"Painted.\n{info}", "")):
         seen, result = read(stdout, stderr)
         assert seen == []
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert result.code is ErrorCode.ENGINE_CRASHED
 
 
@@ -289,7 +289,7 @@ def test_a_program_that_does_not_begin_says_why() -> None:
         ("TypeError: x is not a function\n    at y (iflow.js:401:429)", ErrorCode.ENGINE_CRASHED),
     ):
         _, result = read("", words, Exit(code=1))
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert result.code is code
         assert result.detail == words.split("\n")[0]
 
@@ -302,7 +302,7 @@ def test_a_time_out_is_told_as_what_the_engine_was_busy_with() -> None:
         (f"{TRIED}platform rate limit", ErrorCode.TURN_TIMEOUT),
     ):
         _, result = read("I think", stderr, Exit(code=-9, timed_out=True))
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert result.code is code
 
 
@@ -316,7 +316,7 @@ def test_whatever_is_printed_is_survived_and_never_a_false_success(lines: Lines,
     for stream, line in lines:
         list(parser.feed(stream, line))
     closed = any(b"</Execution Info>" in line for _, line in lines)
-    assert closed or isinstance(parser.finish(ended), Broke)
+    assert closed or isinstance(parser.finish(ended), TurnFailed)
 
 
 def test_enormous_lines_cost_no_more_than_themselves() -> None:
@@ -324,7 +324,7 @@ def test_enormous_lines_cost_no_more_than_themselves() -> None:
         parser = engine().parser(FIRST)
         for stream in (*Stream, *Stream):
             list(parser.feed(stream, line))
-        assert isinstance(parser.finish(Exit(code=0)), Broke)
+        assert isinstance(parser.finish(Exit(code=0)), TurnFailed)
 
 
 # Runs of a program that prints what it is told to.

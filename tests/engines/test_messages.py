@@ -7,12 +7,11 @@ import tracemalloc
 
 import pytest
 
-from askback.core.interactions import Question
-from askback.core.question_size import MOST_PROMPT_BYTES, MOST_QUESTION_BYTES, bounded
+from askback.core.interactions import MOST_PROMPT_BYTES, MOST_QUESTION_BYTES, Question, bounded
+from askback.engines.answers.messages import MOST_MESSAGES, MOST_TEXT, Messages, Pieces, Recent
 from askback.engines.base import Completed, Stream
-from askback.engines.claude_turn import ClaudeParser
-from askback.engines.json_text import MOST_VALUES, NotJson, find, loads
-from askback.engines.messages import MOST_MESSAGES, MOST_TEXT, Messages, Pieces, Recent
+from askback.engines.claude.turn import ClaudeParser
+from askback.text.json_text import MOST_VALUES, NotJson, find, loads
 
 
 def test_the_newest_messages_are_kept_and_the_rest_counted() -> None:

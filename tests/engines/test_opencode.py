@@ -14,23 +14,23 @@ from recordings import turn_of
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
 from askback.engines.base import (
-    Broke,
+    AssistantMessage,
     CallResult,
     Completed,
     Exit,
     HandleInvalid,
     Launch,
     Probe,
-    Said,
     SessionNamed,
     Stream,
     ToolEnded,
     ToolStarted,
+    TurnFailed,
     TurnOver,
     UsageSeen,
 )
-from askback.engines.json_lines import decode_line
 from askback.engines.opencode import engine
+from askback.engines.protocols.json_lines import decode_line
 
 ID = "ses_e1f8e1785ffew2wnwmKWmx3ODK"
 CHILD = "ses_e1f8e1785ffexxxxxxxxxxxxxx"
@@ -196,7 +196,7 @@ def request(session: str = ID) -> bytes:
 
 def read(
     *lines: bytes, logged: tuple[bytes, ...] = (), ended: Exit | None = None, resuming: bool = False
-) -> tuple[list[Any], Completed | Broke]:
+) -> tuple[list[Any], Completed | TurnFailed]:
     parser = parser_of(engine(), resuming=resuming)
     fed = [(Stream.STDERR, line) for line in logged] + [(Stream.STDOUT, line) for line in lines]
     seen = [one for stream, line in fed for one in parser.feed(stream, line)]
@@ -236,7 +236,7 @@ def test_another_session_than_before_is_told() -> None:
 
 def test_a_message_that_comes_twice_is_said_once() -> None:
     seen, result = read(text("one", "p1"), text("one", "p1"), text("two", "p2"), STOP)
-    assert [each.text for each in seen if isinstance(each, Said)] == ["one", "two"]
+    assert [each.text for each in seen if isinstance(each, AssistantMessage)] == ["one", "two"]
     assert result == Completed(messages=("one", "two"))
 
 
@@ -254,7 +254,7 @@ def test_only_texts_are_said() -> None:
 @pytest.mark.parametrize("reason", ["length", "content-filter", "unknown", "other", "error", ""])
 def test_a_step_that_the_model_did_not_end_by_itself_is_no_success(reason: str) -> None:
     seen, result = read(text("half an ans", "p1"), finish(reason))
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert result.code is ErrorCode.ENGINE_API_ERROR
     assert result.detail is not None
     assert reason in result.detail
@@ -265,7 +265,7 @@ def test_a_step_that_the_model_did_not_end_by_itself_is_no_success(reason: str) 
 def test_a_turn_that_goes_on_after_a_step_is_not_over() -> None:
     for lines in ((finish("tool-calls"),), (STOP, event("step_start")), ()):
         _, result = read(*lines)
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert result.code is ErrorCode.ENGINE_CRASHED
 
 
@@ -273,7 +273,7 @@ def test_a_turn_that_goes_on_after_a_step_is_not_over() -> None:
 def test_the_last_word_on_the_turn_counts() -> None:
     error = event("error", error={"name": "APIError", "data": {"message": "x", "statusCode": 503}})
     _, broke = read(STOP, error)
-    assert isinstance(broke, Broke)
+    assert isinstance(broke, TurnFailed)
     assert broke.code is ErrorCode.ENGINE_API_ERROR
     # It tells of a conversation that has grown too long, makes it shorter, and goes on.
     assert read(error, event("step_start"), text("done", "p1"), STOP)[1] == Completed(messages=("done",))
@@ -293,7 +293,7 @@ def test_the_last_word_on_the_turn_counts() -> None:
 )
 def test_a_failure_is_known_by_its_status_and_else_by_its_words(error: dict[str, Any], code: ErrorCode) -> None:
     _, result = read(event("error", error=error), ended=Exit(code=1))
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert result.code is code
     assert result.detail
 
@@ -304,7 +304,7 @@ def test_a_request_that_fails_again_and_again_ends_the_turn_soon() -> None:
     for tries, over in ((2, False), (3, True), (4, True)):
         seen, result = read(logged=(refused,) * tries, ended=Exit(code=-15))
         assert (TurnOver() in seen) is over
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert result.code is (ErrorCode.ENGINE_UNREACHABLE if over else ErrorCode.ENGINE_CRASHED)
     # Neither the title's request counts, nor a helper's, nor what failed before a step came through.
     working = log("INFO", f"message=loop session.id={ID} step=0")
@@ -332,7 +332,7 @@ def test_a_request_that_is_made_again_has_failed_also_where_the_log_does_not_say
     ):
         seen, result = read(logged=(working, *logged), ended=Exit(code=-15))
         assert (TurnOver() in seen) is over
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert result.code is (ErrorCode.ENGINE_API_ERROR if over else ErrorCode.ENGINE_CRASHED)
         assert result.detail or not over
 
@@ -349,7 +349,7 @@ def test_a_time_out_is_told_as_what_the_engine_was_busy_with() -> None:
         ((), (elsewhere,), ErrorCode.TURN_TIMEOUT),
     ):
         _, result = read(*lines, logged=logged, ended=out_of_time)
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert result.code is code
 
 
@@ -362,14 +362,14 @@ def test_an_unknown_session_is_a_failed_resume_and_nothing_else_is() -> None:
         ((event("step_start"),), True, ErrorCode.ENGINE_CRASHED),
     ):
         _, result = read(*lines, logged=(unknown,), resuming=resuming, ended=Exit(code=1))
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert (result.code, result.detail) == (code, "Error: Session not found")
 
 
 def test_the_last_words_of_a_crash_are_not_drowned_by_the_log() -> None:
     invalid = b"Configuration is invalid at /run/home/.config/opencode/opencode.json"
     _, result = read(logged=(invalid, *(log("INFO", "message=init") for _ in range(500))), ended=Exit(code=1))
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert result.detail == invalid.decode()
 
 
@@ -397,4 +397,4 @@ def test_the_distortions_reach_a_success() -> None:
 def test_an_enormous_log_line_costs_no_more_than_itself() -> None:
     for beginning in (log("ERROR", 'x error="'), log("ERROR", "message="), log("INFO", "message=loop "), b""):
         _, result = read(logged=(beginning + b'\\" error= ' * 1_000_000,))
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.interactions import Question
-from askback.engines.answers import read_answer
-from askback.engines.forms import flat_schema
-from askback.engines.questions import MOST_PROMPT
-from askback.engines.yaml_text import NotYaml, load
+from askback.engines.answers.questions import MOST_PROMPT, flat_schema
+from askback.engines.answers.reading import read_answer
+from askback.text.yaml_text import NotYaml, load
 
 
 def asked(**fields: Any) -> Question:

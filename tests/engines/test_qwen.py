@@ -14,20 +14,20 @@ from recordings import turn_of
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
 from askback.engines.base import (
-    Broke,
+    AssistantMessage,
     CallResult,
     Completed,
     Exit,
     HandleInvalid,
     Launch,
     Probe,
-    Said,
     SessionNamed,
     Stream,
+    TurnFailed,
     TurnOver,
     UsageSeen,
 )
-from askback.engines.json_lines import decode_line
+from askback.engines.protocols.json_lines import decode_line
 from askback.engines.qwen import EXCLUDE_TOOLS, engine
 
 ID = "caf77313-2750-4058-95ef-458826ac9171"
@@ -180,7 +180,7 @@ def test_a_probe_that_failed_proves_nothing(code: int | None, reason: str) -> No
 
 def turn(
     *events: dict[str, Any], stderr: str = "", resuming: bool = False, ended: Exit | None = None
-) -> tuple[list[Any], Completed | Broke]:
+) -> tuple[list[Any], Completed | TurnFailed]:
     parser = parser_of(engine(), resuming=resuming)
     seen = [one for each in events for one in parser.feed(Stream.STDOUT, json.dumps(each).encode())]
     seen += [one for line in stderr.splitlines() for one in parser.feed(Stream.STDERR, line.encode())]
@@ -197,9 +197,9 @@ def result(**rest: Any) -> dict[str, Any]:
     return {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "usage": usage, **rest}
 
 
-def failure(*events: dict[str, Any], **rest: Any) -> Broke:
+def failure(*events: dict[str, Any], **rest: Any) -> TurnFailed:
     _, ended = turn(*events, **rest)
-    assert isinstance(ended, Broke)
+    assert isinstance(ended, TurnFailed)
     return ended
 
 
@@ -212,7 +212,7 @@ def test_the_session_is_named_by_its_start_and_not_by_its_end() -> None:
 def test_the_result_counts_the_whole_session() -> None:
     seen, ended = turn(message("Hi."), result())
     used = Usage(input_tokens=120, output_tokens=30, cached_tokens=20, total_tokens=150)
-    assert seen == [Said(text="Hi."), UsageSeen(usage=used, whole_session=True), TurnOver()]
+    assert seen == [AssistantMessage(text="Hi."), UsageSeen(usage=used, whole_session=True), TurnOver()]
     assert ended == Completed(messages=("Hi.",))
 
 
@@ -230,9 +230,9 @@ ERRORS = {
 @pytest.mark.parametrize("words", ERRORS)
 def test_an_error_told_as_an_answer_is_no_success(words: str) -> None:
     seen, ended = turn(message(words), result(result=words))
-    assert isinstance(ended, Broke)
+    assert isinstance(ended, TurnFailed)
     assert (ended.code, ended.detail) == (ERRORS[words], words)
-    assert not any(isinstance(each, Said) for each in seen)
+    assert not any(isinstance(each, AssistantMessage) for each in seen)
 
 
 def test_megabytes_of_beginnings_of_errors_are_read_once() -> None:

@@ -14,7 +14,7 @@ import pytest
 from recordings import EXPECTED, Recording, differences, read
 
 from askback.engines import registry
-from world import ASK, FINISH, World, over, run_async, submit, waiting
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, waiting
 
 TOOL = Path(__file__).resolve().parents[2] / "tools/record.py"
 ID = "session-8d8d71fe-fc2c-4de9-8878-9f1f3ac19168"

@@ -11,9 +11,8 @@ from programs import Stage, reply
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
-from askback.engines.answers import read_answer
+from askback.engines.answers.reading import read_answer
 from askback.engines.base import (
-    Broke,
     CallResult,
     Completed,
     Exit,
@@ -22,6 +21,7 @@ from askback.engines.base import (
     Stream,
     ToolEnded,
     ToolStarted,
+    TurnFailed,
     UsageSeen,
 )
 from askback.engines.scripted import Scripted, ScriptedParser
@@ -193,7 +193,7 @@ def test_a_turn_that_breaks_is_no_success_whatever_the_exit_code(
 ) -> None:
     stage.script([{"finish": {"colour": "red"}}, {"stderr": "my last words"}, step])
     played = stage.play()
-    assert isinstance(played.result, Broke)
+    assert isinstance(played.result, TurnFailed)
     assert played.result.code is code
     assert played.result.detail
 
@@ -205,7 +205,7 @@ def test_the_programs_own_event_completes_a_turn_and_not_its_exit_code(stage: St
     without_event = stdout.replace(b"turn.completed", b"turn.something")
     assert isinstance(stage.read(stdout, b"", 1).result, Completed)
     assert isinstance(stage.read(stdout, b"", -15).result, Completed)
-    assert isinstance(stage.read(without_event, b"", 0).result, Broke)
+    assert isinstance(stage.read(without_event, b"", 0).result, TurnFailed)
 
 
 def test_the_end_of_a_turn_counts_without_its_newline(stage: Stage) -> None:
@@ -243,7 +243,7 @@ def test_a_turn_that_we_stopped_says_why() -> None:
         parser = ScriptedParser()
         list(parser.feed(Stream.STDOUT, fed))
         result = parser.finish(ended)
-        assert isinstance(result, Broke)
+        assert isinstance(result, TurnFailed)
         assert result.code is code
 
 
@@ -252,7 +252,7 @@ def test_a_failure_is_not_undone_by_a_later_completion() -> None:
     for line in (b'{"type": "turn.failed", "error": {"message": "429"}}', b'{"type": "turn.completed"}'):
         list(parser.feed(Stream.STDOUT, line))
     result = parser.finish(Exit(code=0))
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert result.code is ErrorCode.ENGINE_RATE_LIMITED
 
 

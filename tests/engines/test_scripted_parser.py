@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from askback.engines.base import Broke, Completed, Exit, Said, SessionNamed, Stream
-from askback.engines.messages import MOST_TEXT
+from askback.engines.answers.messages import MOST_TEXT
+from askback.engines.base import AssistantMessage, Completed, Exit, SessionNamed, Stream, TurnFailed
 from askback.engines.scripted import ScriptedParser
 
 GOOD: list[dict[str, Any]] = [
@@ -88,7 +88,7 @@ def test_nothing_makes_it_raise_or_tell_a_success_that_was_not_told(
     completed = any(stream is Stream.STDOUT and _says_complete(line) for stream, line in fed)
     if isinstance(result, Completed):
         assert completed
-        assert result.messages == tuple(one.text for one in seen if isinstance(one, Said))
+        assert result.messages == tuple(one.text for one in seen if isinstance(one, AssistantMessage))
     for one in seen:
         repr(one).encode()
 
@@ -110,17 +110,17 @@ def test_a_turn_that_is_cut_short_is_no_success(length: int) -> None:
     last = json.dumps(GOOD[-1]).encode()
     list(parser.feed(Stream.STDOUT, last[: len(last) // 2]))
     list(parser.feed(Stream.STDERR, last))
-    assert isinstance(parser.finish(Exit(code=0)), Broke)
+    assert isinstance(parser.finish(Exit(code=0)), TurnFailed)
 
 
 def test_an_enormous_line_costs_no_more_than_itself() -> None:
     parser = ScriptedParser()
     text = "x" * 20_000_000
     seen = list(parser.feed(Stream.STDOUT, json.dumps({"type": "message", "text": text}).encode()))
-    assert seen == [Said(text=text[-MOST_TEXT:])]
+    assert seen == [AssistantMessage(text=text[-MOST_TEXT:])]
     for junk in (b"{" * 8_000_000, b'{"a":"' + b"\\" * 8_000_000, b"\xff" * 8_000_000):
         assert list(parser.feed(Stream.STDOUT, junk)) == []
         assert list(parser.feed(Stream.STDERR, junk)) == []
     result = parser.finish(Exit(code=1))
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert len(result.detail or "") < 5_000

@@ -17,9 +17,10 @@ from programs import DEADLINE_SEC, Stage, given, kinds, reply
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import Mode
-from askback.engines.base import Broke, Completed
+from askback.engines.base import Completed, TurnFailed
 from askback.engines.scripted import Scripted
-from askback.engines.scripted_program import faults, options
+from askback.engines.scripted.program import faults
+from askback.engines.scripted.program import input as options
 
 ASK = {"ask": {"interaction_id": "q", "prompt": "Which?"}}
 
@@ -80,7 +81,7 @@ def test_a_session_has_one_writer(stage: Stage) -> None:
     with stage.start(stage.turn("One.", resume=session_id)) as writer:
         until((stage.cwd / "started").exists)
         second = stage.play("Two.", resume=session_id)
-        assert isinstance(second.result, Broke)
+        assert isinstance(second.result, TurnFailed)
         assert "already has an active writer" in (second.result.detail or "")
         (stage.cwd / "go").touch()
         writer.communicate(timeout=DEADLINE_SEC)
@@ -146,7 +147,7 @@ def test_a_script_that_is_over_fails_the_turn(stage: Stage) -> None:
     session_id = stage.play().session_id
     played = stage.play(reply("x"), resume=session_id)
     assert played.session_id == session_id
-    assert isinstance(played.result, Broke)
+    assert isinstance(played.result, TurnFailed)
     assert played.result.code is ErrorCode.ENGINE_API_ERROR
     assert played.result.detail == "the script ends after turn 1; there is no turn 2"
 
@@ -175,13 +176,13 @@ def test_a_script_that_cannot_be_played_is_told_with_the_reason(stage: Stage, sc
     (stage.cwd / "skill/assets/scripted.json").write_text(script)
     played = stage.play()
     assert played.exit_code == 1
-    assert isinstance(played.result, Broke)
+    assert isinstance(played.result, TurnFailed)
     assert complaint in (played.result.detail or "")
 
 
 def test_a_script_that_is_named_must_exist(stage: Stage) -> None:
     played = stage.play(extra_args=("--script=nowhere.json",))
-    assert isinstance(played.result, Broke)
+    assert isinstance(played.result, TurnFailed)
     assert "nowhere.json cannot be read" in (played.result.detail or "")
 
 
@@ -416,7 +417,7 @@ def test_the_demo_asks_and_finishes_in_both_modes(stage: Stage) -> None:
 
 def test_it_starts_without_what_is_slow_to_import() -> None:
     program = (
-        "import sys; sys.path.append(sys.argv[1]); import askback.engines.scripted_program.play; print(*sys.modules)"
+        "import sys; sys.path.append(sys.argv[1]); import askback.engines.scripted.program.play; print(*sys.modules)"
     )
     python, root = Scripted.default_command[0], str(Path(Scripted.default_command[-1]).parents[3])
     done = subprocess.run([python, "-I", "-S", "-c", program, root], capture_output=True, text=True, check=True)

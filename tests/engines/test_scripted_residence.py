@@ -15,21 +15,21 @@ from askback.core.interactions import Question
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.base import (
     Asked,
-    Broke,
+    AssistantMessage,
     CallResult,
     Completed,
     Exit,
     Reply,
     ResidentEngine,
-    Said,
     SessionNamed,
     Stream,
+    TurnFailed,
     TurnOver,
     UsageSeen,
 )
 from askback.engines.scripted import Scripted, ScriptedConversation
-from askback.engines.scripted_program.options import UsageError, help_text, read_options
-from talk import Talk
+from askback.engines.scripted.program.input import UsageError, help_text, read_options
+from support.terminal import Talk
 
 COLOUR = {"interaction_id": "colour", "prompt": "Which?", "options": ["red", "blue"], "default": "red"}
 
@@ -131,7 +131,7 @@ def test_a_turn_that_fails_does_not_end_the_program(stage: Stage) -> None:
     async def body(talk: Talk) -> None:
         for _ in range(2):
             broke = await talk.say("Start.")
-            assert isinstance(broke, Broke)
+            assert isinstance(broke, TurnFailed)
             assert broke.code is ErrorCode.ENGINE_AUTH_REQUIRED
         stage.script([{"say": "{{turn}}"}])
         assert await talk.say("Again.") == Completed(messages=("1",))
@@ -144,7 +144,7 @@ def test_a_script_that_cannot_be_played_ends_the_turn(stage: Stage) -> None:
 
     async def body(talk: Talk) -> None:
         broke = await talk.say("Start.")
-        assert isinstance(broke, Broke)
+        assert isinstance(broke, TurnFailed)
         assert "does nothing known" in (broke.detail or "")
 
     talking(stage, body)
@@ -157,7 +157,7 @@ def test_a_program_that_ends_in_its_second_turn_has_crashed(stage: Stage, step: 
     async def body(talk: Talk) -> None:
         assert await talk.say("Start.") == Completed(messages=("One.",))
         broke = await talk.say("Go on.")
-        assert isinstance(broke, Broke)
+        assert isinstance(broke, TurnFailed)
         assert broke.code is ErrorCode.ENGINE_CRASHED
 
     talking(stage, body)
@@ -173,7 +173,7 @@ def test_it_can_end_while_it_waits(stage: Stage, tmp_path: Path, last: Any) -> N
         when.touch()
         assert await asyncio.wait_for(talk.process.wait(), DEADLINE_SEC) == 7
         broke = await talk.say("Are you there?")
-        assert isinstance(broke, Broke)
+        assert isinstance(broke, TurnFailed)
         assert (broke.code, "exit code 7" in broke.message) == (ErrorCode.ENGINE_CRASHED, True)
 
     talking(stage, body)
@@ -218,7 +218,7 @@ def test_a_program_that_ends_its_input_while_asking_ends(stage: Stage) -> None:
 def test_a_native_question_of_one_that_does_not_stay_fails(stage: Stage) -> None:
     stage.script([{"ask_native": COLOUR}])
     result = stage.play().result
-    assert isinstance(result, Broke)
+    assert isinstance(result, TurnFailed)
     assert "needs --stay" in (result.detail or "")
 
 
@@ -267,7 +267,7 @@ def test_a_conversation_says_why_its_time_ran_out() -> None:
     list(talk.say("Start."))
     list(talk.feed(Stream.STDOUT, b'{"type":"retry","message":"waiting for network"}'))
     assert talk.finish(Exit(code=-9, timed_out=True)).code is ErrorCode.ENGINE_UNREACHABLE
-    assert list(talk.feed(Stream.STDOUT, b'{"type":"message","text":"Here."}')) == [Said(text="Here.")]
+    assert list(talk.feed(Stream.STDOUT, b'{"type":"message","text":"Here."}')) == [AssistantMessage(text="Here.")]
     assert talk.finish(Exit(code=-9, timed_out=True)).code is ErrorCode.TURN_TIMEOUT
     assert list(talk.feed(Stream.STDOUT, b'{"type":"turn.completed"}')) == [TurnOver()]
     assert list(talk.feed(Stream.STDOUT, b'{"type":"turn.completed"}')) == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from askback.engines.strict_schema import strict_form
+from askback.engines.codex.strict_schema import strict_form
 
 COLOUR = {
     "type": "object",

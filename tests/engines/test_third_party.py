@@ -16,7 +16,7 @@ from askback.core.errors import ErrorCode
 from askback.core.runs import RunState
 from askback.engines import registry
 from askback.engines.base import Stream
-from world import World, over, run_async, submit, waiting
+from support.data_folder import World, over, run_async, submit, waiting
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/engine"

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from served import Server
-from wire import calling
-from world import ASK, FINISH, World
+from support.api import calling
+from support.data_folder import ASK, FINISH, World
+from support.server import Server
 
 FORM = {
     "type": "object",

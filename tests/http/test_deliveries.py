@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from askback.bootstrap import web_server
-from receiver import ALLOWED, Receiver, receiving
-from world import World, run_async
+from support.data_folder import World, run_async
+from support.receiver import ALLOWED, Receiver, receiving
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from askback.skills.library import DEMO
-from program import DEADLINE_SEC, environment, here
-from served import Server
-from world import World
+from support.data_folder import World
+from support.program import DEADLINE_SEC, environment, here
+from support.server import Server
 
 APP = Path(__file__).resolve().parent.parent.parent / "examples/app/trip_desk.py"
 

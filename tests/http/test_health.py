@@ -8,10 +8,10 @@ from contextlib import closing
 import apsw
 import httpx
 
-from program import until
-from served import Server
-from wire import PATIENCE_SEC
-from world import World
+from support.api import PATIENCE_SEC
+from support.data_folder import World
+from support.program import until
+from support.server import Server
 
 
 def test_a_database_that_takes_no_writes_is_not_healthy(own_world: World) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from served import Server
-from wire import PATIENCE_SEC, calling, operations, refused, reply, waiting
-from world import World
+from support.api import PATIENCE_SEC, calling, operations, refused, reply, waiting
+from support.data_folder import World
+from support.server import Server
 
 MB = 1 << 20
 JSON = {"content-type": "application/json"}

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from program import until
-from served import Server
-from wire import PATIENCE_SEC, calling, over, refused, start
-from world import World
+from support.api import PATIENCE_SEC, calling, over, refused, start
+from support.data_folder import World
+from support.program import until
+from support.server import Server
 
 TB = 1 << 40
 CLIENTS = 48

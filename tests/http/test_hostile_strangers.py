@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager, suppress
 import httpx
 import pytest
 
-from served import Server
-from wire import PATIENCE_SEC, calling
-from world import World
+from support.api import PATIENCE_SEC, calling
+from support.data_folder import World
+from support.server import Server
 
 CAP = 32
 FEW = {"ASKBACK_SERVER__UNAUTHENTICATED_CONNECTIONS": str(CAP)}

@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from askback.core.errors import Unavailable
+from askback.files.record_file import write_private
 from askback.http.auth import AccessScope
-from askback.http.record_file import write_private
 from askback.http.tokens import Tokens, kept_secret
-from served import Server
-from wire import calling, exchange, openapi, operations, refused, start, waiting, within
-from world import World, run_async
+from support.api import calling, exchange, openapi, operations, refused, start, waiting, within
+from support.data_folder import World, run_async
+from support.server import Server
 
 NOWHERE = [
     "/",

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from served import Server
-from wire import PATIENCE_SEC, exchange, get, over, refused, reply, start, waiting
+from support.api import PATIENCE_SEC, exchange, get, over, refused, reply, start, waiting
+from support.server import Server
 
 MB = 1 << 20
 KINDS = {

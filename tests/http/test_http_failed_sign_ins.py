@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from askback.http.failures import FailedSignIns
-from program import Started, until
-from served import Server
-from wire import calling, refused
-from world import World
+from askback.http.failed_sign_ins import FailedSignIns
+from support.api import calling, refused
+from support.data_folder import World
+from support.program import Started, until
+from support.server import Server
 
 FREE = 20
 GUESSES: dict[str, Callable[[httpx.Client, Server, int], httpx.Response]] = {

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from served import Server
-from wire import get_exactly, over, refused, reply, start, waiting
-from world import World
+from support.api import get_exactly, over, refused, reply, start, waiting
+from support.data_folder import World
+from support.server import Server
 
 CANARY = "the user's own key"
 

@@ -22,9 +22,9 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import Case, GenerationMode
 
-from served import Server
-from wire import PATIENCE_SEC, calling, check, openapi, operations, over, start, waiting
-from world import World
+from support.api import PATIENCE_SEC, calling, check, openapi, operations, over, start, waiting
+from support.data_folder import World
+from support.server import Server
 
 REQUESTS = int(os.environ.get("ASKBACK_TEST_REQUESTS", "3000"))
 SCHEMA = schemathesis.openapi.from_dict(openapi())

@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from askback.http.auth import AccessScope
-from askback.http.page_labels import PageLabels
+from askback.http.links import PageLabels
 from askback.http.tokens import Tokens
-from served import Server
-from wire import PATIENCE_SEC, calling, refused, waiting
-from world import World
+from support.api import PATIENCE_SEC, calling, refused, waiting
+from support.data_folder import World
+from support.server import Server
 
 KEY = b"k" * 32
 

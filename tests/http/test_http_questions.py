@@ -11,9 +11,9 @@ import pytest
 from askback.http.auth import AccessScope, digest
 from askback.http.links import MOST_PER_RUN, Link, Links
 from askback.http.tokens import Tokens
-from served import Server
-from wire import calling, get, over, reach, refused, reply, start, waiting
-from world import World
+from support.api import calling, get, over, reach, refused, reply, start, waiting
+from support.data_folder import World
+from support.server import Server
 
 
 def test_the_pending_question_is_told_and_no_other(client: httpx.Client) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from program import until
-from served import Server
-from wire import calling, over, reply, start, waiting
-from world import World
+from support.api import calling, over, reply, start, waiting
+from support.data_folder import World
+from support.program import until
+from support.server import Server
 
 Call = Callable[[httpx.Client], httpx.Response]
 

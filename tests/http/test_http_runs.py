@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-import world
+import support.data_folder as world
 from askback.core.runs import RunState
-from served import Server
-from wire import RFC_3339_UTC, calling, over, reach, refused, reply, start, waiting, within
-from world import World, run_async
+from support.api import RFC_3339_UTC, calling, over, reach, refused, reply, start, waiting, within
+from support.data_folder import World, run_async
+from support.server import Server
 
 BODY = {"skill": "quick", "engine": "scripted", "mode": "interactive"}
 

@@ -12,9 +12,9 @@ import pytest
 from askback.bootstrap import now
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from served import Server
-from wire import calling, refused, reply, start, waiting, within
-from world import World, run_async
+from support.api import calling, refused, reply, start, waiting, within
+from support.data_folder import World, run_async
+from support.server import Server
 
 STREAM = {"accept": "text/event-stream"}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 
-from served import Server
-from wire import calling, operations, over, start
-from world import World
+from support.api import calling, operations, over, start
+from support.data_folder import World
+from support.server import Server
 
 KEY = "canary-key-7f3a9c51d2e84b60"
 TOKEN = "canary-token-b82f6d0e94c1a735"

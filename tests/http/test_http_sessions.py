@@ -15,10 +15,10 @@ from askback.http.auth import AccessScope, Grant
 from askback.http.sessions import IDLE, LONGEST, MOST, Sessions, browser
 from askback.http.sign_in import CODE_SEC, Codes
 from askback.http.tokens import Tokens
-from program import askback
-from served import Server
-from wire import PATIENCE_SEC, calling, refused, waiting, within
-from world import World, run_async
+from support.api import PATIENCE_SEC, calling, refused, waiting, within
+from support.data_folder import World, run_async
+from support.program import askback
+from support.server import Server
 
 ADMIN = Grant(name="main", scopes=frozenset({AccessScope.ADMIN}), token_digest="d" * 64)
 

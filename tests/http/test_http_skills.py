@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from askback import __version__
-from wire import over, refused, start
-from world import World
+from support.api import over, refused, start
+from support.data_folder import World
 
 SKILL_MD = "---\nname: {name}\ndescription: Packed for a test.\n---\nDo it.\n"
 SCRIPT = json.dumps({"turns": [[{"finish": {"ok": True}}]]})

@@ -21,16 +21,16 @@ import httpx
 import pytest
 import uvicorn
 
-import world
+import support.data_folder as world
 from askback.bootstrap import App, WebServer, web_server
 from askback.http.auth import AccessScope
 from askback.http.connections import Connections
 from askback.http.protocol import protocol_with
 from askback.http.tokens import Tokens
-from program import until
-from served import Server
-from wire import PATIENCE_SEC, calling, check, get, over, reach, refused, reply, start, waiting
-from world import World, run_async
+from support.api import PATIENCE_SEC, calling, check, get, over, reach, refused, reply, start, waiting
+from support.data_folder import World, run_async
+from support.program import until
+from support.server import Server
 
 STREAM = {"accept": "text/event-stream"}
 

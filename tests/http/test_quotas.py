@@ -12,9 +12,9 @@ import pytest
 
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from served import Server
-from wire import calling, over, reach, refused, reply, start, waiting
-from world import World
+from support.api import calling, over, reach, refused, reply, start, waiting
+from support.data_folder import World
+from support.server import Server
 
 EVERYTHING = (AccessScope.SUBMIT, AccessScope.ANSWER, AccessScope.READ)
 BODY = {"skill": "asking", "engine": "scripted", "mode": "interactive"}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from program import DEADLINE_SEC, environment
-from served import Server
-from world import World
+from support.data_folder import World
+from support.program import DEADLINE_SEC, environment
+from support.server import Server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = ROOT / "README.md"

@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from program import until
-from served import Server
-from wire import PATIENCE_SEC, calling, over, reach, start
-from world import World
+from support.api import PATIENCE_SEC, calling, over, reach, start
+from support.data_folder import World
+from support.program import until
+from support.server import Server
 
 pytestmark = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux limits another process")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from askback.engines.scripted import Scripted
-from world import World, over, run_async, submit, until
+from support.data_folder import World, over, run_async, submit, until
 
 PROGRAM = r"""
 import ctypes, fcntl, json, os, socket, subprocess, sys

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from askback.process import beneath
-from askback.process.listing import remove_tree
+from askback.files import beneath
+from askback.files.tree import remove_tree
 from askback.process.workspace import Workspace
-from stand_ins import tree
-from swapping import SWAPPER
+from support.stand_ins import tree
+from support.swapping import SWAPPER
 
 
 @contextmanager

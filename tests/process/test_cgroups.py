@@ -17,9 +17,9 @@ from hostile import within
 
 from askback.process import cgroups
 from askback.process.cgroups import CONTROLLERS, Delegation, Place, delegation, find_place
-from askback.process.child import Order, OutputLimits
-from askback.process.guardian import Guardian, available
-from askback.process.keeper_group import Group
+from askback.process.child import OutputLimits, SpawnRequest
+from askback.process.guardian.client import Guardian, available
+from askback.process.guardian.group import Group
 from askback.process.limits import Breach, Resource, ResourceLimits
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 20)
@@ -149,7 +149,7 @@ async def printed(guardian: Guardian, folder: Path, act: str, resources: Resourc
         lines.append(getattr(line, "data", b"").decode())
 
     argv = [sys.executable, "-I", "-S", "-c", DAEMON.format(act=act)]
-    child = await guardian.start(Order(argv=argv, env={}, cwd=folder, limits=LIMITS, resources=resources))
+    child = await guardian.start(SpawnRequest(argv=argv, env={}, cwd=folder, limits=LIMITS, resources=resources))
     await child.lines(take)
     assert await child.end("", grace_sec=0)
     child.close()

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from askback.process import child as child_module
-from askback.process.child import STDERR, STDOUT, Child, NotStarted, Order, OutputLimits, Pipe, Spawner, call
-from askback.process.direct import Direct
-from askback.process.guardian import Guardian, available
-from askback.process.lines import Line
+from askback.process.child import STDERR, STDOUT, Child, NotStarted, OutputLimits, Pipe, Spawner, SpawnRequest, call
+from askback.process.guardian.client import Guardian, available
+from askback.process.spawn_direct import Direct
+from askback.process.streams import Line
 from askback.process.tree import MARK, Tree
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
@@ -59,7 +59,7 @@ async def start(
 ) -> Child:
     argv = [sys.executable, "-I", "-c", code]
     env = {"PATH": "/usr/bin:/bin", MARK: mark}
-    return await spawner.start(Order(argv=argv, env=env, cwd=cwd, stdin=stdin, limits=limits))
+    return await spawner.start(SpawnRequest(argv=argv, env=env, cwd=cwd, stdin=stdin, limits=limits))
 
 
 async def collect(child: Child) -> tuple[int, list[tuple[str, bytes]]]:
@@ -195,7 +195,7 @@ def test_a_program_that_is_not_there_is_told_by_name(tmp_path: Path, kind: str) 
     async def main() -> None:
         async with spawning(kind) as spawner:
             with pytest.raises(NotStarted, match="no-such-program cannot be started"):
-                await spawner.start(Order(argv=["no-such-program"], env={}, cwd=tmp_path, limits=LIMITS))
+                await spawner.start(SpawnRequest(argv=["no-such-program"], env={}, cwd=tmp_path, limits=LIMITS))
 
     asyncio.run(main())
 

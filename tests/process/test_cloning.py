@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from askback.process.cloning import Cloner
+from askback.files.tree import Cloner
 
 Call = Callable[..., Any]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from hostile import Hostile, children, is_alive, within
 
-from askback.process import guardian as guardian_module
-from askback.process.child import Child, NotStarted, Order, OutputLimits, call
-from askback.process.guardian import KILLED, Guardian, available
-from askback.process.lines import Line
+from askback.process.child import Child, NotStarted, OutputLimits, SpawnRequest, call
+from askback.process.guardian import client as guardian_module
+from askback.process.guardian.client import KILLED, Guardian, available
 from askback.process.locks import FileLock, is_held
+from askback.process.streams import Line
 from askback.process.tree import Tree
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")
@@ -37,15 +37,15 @@ async def guarding() -> AsyncIterator[Guardian]:
         await guardian.close()
 
 
-def order(argv: Sequence[str], cwd: Path, *keep_fds: int, env: dict[str, str] | None = None) -> Order:
-    return Order(argv=argv, env=env or {"PATH": "/usr/bin:/bin"}, cwd=cwd, limits=LIMITS, keep_fds=keep_fds)
+def order(argv: Sequence[str], cwd: Path, *keep_fds: int, env: dict[str, str] | None = None) -> SpawnRequest:
+    return SpawnRequest(argv=argv, env=env or {"PATH": "/usr/bin:/bin"}, cwd=cwd, limits=LIMITS, keep_fds=keep_fds)
 
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", code]
 
 
-async def printed(guardian: Guardian, wanted: Order) -> list[bytes]:
+async def printed(guardian: Guardian, wanted: SpawnRequest) -> list[bytes]:
     lines: list[bytes] = []
 
     async def take(_: str, line: Line) -> None:

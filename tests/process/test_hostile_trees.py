@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hostile import HOSTILE, Hostile, children, is_alive, within
 
-from askback.process.child import Child, Order, OutputLimits
-from askback.process.guardian import Guardian, available
+from askback.process.child import Child, OutputLimits, SpawnRequest
+from askback.process.guardian.client import Guardian, available
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")
 
@@ -87,7 +87,7 @@ def _with_hostile(kind: str, folder: Path, main: Callable[[Guardian, Hostile, Ch
     async def bounded() -> None:
         guardian = Guardian()
         async with asyncio.timeout(120):
-            child = await guardian.start(Order(argv=hostile.argv, env=ENV, cwd=folder, limits=LIMITS))
+            child = await guardian.start(SpawnRequest(argv=hostile.argv, env=ENV, cwd=folder, limits=LIMITS))
             assert await asyncio.to_thread(within, 60, hostile.ready.exists)
             try:
                 await main(guardian, hostile, child)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from askback.process.child import Order, OutputLimits
-from askback.process.guardian import Guardian, available
-from askback.process.keeper_limits import IDLE_LOOK_SEC, NO_LIMITS, Watchdog
-from askback.process.keeper_usage import Processes, Walk
+from askback.process.child import OutputLimits, SpawnRequest
+from askback.process.guardian.client import Guardian, available
+from askback.process.guardian.limits import IDLE_LOOK_SEC, NO_LIMITS, Watchdog
+from askback.process.guardian.usage import Processes, Walk
 from askback.process.limits import Breach, Resource, ResourceLimits
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system: nothing is limited")
@@ -33,7 +33,7 @@ from askback.process.child import Order, OutputLimits
 from askback.process.guardian import Guardian
 from askback.process.limits import ResourceLimits
 from askback.process.sandbox import Sandboxed
-from askback.process.visibility import hidden
+from askback.process.sandbox.visibility import hidden
 BOMB = '''
 import resource, sys, threading, time
 while resource.getrlimit(resource.RLIMIT_NPROC)[0] != 64:
@@ -132,7 +132,7 @@ async def breach_of(guardian: Guardian, folder: Path, code: str, resources: Reso
     """What ended the program; it lives until then."""
     folder.mkdir()
     argv = [sys.executable, "-I", "-S", "-c", code]
-    order = Order(argv=argv, env={}, cwd=folder, limits=LIMITS, writable=(folder,), resources=resources)
+    order = SpawnRequest(argv=argv, env={}, cwd=folder, limits=LIMITS, writable=(folder,), resources=resources)
     child = await guardian.start(order)
 
     async def nothing(_: str, __: object) -> None: ...

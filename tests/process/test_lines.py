@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.process.lines import Line, LineFramer
+from askback.process.streams import Line, LineFramer
 
 
 def frame(chunks: list[bytes], limit: int = 1000) -> list[Line]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.process.locks import FileLock, Programs, is_held
+from askback.process.locks import FileLock, Instances, is_held
 
 
 def test_a_lock_has_one_holder_and_is_free_after_release(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_program_that_was_killed_is_known_to_be_dead(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     name = child.stdout.readline().strip()
-    programs = Programs(tmp_path)
+    programs = Instances(tmp_path)
     assert programs.is_alive(name)
     assert (tmp_path / f"{name}.lock").read_text() == str(child.pid)
     os.kill(child.pid, signal.SIGKILL)
@@ -52,7 +52,7 @@ def test_a_program_that_was_killed_is_known_to_be_dead(tmp_path: Path) -> None:
 
 
 def test_files_of_dead_programs_are_removed_and_living_ones_stay(tmp_path: Path) -> None:
-    programs = Programs(tmp_path)
+    programs = Instances(tmp_path)
     (alive, kept), (killed, lost), (left, last) = (programs.register() for _ in range(3))
     lost.release()
     programs.leave(left, last)
@@ -65,7 +65,7 @@ def test_files_of_dead_programs_are_removed_and_living_ones_stay(tmp_path: Path)
 
 def test_a_program_is_not_forgotten_while_it_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one that starts may look at its file after it was made and before it is locked."""
-    programs, lock = Programs(tmp_path), fcntl.flock
+    programs, lock = Instances(tmp_path), fcntl.flock
     looks: list[int] = []
 
     def late(fd: int, how: int) -> None:
@@ -85,7 +85,7 @@ def test_a_program_that_registers_while_the_dead_are_looked_for_is_not_forgotten
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may lock its file after another one has found it free, and before that one has removed it."""
-    programs, unlink = Programs(tmp_path), Path.unlink
+    programs, unlink = Instances(tmp_path), Path.unlink
     dead, lost = programs.register()
     lost.release()
     registered: list[tuple[str, FileLock | None]] = []

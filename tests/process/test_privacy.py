@@ -12,7 +12,7 @@ NOBODY = 65534
 # Taking another user makes a process unreadable by itself; it is made readable again, so that we see who closed it.
 SCRIPT = """
 import ctypes, os, sys
-from askback.process.privacy import close_to_others
+from askback.process.isolation import close_to_others
 os.setuid(int(sys.argv[1]))
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
 if sys.argv[2] == "closed":

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from hostile import HOSTILE, Hostile, children, within
 
-from askback.process.child import Child, NotStarted, Order, OutputLimits
-from askback.process.confinement import Confinement, InForce
-from askback.process.guardian import Guardian, available
-from askback.process.lines import Line
-from askback.process.sandbox import Bubblewrap, Sandboxed
-from askback.process.visibility import Hidden, hidden
-from world import ASK, FINISH, World, over, run_async, submit, waiting
+from askback.process.child import Child, NotStarted, OutputLimits, SpawnRequest
+from askback.process.guardian.client import Guardian, available
+from askback.process.isolation import Isolation, IsolationLevel
+from askback.process.sandbox.bubblewrap import Bubblewrap, Sandboxed
+from askback.process.sandbox.visibility import Hidden, hidden
+from askback.process.streams import Line
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, waiting
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
 PROGRAM = """
@@ -30,7 +30,7 @@ from pathlib import Path
 from askback.process.child import Order, OutputLimits
 from askback.process.guardian import Guardian
 from askback.process.sandbox import Sandboxed
-from askback.process.visibility import hidden
+from askback.process.sandbox.visibility import hidden
 async def main():
     folder = Path(sys.argv[1])
     spawner = Sandboxed(Guardian(), hide=hidden(homes=[folder / "home"], private=[folder / "data"]))
@@ -70,10 +70,10 @@ class Place:
         finally:
             await spawner.close()
 
-    def order(self, *argv: str, path: str = "/usr/bin:/bin") -> Order:
-        return Order(argv=argv, env={"PATH": path}, cwd=self.own, limits=LIMITS, writable=(self.own,))
+    def order(self, *argv: str, path: str = "/usr/bin:/bin") -> SpawnRequest:
+        return SpawnRequest(argv=argv, env={"PATH": path}, cwd=self.own, limits=LIMITS, writable=(self.own,))
 
-    def printed(self, order: Order) -> list[str]:
+    def printed(self, order: SpawnRequest) -> list[str]:
         """What a program says inside."""
         said: list[str] = []
 
@@ -95,12 +95,12 @@ class Place:
 def place(tmp_path: Path) -> Place:
     place = Place(tmp_path)
     confinement = asyncio.run(_confinement(place)) if available() else None
-    if confinement is None or confinement.in_force is not InForce.BUBBLEWRAP:
+    if confinement is None or confinement.in_force is not IsolationLevel.BUBBLEWRAP:
         pytest.skip(f"no sandbox here: {confinement and confinement.why_not_more}")
     return place
 
 
-async def _confinement(place: Place) -> Confinement:
+async def _confinement(place: Place) -> Isolation:
     async with place.spawning() as spawner:
         return await spawner.confinement()
 
@@ -236,15 +236,15 @@ def test_without_bubblewrap_programs_run_under_the_guardian_alone_and_it_says_so
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(place.home))
-    assert asyncio.run(_confinement(place)) == Confinement(
-        in_force=InForce.GUARDIAN,
+    assert asyncio.run(_confinement(place)) == Isolation(
+        in_force=IsolationLevel.GUARDIAN,
         why_not_more="bubblewrap is not installed",
         advice="install the package bubblewrap",
     )
     (place.home / "bwrap").write_text("#!/bin/sh\necho bwrap: No permissions to create new namespace >&2\nexit 1\n")
     (place.home / "bwrap").chmod(0o755)
     confinement = asyncio.run(_confinement(place))
-    assert confinement.in_force is InForce.GUARDIAN
+    assert confinement.in_force is IsolationLevel.GUARDIAN
     assert "No permissions to create new namespace" in confinement.why_not_more
     assert place.printed(place.order("sh", "-c", f"cat {place.home}/.ssh/id_rsa")) == ["secret"]
 
@@ -272,7 +272,7 @@ def test_a_program_that_was_upgraded_is_seen_where_it_lies_now(tmp_path: Path) -
         (home / "cellar" / version / "bin").mkdir(parents=True)
         (home / "cellar" / version / "bin" / "tool").touch(mode=0o700)
     bubblewrap = Bubblewrap(program="bwrap", hide=hidden(homes=[home], private=[tmp_path / "data"]))
-    order = Order(argv=["tool"], env={"PATH": str(home / "bin")}, cwd=tmp_path, limits=LIMITS)
+    order = SpawnRequest(argv=["tool"], env={"PATH": str(home / "bin")}, cwd=tmp_path, limits=LIMITS)
     for version in ("1.0", "1.1"):
         (home / "bin" / "tool").unlink(missing_ok=True)
         (home / "bin" / "tool").symlink_to(home / "cellar" / version / "bin" / "tool")

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from intruder import Intrusion, Plan, counting, got
 
-from askback.process import system_calls
-from world import World
+from askback.process.sandbox import system_calls
+from support.data_folder import World
 
 pytestmark = pytest.mark.skipif(
     subprocess.run(["bwrap", "--ro-bind", "/", "/", "true"], capture_output=True, check=False).returncode != 0

@@ -18,14 +18,13 @@ from hostile import HOSTILE, Hostile, within
 from intruder import Intrusion, Plan, counting, got
 
 from askback.core.errors import Invalid
-from askback.process import network_program
-from askback.process.child import Order, OutputLimits
-from askback.process.confinement import Network
-from askback.process.guardian import Guardian
-from askback.process.networking import PROGRAM
-from askback.process.sandbox import Sandboxed
-from askback.process.visibility import hidden
-from world import World, run_async
+from askback.process.child import OutputLimits, SpawnRequest
+from askback.process.guardian.client import Guardian
+from askback.process.isolation import Network
+from askback.process.sandbox import network_program
+from askback.process.sandbox.bubblewrap import PROGRAM, Sandboxed
+from askback.process.sandbox.visibility import hidden
+from support.data_folder import World, run_async
 
 CLOSED = (Network.NO_LOOPBACK, Network.NONE)
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
@@ -175,7 +174,7 @@ def test_nothing_of_an_engine_or_its_network_outlives_it(tmp_path: Path, kind: s
             await spawner.close()
             pytest.skip(f"no such network here: {reason}")
         hostile = Hostile(kind, tmp_path)
-        order = Order(
+        order = SpawnRequest(
             argv=hostile.argv,
             env={"PATH": "/usr/bin:/bin"},
             cwd=tmp_path,
@@ -199,7 +198,7 @@ def test_the_program_inside_is_asked_to_end_before_its_network_goes(tmp_path: Pa
 
     async def main() -> None:
         spawner = Sandboxed(Guardian(), hide=hidden(homes=[], private=[]), networks=[network])
-        order = Order(
+        order = SpawnRequest(
             argv=("sh", "-c", script),
             env={"PATH": "/usr/bin:/bin"},
             cwd=tmp_path,

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.process.listing import remove_tree
-from askback.process.manifest import SnapshotDamaged
+from askback.files.tree import remove_tree
 from askback.process.snapshot import begin_turn
+from askback.process.snapshot.manifest import SnapshotDamaged
 from askback.process.workspace import Workspaces
 
 NOBODY = 65534

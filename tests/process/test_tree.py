@@ -12,9 +12,9 @@ import pytest
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
-from askback.process.child import Child, Order, OutputLimits
-from askback.process.direct import Direct
+from askback.process.child import Child, OutputLimits, SpawnRequest
 from askback.process.locks import FileLock
+from askback.process.spawn_direct import Direct
 from askback.process.tree import MARK, Tree, boot_id, identity
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
@@ -40,7 +40,7 @@ CHILDREN = {
 
 
 async def start(argv: list[str], env: dict[str, str], cwd: Path, *keep_fds: int) -> Child:
-    return await Direct().start(Order(argv=argv, env=env, cwd=cwd, limits=LIMITS, keep_fds=keep_fds))
+    return await Direct().start(SpawnRequest(argv=argv, env=env, cwd=cwd, limits=LIMITS, keep_fds=keep_fds))
 
 
 async def until_ready(folder: Path) -> None:

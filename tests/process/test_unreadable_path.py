@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from askback.skills.library import DEMO
-from world import DEADLINE_SEC
+from support.data_folder import DEADLINE_SEC
 
 NOBODY = 65534
 _CAPABILITIES = "-dac_override,-dac_read_search"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.process.visibility import Hidden, closed_to_others, hidden, installation, siblings, whole_homes
+from askback.process.sandbox.visibility import Hidden, closed_to_others, hidden, installation, siblings, whole_homes
 
 NAMES = st.sampled_from(["bin", "lib", "node_modules", "tool", "home", "data", "user", ".ssh", ".local", "sbin"])
 PLACES = st.lists(NAMES, min_size=0, max_size=4).map(tuple)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.process.listing import remove_tree
+from askback.files.tree import remove_tree
 from askback.process.workspace import Workspace
 
 

@@ -11,7 +11,7 @@ from double import ModelDouble
 from engines_under_test import ENGINES, EngineUnderTest
 from suite import Stage
 
-from askback import probes as asking
+from askback.installed import probes as asking
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,7 +19,7 @@ from engines_under_test import EngineUnderTest
 from askback.bootstrap import App
 from askback.core.runs import Run
 from askback.settings import Settings
-from world import World, over, submit, waiting
+from support.data_folder import World, over, submit, waiting
 
 TESTS = Path(__file__).resolve().parents[1]
 MARKER = "__SKILL_DONE__"

@@ -20,8 +20,8 @@ from engines_under_test import ENGINES
 from askback.core.errors import ErrorCode
 from askback.core.runs import Mode, ProfileKind
 from askback.engines import registry
-from askback.engines.base import Broke, Completed, Probe, Reply, ResidentEngine, Stream, ToolEnded, Turn
-from talk import Talk, write_files
+from askback.engines.base import Completed, Probe, Reply, ResidentEngine, Stream, ToolEnded, Turn, TurnFailed
+from support.terminal import Talk, write_files
 
 DEADLINE_SEC = 120
 LONG = "All of it:\n" + "line @notes.txt /quit \n" * 45_000
@@ -76,13 +76,13 @@ def test_one_process_takes_turn_after_turn(name: str, double: ModelDouble, tmp_p
             assert await talk.say(texts[2]) == Completed(messages=("three",))
             assert await talk.say(texts[3]) == Completed(messages=("four",))
             broke = await talk.say("Fail")
-            assert isinstance(broke, Broke)
+            assert isinstance(broke, TurnFailed)
             assert broke.code is ErrorCode.ENGINE_AUTH_REQUIRED
             turn = asyncio.create_task(talk.say("Wait"))
             assert await asyncio.to_thread(held.reached.wait, DEADLINE_SEC)
             await talk.close(patience_sec=0)
             ended = await turn
-            assert isinstance(ended, Broke)
+            assert isinstance(ended, TurnFailed)
             assert ended.code is ErrorCode.ENGINE_CRASHED
 
     asyncio.run(main())
@@ -105,7 +105,7 @@ def test_the_ask_tool_of_qwen_waits_for_the_user(double: ModelDouble, tmp_path: 
             assert talk.question.prompt == "Which colour?"
             assert await talk.say("", Reply(response="blue", decided=True)) == Completed(messages=("Blue it is.",))
             broke = await talk.say("Fail")
-            assert isinstance(broke, Broke)
+            assert isinstance(broke, TurnFailed)
             assert broke.code is ErrorCode.ENGINE_API_ERROR
 
     asyncio.run(main())

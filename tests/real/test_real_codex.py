@@ -11,7 +11,7 @@ from engines_under_test import EngineUnderTest
 from suite import Stage, finish, question
 
 from askback.core.runs import RunState
-from world import COLOUR
+from support.data_folder import COLOUR
 
 CLOSED = {**COLOUR, "additionalProperties": False}
 

@@ -10,7 +10,7 @@ from suite import Stage, finish, heard
 
 from askback.core.runs import RunState
 from askback.process import tree
-from world import over
+from support.data_folder import over
 
 pytestmark = pytest.mark.parametrize("engine", ["codex", "claude"], indirect=True)
 

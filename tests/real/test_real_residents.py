@@ -13,8 +13,8 @@ from engines_under_test import ENGINES
 from askback.core.errors import ErrorCode
 from askback.core.runs import Mode, ProfileKind
 from askback.engines import registry
-from askback.engines.base import Asked, Broke, Completed, Probe, Reply, ResidentEngine, ToolEnded, Turn
-from talk import Talk
+from askback.engines.base import Asked, Completed, Probe, Reply, ResidentEngine, ToolEnded, Turn, TurnFailed
+from support.terminal import Talk
 
 TEXTS = ("-x\n--help", "/compact", "@made.txt and @/etc/hostname", "#1 !ls\n\n /quit\n", "/" + "y" * 1_000_000)
 
@@ -95,7 +95,7 @@ def test_a_failure_has_its_code_and_the_program_goes_on(talking: Talking, double
     async def body(talk: Talk) -> None:
         for code in codes.values():
             broke = await talk.say("Hello.")
-            assert isinstance(broke, Broke)
+            assert isinstance(broke, TurnFailed)
             assert broke.code is code
         assert await talk.say("Again.") == Completed(messages=("There.",))
 

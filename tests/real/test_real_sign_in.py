@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from askback.core.runs import RunState
-from stand_ins import stand_in
-from world import World, over, run_async, submit
+from support.data_folder import World, over, run_async, submit
+from support.stand_ins import stand_in
 
 NAME = ".local/share/opencode/auth.json"
 OWN = {"anthropic": {"type": "oauth", "refresh": "r", "access": "a", "expires": 1_900_000_000_000}}

@@ -12,7 +12,7 @@ from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.runs import ProfileKind, Run, RunState, Usage
 from askback.process.tree import Tree
-from world import events_of, over, waiting
+from support.data_folder import events_of, over, waiting
 
 
 def codes(run: Run) -> list[str]:

@@ -14,7 +14,7 @@ from suite import Stage, question
 from askback.core.errors import ErrorCode
 from askback.core.runs import RunState
 from askback.process.tree import Tree
-from world import over
+from support.data_folder import over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

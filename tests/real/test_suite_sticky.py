@@ -13,7 +13,7 @@ from suite import Stage, finish, heard, question, reply_in
 from askback.core.errors import ErrorCode
 from askback.core.runs import ProfileKind, Run, RunState
 from askback.process import tree
-from world import over, until, waiting
+from support.data_folder import over, until, waiting
 
 STICKY: dict[str, Any] = {"interactive_profile": "sticky_process"}
 

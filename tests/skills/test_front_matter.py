@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from askback.skills.diagnostics import Severity, errors_of
 from askback.skills.front_matter import MAX_FRONT_MATTER_BYTES, read_skill_text
-from askback.skills.problems import Severity, errors_of
 
 
 def read(front: str, body: str = "Do it.", folder: str = "a-skill"):

@@ -13,7 +13,7 @@ from skill_folders import make_skill
 
 from askback.core.interactions import AnsweredBy, Interaction, InteractionOutcome
 from askback.core.runs import Mode, RunRequest
-from askback.skills import instructions
+from askback.skills import prompts as instructions
 from askback.skills.package import SkillPackage, read_package
 
 OUTPUT = {

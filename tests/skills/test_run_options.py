@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.runs import ProfileChoice, RunOptions, Validation
-from askback.skills.checkers import compile_schema
-from askback.skills.options import MAX_MODEL_LENGTH, OPTION_SCHEMAS, TEN_YEARS_SEC, merge_options, read_options
+from askback.skills.json_schema import compile_schema
+from askback.skills.manifest import MAX_MODEL_LENGTH, OPTION_SCHEMAS, TEN_YEARS_SEC, merge_options, read_options
 
 
 class Defaults:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from askback.skills.checkers import MAX_PROBLEMS, WHOLE_WEIGHT, SchemaInvalid, compile_schema
+from askback.skills.json_schema import MAX_PROBLEMS, WHOLE_WEIGHT, SchemaInvalid, compile_schema
 
 
 def problems(schema: Any, value: Any, root: str = "input") -> tuple[str, ...]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from test_schema_problems import schemas
 
-from askback.skills.checkers import SchemaInvalid, compile_schema
-from askback.skills.samples import sample
+from askback.skills.json_schema import SchemaInvalid, compile_schema
+from askback.skills.prompts import sample
 
 
 @pytest.mark.parametrize(

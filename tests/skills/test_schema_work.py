@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Mode
-from askback.skills.checkers import SchemaInvalid, compile_schema
-from askback.skills.instructions import mode_part
+from askback.skills.json_schema import SchemaInvalid, compile_schema
 from askback.skills.package import check_package, read_package
+from askback.skills.prompts import mode_part
 from askback.skills.schema_work import MOST_IN_PLACE
 
 MEMORY = 1_500_000_000
@@ -48,7 +48,7 @@ def in_child(schema: Any, value: str) -> tuple[str, ...]:
     program = (
         "import json, resource, sys\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))\n"
-        "from askback.skills.checkers import SchemaInvalid, compile_schema\n"
+        "from askback.skills.json_schema import SchemaInvalid, compile_schema\n"
         "try: found = compile_schema(json.load(sys.stdin), 'schema').problems(eval(sys.argv[1]), 'output')\n"
         "except SchemaInvalid as invalid: found = invalid.problems\n"
         "print(json.dumps(found))\n"

@@ -12,8 +12,8 @@ from skill_folders import GOOD, make_skill
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Mode, Validation
+from askback.skills.diagnostics import Problem, Severity, errors_of
 from askback.skills.package import check_package, read_package
-from askback.skills.problems import Problem, Severity, errors_of
 
 OBJECT: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
 

@@ -14,7 +14,7 @@ from skill_folders import make_skill
 from test_schema_problems import json_values
 
 from askback.core.interactions import Interaction
-from askback.skills.checkers import property_schema
+from askback.skills.json_schema import property_schema
 from askback.skills.package import SkillPackage, read_package
 from askback.skills.schemas import MAX_REPLY_BYTES, check_request, file_inputs, fits_reply, output_check, typed_value
 

@@ -19,12 +19,11 @@ from stores import opened
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.webhooks import Webhook
-from askback.store import connection as connections
 from askback.store import sqlite
 from askback.store.base import Store
-from askback.store.connection import open_writer
 from askback.store.sqlite import SqliteStore
-from askback.store.statements import migrations
+from askback.store.sqlite import connection as connections
+from askback.store.sqlite.connection import migrations, open_writer
 
 LATER = "CREATE TABLE later (x TEXT); INSERT INTO later VALUES ('made')"
 

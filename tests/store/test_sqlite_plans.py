@@ -17,10 +17,9 @@ from lives import DECIDED, NOON, create, new_run, running, succeeded, waiting
 from stores import opened
 
 from askback.core.runs import RunState
-from askback.store import outbox, reads
 from askback.store.base import RunFilter, Store
-from askback.store.connection import open_reader, open_writer
-from askback.store.statements import statements
+from askback.store.sqlite import outbox, reads
+from askback.store.sqlite.connection import open_reader, open_writer, statements
 
 FOR_PEOPLE = {"count_runs", "crowd"}
 """Statements that may read all there is; none of them is on the way of a run."""

@@ -18,12 +18,12 @@ from stores import opened
 from askback.core import lifecycle
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import Run, RunRequest
-from askback.store import connection as connections
-from askback.store import reads
 from askback.store.base import RunFilter, Store
-from askback.store.connection import open_reader, open_writer
-from askback.store.writer import Writer
-from askback.store.writes import Creation
+from askback.store.sqlite import connection as connections
+from askback.store.sqlite import reads
+from askback.store.sqlite.connection import open_reader, open_writer
+from askback.store.sqlite.writer import Writer
+from askback.store.sqlite.writes import Creation
 
 News = Mapping[str, Run | None]
 

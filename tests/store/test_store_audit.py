@@ -31,7 +31,15 @@ from askback.core.events import Event, EventType, NewEvent
 from askback.core.interactions import AnsweredBy, Interaction, InteractionOutcome, Question
 from askback.core.outcomes import AskUser, Final, TurnError
 from askback.core.runs import Run, RunOptions, Usage
-from askback.core.signals import CancelRequested, DeadlinePassed, ProcessLost, Replied, TreeGone, TurnEnded, TurnLost
+from askback.core.signals import (
+    CancelRequested,
+    DeadlinePassed,
+    ProcessLost,
+    ProcessTreeEnded,
+    Replied,
+    TurnEnded,
+    TurnLost,
+)
 from askback.store.base import Store, move
 
 WARNING = RunWarning(code=WarningCode.ENGINE_LINE_TRUNCATED, message="a line was left out")
@@ -142,13 +150,13 @@ async def sticky_and_expired(store: Store) -> str:
     assert run.pending_interaction is not None
     expired = DeadlinePassed(interaction_id=run.pending_interaction.interaction_id, at=at(TIMEOUT_SEC))
     await move(store, run.id, expired)
-    return (await move(store, run.id, TreeGone(epoch=run.epoch, at=at(TIMEOUT_SEC + 1)))).id
+    return (await move(store, run.id, ProcessTreeEnded(epoch=run.epoch, at=at(TIMEOUT_SEC + 1)))).id
 
 
 async def canceled_in_a_turn(store: Store) -> str:
     run = await running(store, new_run(sticky=True))
     await move(store, run.id, CancelRequested(at=NOON))
-    return (await move(store, run.id, TreeGone(epoch=run.epoch, at=at(1)))).id
+    return (await move(store, run.id, ProcessTreeEnded(epoch=run.epoch, at=at(1)))).id
 
 
 async def still_waiting(store: Store) -> str:

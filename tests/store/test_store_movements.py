@@ -15,8 +15,8 @@ from askback.core.errors import Unavailable
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import Run
 from askback.core.signals import TurnLost
+from askback.following.run_changes import MOST_UNTOLD, Movements
 from askback.store.base import Changes, Store, move
-from askback.store.movements import MOST_UNTOLD, Movements
 
 SAID = [NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": "well"})]
 

@@ -8,8 +8,8 @@ from lives import NOON, finish, new_run, running
 from stores import OpenStore
 
 from askback.core.events import EventType, NewEvent
+from askback.following.run_events import Tails
 from askback.store.base import PAGE_BYTES
-from askback.store.tails import Tails
 
 
 def said(size: int, count: int) -> list[NewEvent]:

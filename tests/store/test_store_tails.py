@@ -14,8 +14,8 @@ from stores import OpenStore
 
 from askback.core.errors import NotFound, Unavailable
 from askback.core.events import EventType, NewEvent
+from askback.following.run_events import PAGE, Tails
 from askback.store.base import PAGE_BYTES, EventPage, Store
-from askback.store.tails import PAGE, Tails
 
 
 class Counting:

@@ -7,7 +7,7 @@ import sys
 
 from lives import new_run
 
-from askback.store import rows
+from askback.store.sqlite import rows
 
 # Threads that come one after the other, and are switched between at every chance, each reading its first run.
 PROGRAM = """

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 from site_pages import FurnishedServer, Site, signed_in
 
-from world import World
+from support.data_folder import World
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _ARGUMENTS = [

@@ -11,7 +11,7 @@ from askback.core.outcomes import AskUser
 from askback.core.runs import Handle
 from askback.core.signals import HandleNamed, SlotAcquired, TurnEnded
 from askback.store.base import move
-from world import World, submit
+from support.data_folder import World, submit
 
 QUESTION = Question(prompt="Which colour?", interaction_id="colour", options=("red", "blue"))
 

@@ -12,8 +12,8 @@ import httpx
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from askback.skills.library import DEMO
-from served import Server
-from world import ASK, FINISH, World
+from support.data_folder import ASK, FINISH, World
+from support.server import Server
 
 READS = {
     "type": "object",

@@ -10,7 +10,7 @@ from accessibility import complaints, focus_complaints
 from playwright.sync_api import Browser, Page, expect
 from site_pages import FurnishedServer, Site, signed_in
 
-import wire
+import support.api as wire
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -9,11 +9,11 @@ import pytest
 from playwright.sync_api import Page, expect
 from site_pages import FurnishedServer, Site
 
-import wire
+import support.api as wire
 from askback.bootstrap import now
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from askback.web.earlier import is_secret
+from askback.web.new_run import is_secret
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -19,7 +19,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from site_pages import FurnishedServer, be_patient, signed_in
 
-import wire
+import support.api as wire
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from site_pages import FurnishedServer, Site, signed_in
 
-import wire
-from world import World
+import support.api as wire
+from support.data_folder import World
 
 pytestmark = pytest.mark.xdist_group("browser")
 

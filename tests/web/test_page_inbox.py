@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from site_pages import Site, signed_in
 
-import wire
-from served import Server
-from world import ASK, FINISH, World
+import support.api as wire
+from support.data_folder import ASK, FINISH, World
+from support.server import Server
 
 pytestmark = pytest.mark.xdist_group("browser")
 

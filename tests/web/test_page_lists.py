@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from site_pages import FurnishedServer, Site, signed_in
 
-from served import Server
-from wire import over, reach, reply, start, waiting
-from world import World
+from support.api import over, reach, reply, start, waiting
+from support.data_folder import World
+from support.server import Server
 
 pytestmark = pytest.mark.xdist_group("browser")
 

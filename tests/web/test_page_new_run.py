@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 from site_pages import FurnishedServer, Site, signed_in
 
-from wire import over
+from support.api import over
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -16,12 +16,12 @@ from hostile_texts import TEXTS
 from playwright.sync_api import Browser, Page, expect
 from site_pages import FurnishedServer, Site, signed_in
 
-import wire
+import support.api as wire
 from askback.bootstrap import now
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from served import Server
-from world import World
+from support.data_folder import World
+from support.server import Server
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -12,12 +12,12 @@ from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome
 from askback.core.runs import Mode, ProfileKind, RunState, TurnKind
-from askback.web import words
+from askback.web import translations
 
 WEB = Path(__file__).resolve().parents[2] / "src/askback/web"
 TEMPLATES = sorted((WEB / "templates").glob("*.html"))
 SCRIPTS = sorted((WEB / "static").glob("*.js"))
-LANGUAGES = words.load()
+LANGUAGES = translations.load()
 
 
 def placeholders(text: str) -> set[str]:
@@ -90,7 +90,7 @@ def test_a_template_has_no_words_of_its_own(path: Path) -> None:
     ],
 )
 def test_the_language_is_the_chosen_one_or_the_one_liked_best(cookie: str | None, accepted: str, chosen: str) -> None:
-    assert words.choose(cookie, accepted) == chosen
+    assert translations.choose(cookie, accepted) == chosen
 
 
 def test_everything_that_the_page_needs_is_in_the_wheel() -> None:

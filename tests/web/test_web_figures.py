@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from askback.core.runs import RunState
-from askback.web.dashboard import bars, quantile, squares
-from askback.web.figures import duration_text, size_text
-from askback.web.markdown import MOST_CHARACTERS, rendered
-from askback.web.schema_table import MOST_ROWS, rows
+from askback.web.format import MOST_CHARACTERS, duration_text, rendered, size_text
+from askback.web.pages import bars, quantile, squares
+from askback.web.skills import MOST_ROWS, rows
 
 HOSTILE_MARKDOWN = [
     "<script>alert(1)</script>",

@@ -8,7 +8,7 @@ import pytest
 
 from askback.core.events import Event, EventType
 from askback.core.runs import RunState
-from world import ASK, FINISH, World, events_of, over, run_async, submit, waiting
+from support.data_folder import ASK, FINISH, World, events_of, over, run_async, submit, waiting
 
 
 @pytest.mark.contract("A-2")

@@ -11,7 +11,7 @@ from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome
 from askback.core.runs import RunState
 from askback.process.tree import Tree
-from world import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
+from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 
 STARTED = {"touch": "started"}
 HOSTILE: dict[str, list[dict[str, Any]]] = {

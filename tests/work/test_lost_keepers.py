@@ -8,9 +8,9 @@ import pytest
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import RunState
-from askback.process.guardian import Guardian, available
+from askback.process.guardian.client import Guardian, available
 from askback.process.tree import Tree
-from world import World, over, run_async, submit, until
+from support.data_folder import World, over, run_async, submit, until
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")
 

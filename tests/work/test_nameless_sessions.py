@@ -10,7 +10,7 @@ import pytest
 from askback.core.errors import ErrorCode
 from askback.core.events import EventType
 from askback.core.runs import RunState
-from world import World, over, run_async, submit
+from support.data_folder import World, over, run_async, submit
 
 QUESTION = json.dumps({"ask_user": {"interaction_id": "colour", "prompt": "Which colour?"}})
 FINISHED = json.dumps({"__SKILL_DONE__": True, "colour": "red"})

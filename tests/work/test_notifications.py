@@ -26,9 +26,9 @@ from askback.core.errors import Invalid
 from askback.core.runs import RunState
 from askback.core.views import delivery_view
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
-from askback.work.notifications import Notifications, Sending
-from receiver import ALLOWED, Came, Receiver, receiving
-from world import ASK, FINISH, World, over, run_async, submit, until, waiting
+from askback.webhooks.delivery import DeliveryPolicy, Notifications
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
+from support.receiver import ALLOWED, Came, Receiver, receiving
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four!").decode()
 SOON = (0.05,) * 8
@@ -49,7 +49,7 @@ async def sending(
 ) -> AsyncIterator[App]:
     """A program that sends, soon again where it failed, and carries nothing out."""
     async with opened(world.settings(config), serving=True) as app, asyncio.TaskGroup() as group:
-        how = Sending(allow_private=app.settings.notifications.allow_private, retries_sec=retries_sec)
+        how = DeliveryPolicy(allow_private=app.settings.notifications.allow_private, retries_sec=retries_sec)
         task = group.create_task(Notifications(store=app.store, sending=how, clock=clock).run())
         yield app
         task.cancel()

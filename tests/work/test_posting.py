@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from askback.work.posting import Answer, Failed, Poster, Refused
-from receiver import Receiver, receiving
-from world import run_async, until
+from askback.webhooks.sender import Answer, Failed, Refused, WebhookSender
+from support.data_folder import run_async, until
+from support.receiver import Receiver, receiving
 
 
 def lookup(*addresses: str) -> tuple[Callable[[str, int], list[str]], list[str]]:
@@ -27,7 +27,7 @@ def lookup(*addresses: str) -> tuple[Callable[[str, int], list[str]], list[str]]
     return resolve, asked
 
 
-def posting(poster: Poster, post: Callable[[Poster], Awaitable[None]]) -> None:
+def posting(poster: WebhookSender, post: Callable[[WebhookSender], Awaitable[None]]) -> None:
     async def main() -> None:
         async with poster:
             await post(poster)
@@ -41,11 +41,11 @@ def posting(poster: Poster, post: Callable[[Poster], Awaitable[None]]) -> None:
 def test_no_spelling_of_this_machine_is_reached(host: str) -> None:
     with receiving(Receiver()) as receiver:
 
-        async def post(poster: Poster) -> None:
+        async def post(poster: WebhookSender) -> None:
             with pytest.raises(Refused, match=r"private|not an address"):
                 await poster.post(f"http://{host}:{receiver.port}/", {}, b"")
 
-        posting(Poster(allow_private=False), post)
+        posting(WebhookSender(allow_private=False), post)
     assert receiver.came == []
 
 
@@ -53,11 +53,11 @@ def test_no_spelling_of_this_machine_is_reached(host: str) -> None:
 def test_a_name_that_leads_to_a_private_address_is_refused(address: str) -> None:
     resolve, asked = lookup(address)
 
-    async def post(poster: Poster) -> None:
+    async def post(poster: WebhookSender) -> None:
         with pytest.raises(Refused, match="private"):
             await poster.post("https://hook.example/", {}, b"")
 
-    posting(Poster(allow_private=False, resolve=resolve), post)
+    posting(WebhookSender(allow_private=False, resolve=resolve), post)
     assert asked == ["hook.example"]
 
 
@@ -66,13 +66,13 @@ def test_a_name_is_looked_up_once_and_that_address_is_told() -> None:
 
     with receiving(Receiver()) as receiver:
 
-        async def post(poster: Poster) -> None:
+        async def post(poster: WebhookSender) -> None:
             asyncio.get_running_loop().getaddrinfo = only_numbers  # type: ignore[method-assign, assignment]
             assert await poster.post(f"http://hook.example:{receiver.port}/a?b=c", {"X-One": "1"}, b"body") == Answer(
                 status=204
             )
 
-        posting(Poster(allow_private=True, resolve=resolve), post)
+        posting(WebhookSender(allow_private=True, resolve=resolve), post)
     (came,) = receiver.came
     assert asked == ["hook.example"]
     assert came.headers["host"] == f"hook.example:{receiver.port}"
@@ -116,7 +116,7 @@ def test_tls_is_checked_against_the_name_not_the_address(
     resolve, _ = lookup("127.0.0.1")
     with receiving(Receiver(), tls) as receiver:
 
-        async def post(poster: Poster) -> None:
+        async def post(poster: WebhookSender) -> None:
             url = f"https://{name}:{receiver.port}/"
             if problem is None:
                 assert await poster.post(url, {}, b"") == Answer(status=204)
@@ -124,7 +124,7 @@ def test_tls_is_checked_against_the_name_not_the_address(
                 with pytest.raises(Failed, match=problem):
                     await poster.post(url, {}, b"")
 
-        posting(Poster(allow_private=True, resolve=resolve), post)
+        posting(WebhookSender(allow_private=True, resolve=resolve), post)
     assert named == [name]
     assert len(receiver.came) == (problem is None)
 
@@ -165,7 +165,7 @@ async def with_raw(answer: bytes, post: Callable[[int], Awaitable[None]]) -> Non
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 100 Continue\r\n\r\n"], ids=["silent", "never final"])
 def test_a_receiver_without_an_answer_is_left(answer: bytes) -> None:
     async def post(port: int) -> None:
-        async with Poster(allow_private=True, timeout_sec=0.3) as poster:
+        async with WebhookSender(allow_private=True, timeout_sec=0.3) as poster:
             with pytest.raises(Failed):
                 await poster.post(f"http://127.0.0.1:{port}/", {}, b"")
 
@@ -174,7 +174,7 @@ def test_a_receiver_without_an_answer_is_left(answer: bytes) -> None:
 
 def test_a_body_without_end_is_not_read() -> None:
     async def post(port: int) -> None:
-        async with Poster(allow_private=True) as poster:
+        async with WebhookSender(allow_private=True) as poster:
             assert await poster.post(f"http://127.0.0.1:{port}/", {}, b"") == Answer(status=200)
 
     run_async(lambda: with_raw(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 60000, post))
@@ -183,7 +183,7 @@ def test_a_body_without_end_is_not_read() -> None:
 @pytest.mark.parametrize("answer", [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nA: " + b"a" * 60000], ids=["no", "head"])
 def test_an_answer_that_is_none_is_a_failure(answer: bytes) -> None:
     async def post(port: int) -> None:
-        async with Poster(allow_private=True, timeout_sec=60) as poster:
+        async with WebhookSender(allow_private=True, timeout_sec=60) as poster:
             with pytest.raises(Failed, match="RemoteProtocolError"):
                 await poster.post(f"http://127.0.0.1:{port}/", {}, b"")
 
@@ -194,8 +194,8 @@ def test_an_unknown_name_is_a_failure_that_may_pass() -> None:
     def unknown(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    async def post(poster: Poster) -> None:
+    async def post(poster: WebhookSender) -> None:
         with pytest.raises(Failed, match="the name was not found"):
             await poster.post("https://hook.example/", {}, b"")
 
-    posting(Poster(allow_private=False, resolve=unknown), post)
+    posting(WebhookSender(allow_private=False, resolve=unknown), post)

@@ -11,7 +11,7 @@ from askback.core.runs import ProfileKind, RunState
 from askback.core.views import run_view
 from askback.engines import registry
 from askback.store.base import RunFilter
-from world import ASK, FINISH, World, over, run_async, submit, waiting
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, waiting
 
 ENGINE = registry.get("scripted")
 
@@ -80,7 +80,7 @@ def test_a_thousand_runs_probe_once_and_an_upgrade_is_seen(tmp_path: Path) -> No
 @pytest.mark.contract("P-4", "P-5")
 def test_a_probe_that_hangs_has_failed_and_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound is 15 s; here it is shortened, for the test's sake."""
-    from askback import probes
+    from askback.installed import probes
 
     assert probes.PROBE_SEC == 15.0
     monkeypatch.setattr(probes, "PROBE_SEC", 0.5)
@@ -121,7 +121,7 @@ def test_a_profile_that_the_engine_cannot_give_is_refused_with_the_reason(tmp_pa
 def test_where_the_probe_saw_nothing_the_run_is_tried_in_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    from askback import probes
+    from askback.installed import probes
 
     monkeypatch.setattr(probes, "PROBE_SEC", 0.5 if broken == "hangs" else 60.0)
     world = World(tmp_path)

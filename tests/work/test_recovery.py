@@ -17,11 +17,11 @@ from askback.core.interactions import Question
 from askback.core.outcomes import AskUser
 from askback.core.runs import Run, RunState
 from askback.core.signals import SlotAcquired, TurnEnded
-from askback.process.locks import Programs
+from askback.process.locks import Instances
 from askback.process.tree import MARK, Tree
 from askback.store.base import RunFilter, move
 from askback.work import recovery
-from world import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
+from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 
 SERVER = """
 import asyncio, sys
@@ -376,7 +376,7 @@ def test_a_program_that_stands_still_while_it_takes_runs_up_does_not_hold_up_oth
             run = await submit(gone, skill)
             run = await move(gone.store, run.id, SlotAcquired(worker=run.keeper, at=now()), seen=run)
         async with opened(world.settings(), serving=True) as app, asyncio.timeout(20):
-            stopped = Programs(world.data_dir / "programs").take_turn()
+            stopped = Instances(world.data_dir / "programs").take_turn()
             assert stopped is not None
             with pytest.raises(Unavailable, match="too long; end it"):
                 await app.recovery.take_up_all()

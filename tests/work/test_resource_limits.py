@@ -18,11 +18,11 @@ import pytest
 from askback.core.errors import ErrorCode
 from askback.core.runs import Run
 from askback.engines.scripted import Scripted
-from askback.process import guardian
-from askback.process.confinement import InForce
-from world import ASK, FINISH, World, over, run_async, submit, until, waiting
+from askback.process.guardian import client
+from askback.process.isolation import IsolationLevel
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 
-pytestmark = pytest.mark.skipif(not guardian.available(), reason="no guardian on this system: nothing is limited")
+pytestmark = pytest.mark.skipif(not client.available(), reason="no guardian on this system: nothing is limited")
 
 STICKY = {"interactive_profile": "sticky_process"}
 STAND_IN = """
@@ -234,7 +234,7 @@ live()
 
     async def main() -> None:
         async with stage.world.working(stage.config) as app:
-            if (await app.spawner.confinement()).in_force is not InForce.BUBBLEWRAP:
+            if (await app.spawner.confinement()).in_force is not IsolationLevel.BUBBLEWRAP:
                 pytest.skip("bubblewrap does not work here")
             exceeded(await over(app, (await submit(app, stage.hostile)).id), ErrorCode.MEMORY_LIMIT)
 

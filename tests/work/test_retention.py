@@ -16,18 +16,18 @@ from askback.core.errors import NotFound
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.store.base import RunFilter
-from askback.work.retention import Keeping, Retention
-from world import ASK, FINISH, World, over, run_async, submit, until, waiting
+from askback.work.retention import Retention, RetentionPolicy
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 
 MB = 1024 * 1024
 
 
 def retention(app: App, *, days_later: float = 0, days: float | None = None, max_bytes: int | None = None) -> Retention:
     moment = now() + timedelta(days=days_later)
-    return retention_at(app, moment, Keeping(days=days, max_bytes=max_bytes))
+    return retention_at(app, moment, RetentionPolicy(days=days, max_bytes=max_bytes))
 
 
-def retention_at(app: App, moment: datetime, keeping: Keeping) -> Retention:
+def retention_at(app: App, moment: datetime, keeping: RetentionPolicy) -> Retention:
     return Retention(
         store=app.store,
         workspaces=app.workspaces,
@@ -83,7 +83,7 @@ def test_age_counts_from_the_end_not_from_the_beginning(tmp_path: Path) -> None:
             run = await over(app, first)
             assert run.finished_at is not None
             between = run.finished_at - timedelta(microseconds=1)
-            await retention_at(app, between + timedelta(days=1), Keeping(days=1)).sweep()
+            await retention_at(app, between + timedelta(days=1), RetentionPolicy(days=1)).sweep()
             assert await left(app) == {first}, f"{second} was over before"
 
     run_async(main)

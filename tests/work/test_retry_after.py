@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.work.retry_after import LONGEST_SEC, asked_pause_sec
+from askback.webhooks.sender import LONGEST_SEC, asked_pause_sec
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

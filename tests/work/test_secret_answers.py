@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from askback.core.runs import RunState
-from askback.core.secrets import MASK
-from world import World, events_of, over, run_async, submit, waiting
+from askback.text.redaction import MASK
+from support.data_folder import World, events_of, over, run_async, submit, waiting
 
 SECRET = "hunter2-correct-horse"
 ASK_SECRET = {"ask": {"interaction_id": "password", "kind": "secret", "prompt": "Password?"}}

@@ -12,7 +12,7 @@ from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, RunState
 from askback.engines import registry
 from askback.engines.base import HandleInvalid, session_of
-from world import ASK, FINISH, World, over, reach, run_async, submit, waiting
+from support.data_folder import ASK, FINISH, World, over, reach, run_async, submit, waiting
 
 
 @pytest.mark.contract("H-1", "H-6")

@@ -14,25 +14,25 @@ from pathlib import Path
 
 import pytest
 
-import talker
+import support.talker as talker
 from askback.core.errors import ErrorCode, RefusalCode, Unavailable, WarningCode, is_temporary
 from askback.core.outcomes import TurnError
 from askback.core.runs import RunState
-from askback.process import guardian
-from askback.process.child import NotStarted, Order, OutputLimits
-from askback.process.guardian import Guardian
-from askback.work.shortage import CannotStart, Shortage, Stopped
-from askback.work.stopping import StopReason, StopRequest
-from world import World, over, run_async, submit
+from askback.process.child import NotStarted, OutputLimits, SpawnRequest
+from askback.process.guardian import client
+from askback.process.guardian.client import Guardian
+from askback.work.run_control import RunControl, StopReason
+from askback.work.turn.shortage import CannotStart, Shortage, Stopped
+from support.data_folder import World, over, run_async, submit
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 20)
 
 
-def order(*argv: str) -> Order:
-    return Order(argv=argv, env={"PATH": "/usr/bin:/bin"}, cwd=Path("/"), limits=LIMITS)
+def order(*argv: str) -> SpawnRequest:
+    return SpawnRequest(argv=argv, env={"PATH": "/usr/bin:/bin"}, cwd=Path("/"), limits=LIMITS)
 
 
-@pytest.mark.skipif(not guardian.available(), reason="no guardian on this system")
+@pytest.mark.skipif(not client.available(), reason="no guardian on this system")
 def test_a_guardian_without_open_files_refuses_for_now_and_hurts_nobody() -> None:
     async def main() -> None:
         keeping = Guardian()
@@ -135,10 +135,10 @@ def test_a_shortage_that_does_not_end_has_its_own_code() -> None:
 
     async def main() -> None:
         with pytest.raises(CannotStart) as refused:
-            await Shortage(patience_sec=0.05).outlast(fails, StopRequest())
+            await Shortage(patience_sec=0.05).outlast(fails, RunControl())
         assert isinstance(refused.value.outcome, TurnError)
         assert refused.value.outcome.error.code is ErrorCode.ENGINE_START_FAILED
-        stop = StopRequest()
+        stop = RunControl()
         stop.ask(StopReason.CANCEL)
         with pytest.raises(Stopped):
             await Shortage().outlast(fails, stop)
@@ -152,6 +152,6 @@ def test_a_fault_that_is_no_shortage_is_not_tried_again() -> None:
 
     async def main() -> None:
         with pytest.raises(PermissionError):
-            await Shortage().outlast(fails, StopRequest())
+            await Shortage().outlast(fails, RunControl())
 
     run_async(main)

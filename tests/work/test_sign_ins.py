@@ -10,7 +10,7 @@ from askback.core.errors import ErrorCode
 from askback.core.renewals import Renewal, TokenField
 from askback.core.runs import Run, RunState
 from askback.engines.scripted import Scripted
-from world import ASK, FINISH, World, over, reach, run_async, submit, until, waiting
+from support.data_folder import ASK, FINISH, World, over, reach, run_async, submit, until, waiting
 
 NAME = ".scripted/auth.json"
 RULE = Renewal(name=NAME, fields=(TokenField(path=("token",)),))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from askback.bootstrap import App
 from askback.core.events import EventType
-from askback.work.slots import Slots
-from world import World, events_of, over, run_async, submit, until
+from askback.work.worker import Slots
+from support.data_folder import World, events_of, over, run_async, submit, until
 
 
 def test_no_more_engines_run_than_there_are_slots(tmp_path: Path) -> None:

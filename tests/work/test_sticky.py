@@ -18,8 +18,8 @@ from askback.core.runs import ProfileKind, Run, RunState
 from askback.core.views import run_view
 from askback.engines import registry
 from askback.process import tree
-from passing_time import PassingTime
-from world import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
+from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
+from support.passing_time import PassingTime
 
 SECOND = {"ask": {"interaction_id": "size", "prompt": "Which size?", "default": "small"}}
 STICKY = {"interactive_profile": "sticky_process"}

@@ -10,8 +10,8 @@ from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
-from passing_time import PassingTime
-from world import ASK, FINISH, World, events_of, over, run_async, submit, until, waiting
+from support.data_folder import ASK, FINISH, World, events_of, over, run_async, submit, until, waiting
+from support.passing_time import PassingTime
 
 
 def play(tmp_path: Path, *turns: Any, answers: tuple[str, ...] = (), config: str = "", **rest: Any) -> tuple[Run, Any]:
@@ -344,7 +344,7 @@ def test_an_engine_that_ended_its_turn_but_lives_on_is_ended_and_its_turn_counts
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its time is far from over; only that it said it was done makes us look after it."""
-    from askback.work import turn
+    from askback.work.turn import execute as turn
 
     monkeypatch.setattr(turn, "LINGER_SEC", 0.1)
     run, data = play(tmp_path, [{"finish": {"colour": "red"}}, {"misbehave": "linger"}])

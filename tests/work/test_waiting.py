@@ -15,8 +15,8 @@ from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import RunState
 from askback.process.tree import Tree
-from passing_time import PassingTime
-from world import ASK, FINISH, World, events_of, over, reach, run_async, submit, waiting
+from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, waiting
+from support.passing_time import PassingTime
 
 TIME_SEC = 30.0
 AUTO_DECIDE = {"interactive_require_user_reply": False, "session_timeout_sec": TIME_SEC}

@@ -18,8 +18,8 @@ from askback.process.tree import Tree
 from askback.skills import library
 from askback.skills.package import read_package
 from askback.work import worker
-from askback.work.stopping import StopRequest
-from world import ASK, World, over, reach, run_async, submit, until
+from askback.work.run_control import RunControl
+from support.data_folder import ASK, World, over, reach, run_async, submit, until
 
 FINISH = {"finish": {"colour": "red"}}
 FULL = Unavailable(RefusalCode.DISK_FULL, "the disk is full; free some space and try again")
@@ -245,7 +245,7 @@ def test_a_run_that_is_claimed_again_before_its_last_carrier_is_done_can_be_canc
             carry, claims = app.worker._carry, 0
 
             @asynccontextmanager
-            async def slowly_left(run: Run, stop: StopRequest) -> AsyncIterator[worker.Carrier]:
+            async def slowly_left(run: Run, stop: RunControl) -> AsyncIterator[worker.Carrier]:
                 nonlocal claims
                 claims += 1
                 async with carry(run, stop) as carrier:
@@ -274,7 +274,7 @@ def test_old_news_of_a_run_do_not_cost_it_the_end_of_its_turn(tmp_path: Path, mo
             carry = app.worker._carry
 
             @asynccontextmanager
-            async def told_late(run: Run, stop: StopRequest) -> AsyncIterator[worker.Carrier]:
+            async def told_late(run: Run, stop: RunControl) -> AsyncIterator[worker.Carrier]:
                 async with carry(run, stop) as carrier:
                     waited: list[Run] = []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from askback.core.errors import RefusalCode
 from askback.http.app import routes
-from askback.http.docs import TOKEN, meaning
+from askback.http.openapi import TOKEN, meaning
 from askback.http.problems import MEDIA_TYPE, RequestCode, status_of
 from pages.errors import run_errors, run_warnings
 from pages.markdown import code, fenced, table

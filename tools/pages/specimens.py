@@ -31,10 +31,10 @@ from askback.core.signals import (
     HandleNamed,
     ProcessLost,
     ProcessStarted,
+    ProcessTreeEnded,
     Replied,
     Signal,
     SlotAcquired,
-    TreeGone,
     TurnEnded,
     TurnLost,
 )
@@ -195,7 +195,9 @@ def circumstances() -> list[Circumstance]:
 def cancel_circumstances() -> list[Circumstance]:
     """After a cancel was asked for, while something of the run still lived."""
     return [
-        Circumstance(when="nothing of the run lives", signal=TreeGone(epoch=EPOCH, at=LATE), prepare=cancel_asked),
+        Circumstance(
+            when="nothing of the run lives", signal=ProcessTreeEnded(epoch=EPOCH, at=LATE), prepare=cancel_asked
+        ),
         Circumstance(when="the turn ended, however", signal=turn_ended(DONE), prepare=cancel_asked),
         Circumstance(when="the turn was cut off", signal=TurnLost(epoch=EPOCH, at=LATE), prepare=cancel_asked),
         Circumstance(when="the process ended", signal=ProcessLost(epoch=EPOCH, at=LATE), prepare=cancel_asked),
@@ -214,7 +216,7 @@ def cancel_circumstances() -> list[Circumstance]:
 def expiry_circumstances() -> list[Circumstance]:
     """After the deadline of a sticky run passed, while something of its process still lived."""
     return [
-        Circumstance(when="nothing of the run lives", signal=TreeGone(epoch=EPOCH, at=LATE), prepare=expired),
+        Circumstance(when="nothing of the run lives", signal=ProcessTreeEnded(epoch=EPOCH, at=LATE), prepare=expired),
         Circumstance(when="the process ended", signal=ProcessLost(epoch=EPOCH, at=LATE), prepare=expired),
         Circumstance(
             when="the question is answered",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
+from askback.engines.json_lines import Tail, as_detail, decode_line, text_at
+
 from askback.core.errors import ErrorCode
 from askback.core.runs import ProfileKind
 from askback.engines.base import (
@@ -23,7 +25,6 @@ from askback.engines.base import (
     session_of,
 )
 from askback.engines.failures import crashed, failure_of, stopped
-from askback.engines.json_lines import Tail, as_detail, decode_line, text_at
 
 
 class Parrot:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from askback.cli import exits, options
+from askback.cli import exit_codes, options
+from askback.process.locks import FileLock, is_held
 
 if TYPE_CHECKING:
     from askback.client import AsyncClient, Client
@@ -61,10 +64,10 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
     return options.common(chosen(with_server))
 
 
-def nowhere(settings: Settings, further: str = "") -> exits.Told:
+def nowhere(settings: Settings, further: str = "") -> exit_codes.Told:
     """That no server runs on the data folder, and what else is not there."""
     message = f"no server answers on the data folder {settings.data_dir}; {_HINT}{further}"
-    return exits.Told("SERVER_UNREACHABLE", message, exit_code=exits.NO_SERVER)
+    return exit_codes.Told("SERVER_UNREACHABLE", message, exit_code=exit_codes.NO_SERVER)
 
 
 def find(settings: Settings, url: str | None, token: str | None) -> Server | None:
@@ -78,9 +81,8 @@ def find(settings: Settings, url: str | None, token: str | None) -> Server | Non
 
 
 def _local(settings: Settings, token: str | None) -> Server | None:
-    from askback.cli import announcement
 
-    told = announcement.read(settings.data_dir)
+    told = read(settings.data_dir)
     if told is None:
         return None
     if token is None and told.token_path is not None:
@@ -97,17 +99,17 @@ def telling() -> Iterator[None]:
         yield
     except client.ServerUnreachable as error:
         message = f"no server answers on {error.url}; {_HINT} ({error.reason})"
-        raise exits.Told("SERVER_UNREACHABLE", message, exit_code=exits.NO_SERVER) from None
+        raise exit_codes.Told("SERVER_UNREACHABLE", message, exit_code=exit_codes.NO_SERVER) from None
     except client.TokenUnusable as error:
-        raise exits.Told("TOKEN_UNUSABLE", f"{error.message}, with --token or ASKBACK_TOKEN") from None
+        raise exit_codes.Told("TOKEN_UNUSABLE", f"{error.message}, with --token or ASKBACK_TOKEN") from None
     except client.Unauthorized as error:
         message = "the server does not take the token; give it with --token or ASKBACK_TOKEN"
-        raise exits.Told(error.code, message) from None
+        raise exit_codes.Told(error.code, message) from None
     except client.Refused as error:
-        code = exits.FAILED if isinstance(error, client.ServerFault) else exits.BAD_INPUT
-        raise exits.Told(error.code, error.message, error.problems, exit_code=code) from None
+        code = exit_codes.FAILED if isinstance(error, client.ServerFault) else exit_codes.BAD_INPUT
+        raise exit_codes.Told(error.code, error.message, error.problems, exit_code=code) from None
     except client.AnswerUnreadable as error:
-        raise exits.Told("ANSWER_UNREADABLE", error.message, exit_code=exits.FAILED) from None
+        raise exit_codes.Told("ANSWER_UNREADABLE", error.message, exit_code=exit_codes.FAILED) from None
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -129,3 +131,41 @@ def _ids(given: dict[str, Any], incomplete: str) -> list[CompletionItem]:
     with Client(server.url, server.token, timeout_sec=1.0) as client:
         runs = [run for run in islice(client.list_runs(), _COMPLETIONS) if run.id.startswith(incomplete)]
     return [CompletionItem(run.id, help=f"{run.state} {run.skill}") for run in runs]
+
+
+FILE_NAME = "server.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    url: str
+    pid: int
+    token_path: str | None
+    """None: the token stands in the settings."""
+
+
+@contextmanager
+def announced(data_dir: Path, url: str, token_path: Path | None) -> Iterator[None]:
+    """Tell of a server for as long as the block lasts; of two on one folder the first is told."""
+    lock = FileLock.take(data_dir / FILE_NAME)
+    if lock is None:
+        yield
+        return
+    told = Announcement(url=url, pid=os.getpid(), token_path=None if token_path is None else str(token_path))
+    try:
+        os.ftruncate(lock.fd, 0)
+        os.write(lock.fd, json.dumps(asdict(told)).encode())
+        yield
+    finally:
+        lock.path.unlink(missing_ok=True)
+        lock.release()
+
+
+def read(data_dir: Path) -> Announcement | None:
+    """The server that runs on this folder now, if one does."""
+    path = data_dir / FILE_NAME
+    try:
+        return Announcement(**json.loads(path.read_text())) if is_held(path) else None
+    except (OSError, ValueError, TypeError):
+        # No file, or one that is just being written.
+        return None

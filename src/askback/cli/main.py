@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from askback import __version__
-from askback.cli import exits, output
+from askback.cli import exit_codes, output
 from askback.core.errors import AskbackError, Unavailable
 
 _COMMANDS = {
@@ -34,6 +34,9 @@ _COMMANDS = {
     "doctor": "Say whether this machine is fit, and what to do if it is not.",
 }
 
+_MODULES = dict.fromkeys(("runs", "show", "watch", "inbox", "cancel"), "runs")
+"""Commands that share a module; each other one has a module with its name."""
+
 
 class _LateGroup(click.Group):
     """Imports a command's module when it is needed; the list shows the texts above."""
@@ -44,7 +47,10 @@ class _LateGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"askback.cli.{cmd_name}").command
+        command: click.Command = getattr(
+            importlib.import_module(f"askback.cli.commands.{_MODULES.get(cmd_name, cmd_name)}"),
+            "command" if cmd_name not in _MODULES else f"{cmd_name}_command",
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -85,7 +91,7 @@ def cli(ctx: click.Context) -> int:
     """
     if ctx.invoked_subcommand is None:
         output.tell(ctx.get_help())
-        return exits.BAD_INPUT
+        return exit_codes.BAD_INPUT
     return 0
 
 
@@ -98,10 +104,10 @@ def main() -> None:
     except BrokenPipeError:
         # Whoever read our output has gone; there is nobody to tell.
         output.drop(sys.stdout)
-        code = exits.FAILED
+        code = exit_codes.FAILED
     except OSError as error:
         output.drop(sys.stdout)
-        code = _fail(False, "MACHINE", f"the output cannot be written: {error.strerror}", exit_code=exits.FAILED)
+        code = _fail(False, "MACHINE", f"the output cannot be written: {error.strerror}", exit_code=exit_codes.FAILED)
     sys.exit(code)
 
 
@@ -115,22 +121,22 @@ def _run(*, as_json: bool) -> int:
     try:
         code = cli.main(prog_name="askback", standalone_mode=False)
     except click.exceptions.Abort:
-        return _fail(as_json, "INTERRUPTED", "interrupted", exit_code=exits.INTERRUPTED)
-    except exits.EndedBySignal as error:
+        return _fail(as_json, "INTERRUPTED", "interrupted", exit_code=exit_codes.INTERRUPTED)
+    except exit_codes.EndedBySignal as error:
         return _fail(as_json, "INTERRUPTED", str(error), exit_code=error.exit_code)
-    except exits.Told as error:
+    except exit_codes.Told as error:
         return _fail(as_json, error.code, error.message, error.problems, exit_code=error.exit_code)
     except click.ClickException as error:
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
         return _fail(as_json, "USAGE", error.format_message(), usage=usage)
     except AskbackError as error:
-        kind = exits.FAILED if isinstance(error, Unavailable) else exits.BAD_INPUT
+        kind = exit_codes.FAILED if isinstance(error, Unavailable) else exit_codes.BAD_INPUT
         return _fail(as_json, error.code, error.message, error.problems, exit_code=kind)
     except BrokenPipeError:
         raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _fail(as_json, "MACHINE", f"{where}{error.strerror or error}", exit_code=exits.FAILED)
+        return _fail(as_json, "MACHINE", f"{where}{error.strerror or error}", exit_code=exit_codes.FAILED)
     return code if isinstance(code, int) else 0
 
 
@@ -141,12 +147,12 @@ def _fail(
     problems: Sequence[str] = (),
     *,
     usage: str = "",
-    exit_code: int = exits.BAD_INPUT,
+    exit_code: int = exit_codes.BAD_INPUT,
 ) -> int:
     if as_json:
         output.print_json({"error": {"code": code, "message": message, "problems": list(problems)}})
         return exit_code
-    from askback.cli.text import printable
+    from askback.text.terminal import printable
 
     # A message that says it all in one line is not said again.
     further = [problem for problem in problems if problem not in message]

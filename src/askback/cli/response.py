@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from askback.cli import asking
+from askback.cli.terminal import question
 from askback.core.errors import Conflict, Invalid, RefusalCode
 
 if TYPE_CHECKING:
-    from askback.cli.line import Gone
-    from askback.cli.live import Display
+    from askback.cli.terminal.live import Display
+    from askback.cli.terminal.prompt import Gone
     from askback.client import Run as ServedRun
     from askback.core.interactions import Interaction, Json
     from askback.core.runs import Run
@@ -33,12 +33,12 @@ def pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
 async def response_to(pending: Interaction, text: str | None, display: Display, gone: Gone, run_id: str) -> Json:
     """What the text means as an answer; without one, what is typed here until the question is `gone`."""
     if text is not None:
-        response = asking.read_answer(pending, text)
+        response = question.read_answer(pending, text)
         if response == "":
             raise Invalid(RefusalCode.REPLY_INVALID, "the answer is empty, and the question has no default")
         return response
     display.pause()
-    response = await asking.ask(pending, display.write, gone)
+    response = await question.ask(pending, display.write, gone)
     display.resume()
     if response is None:
         message = f"question {pending.interaction_id!r} of run {run_id} was settled elsewhere meanwhile"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from askback.core import journal
+from askback.core import event_factory
 from askback.core.errors import ErrorCode, RefusalCode, RunError
 from askback.core.events import NewEvent
 from askback.core.interactions import Interaction, InteractionOutcome, Json
@@ -50,7 +50,7 @@ def finish(
     closed = None
     if run.pending_interaction is not None and interaction is not None:
         closed = replace(run.pending_interaction, outcome=interaction, answered_at=at)
-        events = (*events, journal.closed(closed, at))
+        events = (*events, event_factory.closed(closed, at))
     done = run.evolve(
         state=state,
         error=error,
@@ -60,7 +60,7 @@ def finish(
         wait_deadline_at=None,
         finished_at=at,
     )
-    events = (*events, journal.moved(run.state, state, at, error))
+    events = (*events, event_factory.moved(run.state, state, at, error))
     return Decision(run=done, events=events, closed=closed, result=result)
 
 

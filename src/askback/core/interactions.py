@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -72,3 +73,56 @@ def option_value(option: Json) -> Json:
     if isinstance(option, Mapping):
         return option.get("value", option.get("label"))
     return option
+
+
+MOST_QUESTION_BYTES = 64_000
+"""Of a whole question as JSON: prompt, options, schema, default and context."""
+MOST_PROMPT_BYTES = 32_000
+
+_CUT = "\n[… cut off here: the question is too long to be shown]"
+
+
+def bounded(question: Question) -> Question:
+    """The question itself if it is small enough, else one that is.
+
+    The prompt is cut, with a mark. Options are taken while there is room. A schema, a default or a context that does
+    not fit is left out, in this order.
+    """
+    if _size(_parts(question)) <= MOST_QUESTION_BYTES and _size(question.prompt) <= MOST_PROMPT_BYTES:
+        return question
+    prompt = _cut(question.prompt)
+    room = MOST_QUESTION_BYTES - _size([prompt, question.interaction_id, question.kind])
+    options: list[Json] = []
+    for option in question.options:
+        if (room := room - _size(option)) < 0:
+            break
+        options.append(option)
+    schema, room = _fitting(question.response_schema, room)
+    default, room = _fitting(question.default, room)
+    context, room = _fitting(question.context, room)
+    return replace(
+        question, prompt=prompt, options=tuple(options), response_schema=schema, default=default, context=context
+    )
+
+
+def _parts(question: Question) -> list[Json]:
+    rest = [question.response_schema, question.default, question.context]
+    return [question.prompt, question.interaction_id, question.kind, list(question.options), *rest]
+
+
+def _size(value: Json) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode(errors="replace")) + 1
+
+
+def _fitting(value: Json, room: int) -> tuple[Json, int]:
+    left = room - _size(value)
+    return (value, left) if left >= 0 else (None, room)
+
+
+def _cut(prompt: str) -> str:
+    if _size(prompt) <= MOST_PROMPT_BYTES:
+        return prompt
+    text = prompt[:MOST_PROMPT_BYTES]
+    while _size(text + _CUT) > MOST_PROMPT_BYTES:
+        text = text[: len(text) * 9 // 10]
+    return text + _CUT

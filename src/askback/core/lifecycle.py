@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from askback.core import journal, turns, waits
+from askback.core import event_factory, turns, waits
 from askback.core.decisions import Decision, Refusal, Stay, finish, finish_held, stale
 from askback.core.errors import RefusalCode
 from askback.core.events import EventType, NewEvent
@@ -23,10 +23,10 @@ from askback.core.signals import (
     HandleNamed,
     ProcessLost,
     ProcessStarted,
+    ProcessTreeEnded,
     Replied,
     Signal,
     SlotAcquired,
-    TreeGone,
     TurnEnded,
     TurnLost,
 )
@@ -38,7 +38,7 @@ __all__ = ["MAX_TAKE_UPS", "Decision", "Refusal", "Stay", "create", "decide"]
 def create(run: Run, request: Mapping[str, Any]) -> Decision:
     """The first decision of a run's life: it is queued."""
     created = NewEvent(type=EventType.RUN_CREATED, at=run.created_at, data=dict(request))
-    return Decision(run=run, events=(created, journal.moved(None, RunState.QUEUED, run.created_at)))
+    return Decision(run=run, events=(created, event_factory.moved(None, RunState.QUEUED, run.created_at)))
 
 
 def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
@@ -55,7 +55,7 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
             return waits.pass_deadline(run, signal)
         case CancelRequested():
             return _ask_to_cancel(run, signal)
-        case TreeGone():
+        case ProcessTreeEnded():
             return _end_without_tree(run, signal)
         case TurnLost():
             return turns.take_up(run, signal)
@@ -79,7 +79,7 @@ def _ask_to_cancel(run: Run, signal: CancelRequested) -> Decision | Stay | Refus
     return finish(asked, RunState.CANCELED, signal.at, (), interaction=InteractionOutcome.CANCELED)
 
 
-def _end_without_tree(run: Run, signal: TreeGone) -> Decision | Refusal:
+def _end_without_tree(run: Run, signal: ProcessTreeEnded) -> Decision | Refusal:
     held = run.state in (RunState.RUNNING, RunState.WAITING_USER)
     if not held or run.epoch != signal.epoch or not (run.cancel_requested or run.expired):
         return stale(run)

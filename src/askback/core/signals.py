@@ -64,7 +64,7 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeGone:
+class ProcessTreeEnded:
     """Nothing of the run's engine lives any more, after a cancel was asked for or a deadline had passed."""
 
     epoch: int
@@ -110,7 +110,7 @@ Signal = (
     | Replied
     | DeadlinePassed
     | CancelRequested
-    | TreeGone
+    | ProcessTreeEnded
     | TurnLost
     | ProcessLost
     | Adopted

@@ -9,7 +9,7 @@ import re
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from askback.core import journal
+from askback.core import event_factory
 from askback.core.decisions import Decision, Refusal, Stay, finish, process_lost, stale, unsuitable
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import NewEvent
@@ -37,7 +37,10 @@ def start(run: Run, signal: SlotAcquired) -> Decision | Refusal:
         started_at=run.started_at or signal.at,
         updated_at=signal.at,
     )
-    events = (journal.moved(run.state, RunState.RUNNING, signal.at), journal.turn_started(started, signal.at))
+    events = (
+        event_factory.moved(run.state, RunState.RUNNING, signal.at),
+        event_factory.turn_started(started, signal.at),
+    )
     return Decision(run=started, events=events)
 
 
@@ -68,7 +71,7 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
         warnings=_merge(run.warnings, warnings),
         updated_at=signal.at,
     )
-    events = journal.turn_ended(run, signal, warnings)
+    events = event_factory.turn_ended(run, signal, warnings)
     if run.cancel_requested:
         return _end_canceled(ended, signal.at, events)
     match signal.outcome:
@@ -96,7 +99,7 @@ def _end_final(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...
             message="the output passed its schema, but the engine did not say that it was done",
         )
         run = run.evolve(warnings=_merge(run.warnings, (warning,)))
-        events = (*events, journal.warned(warning, at))
+        events = (*events, event_factory.warned(warning, at))
     return finish(run, RunState.SUCCEEDED, at, events, result=final.data)
 
 
@@ -115,7 +118,7 @@ def _repair(run: Run, problems: tuple[str, ...], at: datetime, events: tuple[New
         attempt_number=number,
         next_turn=TurnOrder(kind=TurnKind.REPAIR, attempt_number=number, problems=problems),
     )
-    return Decision(run=repairing, events=(*events, journal.turn_started(repairing, at)))
+    return Decision(run=repairing, events=(*events, event_factory.turn_started(repairing, at)))
 
 
 def _end_asking(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
@@ -144,7 +147,7 @@ def _end_asking(run: Run, question: Question, at: datetime, events: tuple[NewEve
     )
     return Decision(
         run=waiting,
-        events=(*events, journal.asked(interaction, at), journal.moved(run.state, waiting.state, at)),
+        events=(*events, event_factory.asked(interaction, at), event_factory.moved(run.state, waiting.state, at)),
         asked=interaction,
     )
 
@@ -213,7 +216,7 @@ def take_up(run: Run, signal: TurnLost) -> Decision | Refusal:
     )
     if run.cancel_requested:
         return finish(lost, RunState.CANCELED, signal.at, ())
-    interrupted = journal.turn_interrupted(lost, signal.at)
+    interrupted = event_factory.turn_interrupted(lost, signal.at)
     if run.sticky and run.next_turn.kind is not TurnKind.START:
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=process_lost())
     if take_ups > MAX_TAKE_UPS:
@@ -224,7 +227,7 @@ def take_up(run: Run, signal: TurnLost) -> Decision | Refusal:
         )
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=error)
     queued = lost.evolve(state=RunState.QUEUED)
-    return Decision(run=queued, events=(interrupted, journal.moved(run.state, queued.state, signal.at)))
+    return Decision(run=queued, events=(interrupted, event_factory.moved(run.state, queued.state, signal.at)))
 
 
 def _handle_before_turn(run: Run) -> Handle | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from askback.core import journal
+from askback.core import event_factory
 from askback.core.decisions import Decision, Refusal, Stay, finish, finish_held, process_lost, stale
 from askback.core.errors import ErrorCode, RefusalCode, RunError
 from askback.core.events import NewEvent
@@ -59,7 +59,7 @@ def _expire(run: Run, pending: Interaction, at: datetime) -> Decision:
     expired = run.evolve(
         version=run.version + 1, error=error, pending_interaction=None, wait_deadline_at=None, updated_at=at
     )
-    return Decision(run=expired, events=(journal.closed(closed, at),), closed=closed)
+    return Decision(run=expired, events=(event_factory.closed(closed, at),), closed=closed)
 
 
 def _go_on(run: Run, closed: Interaction, at: datetime) -> Decision:
@@ -75,9 +75,9 @@ def _go_on(run: Run, closed: Interaction, at: datetime) -> Decision:
         wait_deadline_at=None,
         updated_at=at,
     )
-    events: tuple[NewEvent, ...] = (journal.closed(closed, at), journal.moved(run.state, state, at))
+    events: tuple[NewEvent, ...] = (event_factory.closed(closed, at), event_factory.moved(run.state, state, at))
     if run.sticky:
-        events = (*events, journal.turn_started(going, at))
+        events = (*events, event_factory.turn_started(going, at))
     return Decision(run=going, events=events, closed=closed)
 
 

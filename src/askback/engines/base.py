@@ -16,6 +16,7 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
 from askback.core.renewals import Renewal
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
+from askback.engines.protocols.json_lines import plain
 
 UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """How most programs write a session's id, as a pattern."""
@@ -104,7 +105,7 @@ class SessionNamed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class AssistantMessage:
     """A whole assistant message. Only these are searched for the marker, a question or an output."""
 
     text: str
@@ -158,7 +159,7 @@ class Asked:
     question: Question
 
 
-Seen = SessionNamed | Said | ToolStarted | ToolEnded | UsageSeen | TurnOver | Send | Asked
+EngineEvent = SessionNamed | AssistantMessage | ToolStarted | ToolEnded | UsageSeen | TurnOver | Send | Asked
 
 
 # What a parser says at the end.
@@ -177,7 +178,7 @@ class Exit:
 class Completed:
     """The engine ended its turn by its own event. `messages` are the assistant's, in order.
 
-    What was told as `Said` are the first of them. `session` is for a name that could not be told before all was read.
+    What was told as `AssistantMessage` are the first of them. `session` is for a name that could not be told before all was read.
     `left_out` is how many messages before these were too many to keep; `shortened` says that one lost its beginning.
     """
 
@@ -188,7 +189,7 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broke:
+class TurnFailed:
     """The engine did not end its turn properly; `detail` is its own words."""
 
     code: ErrorCode
@@ -199,11 +200,11 @@ class Broke:
 class Parser(Protocol):
     """Reads one turn of one program. Survives every line: what it does not know, it passes over."""
 
-    def feed(self, stream: Stream, line: bytes) -> Iterable[Seen]:
+    def feed(self, stream: Stream, line: bytes) -> Iterable[EngineEvent]:
         """Take one line without its newline."""
         ...
 
-    def finish(self, ended: Exit) -> Completed | Broke:
+    def finish(self, ended: Exit) -> Completed | TurnFailed:
         """Say how the turn ended. The exit code alone proves nothing."""
         ...
 
@@ -271,7 +272,7 @@ class Conversation(Protocol):
     `outcome` says what it came to, and `say` begins the next one in the same process and session.
     """
 
-    def say(self, prompt: str, reply: Reply | None = None) -> Iterable[Seen]:
+    def say(self, prompt: str, reply: Reply | None = None) -> Iterable[EngineEvent]:
         """Begin a turn. What is to be sent may come now or, while the program is not ready yet, from `feed`.
 
         `reply` is given when the turn brings the end of a question. Where the program asked by its own protocol
@@ -279,15 +280,15 @@ class Conversation(Protocol):
         """
         ...
 
-    def feed(self, stream: Stream, line: bytes) -> Iterable[Seen]:
+    def feed(self, stream: Stream, line: bytes) -> Iterable[EngineEvent]:
         """Take one line without its newline."""
         ...
 
-    def outcome(self) -> Completed | Broke:
+    def outcome(self) -> Completed | TurnFailed:
         """How the turn that just ended went; `messages` are those of this turn alone. After `Asked`: what was said."""
         ...
 
-    def finish(self, ended: Exit) -> Broke:
+    def finish(self, ended: Exit) -> TurnFailed:
         """How a turn ended whose program ended, or had to be ended, in the middle of it."""
         ...
 
@@ -316,10 +317,41 @@ def session_of(engine: Engine, handle: Handle) -> str:
     return handle.handle_value
 
 
-def out_of_bounds(ended: Exit) -> Broke | None:
+def out_of_bounds(ended: Exit) -> TurnFailed | None:
     """How a turn ended that we had to stop, the same for every engine."""
     if ended.over_limit:
-        return Broke(code=ErrorCode.OUTPUT_LIMIT_EXCEEDED, message="the engine printed more than one turn may print")
+        return TurnFailed(
+            code=ErrorCode.OUTPUT_LIMIT_EXCEEDED, message="the engine printed more than one turn may print"
+        )
     if ended.timed_out:
-        return Broke(code=ErrorCode.TURN_TIMEOUT, message="the turn took longer than it may take")
+        return TurnFailed(code=ErrorCode.TURN_TIMEOUT, message="the turn took longer than it may take")
     return None
+
+
+_NUMBER = re.compile(r"(?<!\d)\d++(?:\.\d++)++\S*")
+
+
+def printed_by(results: Sequence[CallResult], args: tuple[str, ...]) -> str:
+    """What a call printed on stdout; nothing when it failed or did not end in time."""
+    return next((result.stdout for result in results if result.args == args and result.exit_code == 0), "")
+
+
+def printed_at_all(results: Sequence[CallResult], args: tuple[str, ...]) -> str:
+    """What a call printed on either stream, without colours, for programs that print their help on stderr."""
+    ended = (result for result in results if result.args == args and result.exit_code == 0)
+    return plain("".join(result.stdout + result.stderr for result in ended))
+
+
+def version_in(text: str) -> str | None:
+    number = _NUMBER.search(text)
+    return number[0] if number else None
+
+
+def why_not(results: Sequence[CallResult], args: tuple[str, ...], wanted: str) -> str:
+    """What was seen of a call that did not offer what was wanted."""
+    called = next((result for result in results if result.args == args), None)
+    if called is None or called.exit_code is None:
+        return f"its {' '.join(args)} did not end in time"
+    if called.exit_code:
+        return f"its {' '.join(args)} ended with {called.exit_code}"
+    return f"its {' '.join(args)} does not offer {wanted}"

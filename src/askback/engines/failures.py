@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from askback.core.errors import ErrorCode
-from askback.engines.base import Broke, Exit, out_of_bounds
-from askback.engines.json_lines import as_detail
+from askback.engines.base import Exit, TurnFailed, out_of_bounds
+from askback.engines.protocols.json_lines import as_detail
 
 # In this order: a refusal over a quota often mentions the key too, and a broken connection the server's address.
 _SIGNS: tuple[tuple[ErrorCode, re.Pattern[str]], ...] = (
@@ -62,31 +62,31 @@ def failure_of_status(status: int, words: str) -> ErrorCode:
             return ErrorCode.ENGINE_API_ERROR
 
 
-def ended_badly(code: ErrorCode, words: str) -> Broke:
+def ended_badly(code: ErrorCode, words: str) -> TurnFailed:
     """A turn that the engine itself ended with an error, in its own words."""
-    return Broke(code=code, message="the engine ended its turn with an error", detail=as_detail(words))
+    return TurnFailed(code=code, message="the engine ended its turn with an error", detail=as_detail(words))
 
 
-def unknown_session(words: str) -> Broke:
+def unknown_session(words: str) -> TurnFailed:
     """A resume of a session that the engine does not find."""
     message = "the engine does not know the session (any more)"
-    return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(words))
+    return TurnFailed(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(words))
 
 
-def stopped(ended: Exit, retrying: str) -> Broke | None:
+def stopped(ended: Exit, retrying: str) -> TurnFailed | None:
     """A turn that we had to stop, or None. `retrying`: what the engine said of trying again, where that was its last word."""
     broke = out_of_bounds(ended)
     if broke is None or broke.code is not ErrorCode.TURN_TIMEOUT or not retrying:
         return broke
     if failure_of(retrying) is not ErrorCode.ENGINE_UNREACHABLE:
-        return Broke(code=broke.code, message=broke.message, detail=as_detail(retrying))
+        return TurnFailed(code=broke.code, message=broke.message, detail=as_detail(retrying))
     message = "the turn's time ran out while the engine was trying to connect"
-    return Broke(code=ErrorCode.ENGINE_UNREACHABLE, message=message, detail=as_detail(retrying))
+    return TurnFailed(code=ErrorCode.ENGINE_UNREACHABLE, message=message, detail=as_detail(retrying))
 
 
-def crashed(ended: Exit, detail: str | None) -> Broke:
+def crashed(ended: Exit, detail: str | None) -> TurnFailed:
     """A program that is gone without its end-of-turn event, whatever its exit code says."""
     how = f"by signal {-ended.code}" if ended.code < 0 else f"with exit code {ended.code}"
-    return Broke(
+    return TurnFailed(
         code=ErrorCode.ENGINE_CRASHED, message=f"the engine ended {how} before its turn was over", detail=detail
     )

@@ -14,28 +14,31 @@ from typing import Any
 from askback.core.errors import ErrorCode
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
-from askback.engines.acp import AcpConversation, Dialect
+from askback.engines.answers.messages import Pieces
 from askback.engines.base import (
     UUID,
-    Broke,
     CallResult,
     Completed,
+    EngineEvent,
     Exit,
     Launch,
     Probe,
-    Seen,
     SessionNamed,
     Stream,
     Turn,
+    TurnFailed,
     TurnOver,
     UsageSeen,
+    printed_at_all,
+    printed_by,
     session_of,
+    version_in,
+    why_not,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.json_lines import Tail, as_detail, count_at, object_at, plain, text_at
-from askback.engines.json_text import NotJson, clean, loads
-from askback.engines.messages import Pieces
-from askback.engines.probing import printed_at_all, printed_by, version_in, why_not
+from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+from askback.engines.protocols.json_lines import Tail, as_detail, count_at, object_at, plain, text_at
+from askback.text.json_text import NotJson, clean, loads
 
 _HELP, _VERSION = ("--help",), ("--version",)
 _RESIDENT = "--experimental-acp"
@@ -169,7 +172,7 @@ class IflowParser:
         self._gave_up = False
         self._stderr = Tail()
 
-    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         text = plain(clean(line.decode("utf-8", "replace")))
         if stream is Stream.STDOUT:
             # The answer has no end of its own, and may quote anything: it is read as a whole.
@@ -179,7 +182,7 @@ class IflowParser:
         else:
             yield from self._read_block(text)
 
-    def _read_words(self, text: str) -> Iterator[Seen]:
+    def _read_words(self, text: str) -> Iterator[EngineEvent]:
         # After the turn it only tells how its own shutdown went.
         if self._info is not None or _is_trace(text):
             return
@@ -189,7 +192,7 @@ class IflowParser:
         if resuming := _RESUMING.search(text):
             yield SessionNamed(value=resuming[1])
 
-    def _read_block(self, text: str) -> Iterator[Seen]:
+    def _read_block(self, text: str) -> Iterator[EngineEvent]:
         block = text.partition(_OPENS)[2] if self._block is None else f"{self._block}\n{text}"
         inside, closes, _ = block.partition(_CLOSES)
         self._block = None if closes or len(block) > _MOST_BLOCK else block
@@ -202,14 +205,14 @@ class IflowParser:
         yield UsageSeen(usage=_usage(object_at(info, "tokenUsage")))
         yield TurnOver()
 
-    def finish(self, ended: Exit) -> Completed | Broke:
+    def finish(self, ended: Exit) -> Completed | TurnFailed:
         answer, printed_info = _split_answer(self._answer.text)
         info = printed_info if self._info is None else self._info
         if info is None:
             return stopped(ended, self._trouble) or self._ended_early(ended)
         if reason := text_at(info, "terminationReason"):
             message = "the engine gave its turn up"
-            return Broke(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(reason))
+            return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(reason))
         if self._gave_up or not answer:
             return self._unanswered()
         if ended.code in _OWN_EXITS:
@@ -218,19 +221,19 @@ class IflowParser:
         named = session if self._info is None else None
         return Completed(messages=(answer,), session=named, shortened=self._answer.shortened)
 
-    def _unanswered(self) -> Broke:
+    def _unanswered(self) -> TurnFailed:
         status = _STATUS.search(self._trouble)
         code = failure_of_status(int(status[1]) if status else 0, self._trouble)
         words = self._trouble or self._stderr.text
-        return Broke(code=code, message="the engine ended its turn without an answer", detail=as_detail(words))
+        return TurnFailed(code=code, message="the engine ended its turn without an answer", detail=as_detail(words))
 
-    def _ended_early(self, ended: Exit) -> Broke:
+    def _ended_early(self, ended: Exit) -> TurnFailed:
         """It says why on stderr where it does not even begin: no account, no key."""
         words = self._stderr.text
         code = failure_of(self._trouble or words)
         if code is ErrorCode.ENGINE_API_ERROR and not self._gave_up:
             return crashed(ended, as_detail(words))
-        return Broke(code=code, message="the engine ended without an answer", detail=as_detail(words))
+        return TurnFailed(code=code, message="the engine ended without an answer", detail=as_detail(words))
 
 
 def _split_answer(printed: str) -> tuple[str, Mapping[str, Any] | None]:

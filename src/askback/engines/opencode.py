@@ -14,24 +14,28 @@ from typing import Any
 from askback.core.errors import ErrorCode
 from askback.core.renewals import ANY, Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
-from askback.engines.acp import AcpConversation, Dialect
+from askback.engines.answers.messages import Messages, Recent
 from askback.engines.base import (
-    Broke,
+    AssistantMessage,
     CallResult,
     Completed,
+    EngineEvent,
     Exit,
     Launch,
     Probe,
-    Said,
-    Seen,
     SessionNamed,
     Stream,
     ToolEnded,
     ToolStarted,
     Turn,
+    TurnFailed,
     TurnOver,
     UsageSeen,
+    printed_at_all,
+    printed_by,
     session_of,
+    version_in,
+    why_not,
 )
 from askback.engines.failures import (
     crashed,
@@ -41,9 +45,8 @@ from askback.engines.failures import (
     stopped,
     unknown_session,
 )
-from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
-from askback.engines.messages import Messages, Recent
-from askback.engines.probing import printed_at_all, printed_by, version_in, why_not
+from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
 
 _RUN_HELP, _ACP_HELP, _VERSION = ("run", "--help"), ("acp", "--help"), ("--version",)
 _ACP_USAGE = re.compile(r"^\S+ acp[ \t]*$", re.MULTILINE)
@@ -183,13 +186,13 @@ class OpencodeParser:
         self._tries = 0
         self._stderr = Tail()
 
-    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         if stream is Stream.STDERR:
             yield from self._read_log(line)
         elif (event := decode_line(line)) is not None:
             yield from self._read(event)
 
-    def _read_log(self, line: bytes) -> Iterator[Seen]:
+    def _read_log(self, line: bytes) -> Iterator[EngineEvent]:
         if _INFO.match(line):
             yield from self._read_info(line)
             return
@@ -202,7 +205,7 @@ class OpencodeParser:
             self._trouble = words
             yield from self._have_failed(self._tries + 1)
 
-    def _read_info(self, line: bytes) -> Iterator[Seen]:
+    def _read_info(self, line: bytes) -> Iterator[EngineEvent]:
         if begun := _AT_WORK.match(line):
             # The first is the turn's own; its helpers have sessions of their own later.
             if self._session is None:
@@ -214,18 +217,18 @@ class OpencodeParser:
             yield from self._have_failed(self._requests)
             self._requests += 1
 
-    def _have_failed(self, tries: int) -> Iterator[Seen]:
+    def _have_failed(self, tries: int) -> Iterator[EngineEvent]:
         if tries > self._tries:
             self._tries = tries
             if tries == _MOST_TRIES:
                 yield TurnOver()
 
-    def _name(self, session: str) -> Iterator[Seen]:
+    def _name(self, session: str) -> Iterator[EngineEvent]:
         if session and session != self._session:
             self._session = session
             yield SessionNamed(value=session)
 
-    def _read(self, event: Mapping[str, Any]) -> Iterator[Seen]:
+    def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         part = object_at(event, "part")
         yield from self._name(text_at(event, "sessionID"))
         match text_at(event, "type"):
@@ -241,13 +244,13 @@ class OpencodeParser:
                 self._completed, self._failure = False, object_at(event, "error")
                 yield TurnOver()
 
-    def _say(self, part: Mapping[str, Any]) -> Iterator[Seen]:
+    def _say(self, part: Mapping[str, Any]) -> Iterator[EngineEvent]:
         text, key = text_at(part, "text"), text_at(part, "id") or str(self._messages.said)
         if text and key not in self._said:
             self._said.put(key, None)
-            yield Said(text=self._messages.add(text))
+            yield AssistantMessage(text=self._messages.add(text))
 
-    def _end_step(self, part: Mapping[str, Any]) -> Iterator[Seen]:
+    def _end_step(self, part: Mapping[str, Any]) -> Iterator[EngineEvent]:
         self._tries, self._trouble = 0, ""
         self._usage += _usage(object_at(part, "tokens"))
         yield UsageSeen(usage=self._usage)
@@ -259,7 +262,7 @@ class OpencodeParser:
             self._failure = {"name": "the model broke off", "data": {"message": reason or "it did not say why"}}
         yield TurnOver()
 
-    def finish(self, ended: Exit) -> Completed | Broke:
+    def finish(self, ended: Exit) -> Completed | TurnFailed:
         if self._completed:
             return self._messages.completed()
         if self._failure is not None:
@@ -270,7 +273,7 @@ class OpencodeParser:
         if self._tries >= _MOST_TRIES:
             message = f"the engine's request failed {self._tries} times"
             why = self._trouble or "it did not say why"
-            return Broke(code=failure_of(why), message=message, detail=as_detail(why))
+            return TurnFailed(code=failure_of(why), message=message, detail=as_detail(why))
         return stopped(ended, self._trouble) or crashed(ended, as_detail(said))
 
 
@@ -300,7 +303,7 @@ def _words(line: bytes) -> str:
     return error[1].decode("utf-8", "replace").replace("\\n", "\n").replace('\\"', '"') if error else ""
 
 
-def _tool(part: Mapping[str, Any]) -> Iterator[Seen]:
+def _tool(part: Mapping[str, Any]) -> Iterator[EngineEvent]:
     """A tool is told once it has ended."""
     call_id, name, state = text_at(part, "callID"), text_at(part, "tool"), object_at(part, "state")
     done = text_at(state, "status") == "completed" and name != "invalid"

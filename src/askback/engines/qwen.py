@@ -15,27 +15,29 @@ from typing import Any
 from askback.core.errors import ErrorCode
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
-from askback.engines.acp import AcpConversation, Dialect
 from askback.engines.base import (
     UUID,
-    Broke,
     CallResult,
     Completed,
+    EngineEvent,
     Exit,
     Launch,
     Probe,
-    Seen,
     SessionNamed,
     Stream,
     Turn,
+    TurnFailed,
     TurnOver,
     UsageSeen,
+    printed_by,
     session_of,
+    version_in,
+    why_not,
 )
-from askback.engines.claude_events import Conversation
+from askback.engines.claude.turn import Conversation
 from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
-from askback.engines.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
-from askback.engines.probing import printed_by, version_in, why_not
+from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 
 _HELP, _VERSION = ("--help",), ("--version",)
 _RESIDENT = "--acp"
@@ -198,7 +200,7 @@ class QwenParser:
         self._result: Mapping[str, Any] | None = None
         self._stderr = Tail()
 
-    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         if stream is Stream.STDERR:
             self._stderr.add(line)
             return
@@ -206,7 +208,7 @@ class QwenParser:
         if event is not None:
             yield from self._read(event)
 
-    def _read(self, event: Mapping[str, Any]) -> Iterator[Seen]:
+    def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         match text_at(event, "type"):
             case "system" if text_at(event, "subtype") == "init" and (session := text_at(event, "session_id")):
                 yield SessionNamed(value=session)
@@ -224,7 +226,7 @@ class QwenParser:
                 yield UsageSeen(usage=_usage(object_at(event, "usage")), whole_session=True)
                 yield TurnOver()
 
-    def finish(self, ended: Exit) -> Completed | Broke:
+    def finish(self, ended: Exit) -> Completed | TurnFailed:
         said = self._stderr.text
         if self._result is None:
             return self._unknown(said) or stopped(ended, said) or crashed(ended, as_detail(said))
@@ -236,10 +238,10 @@ class QwenParser:
             return ended_badly(failure_of(self._trouble), self._trouble)
         if count_at(self._result, "num_turns") == 0:
             message = "the engine ended its turn without an answer of the model"
-            return Broke(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or said))
+            return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or said))
         return self._conversation.messages.completed()
 
-    def _unknown(self, words: str) -> Broke | None:
+    def _unknown(self, words: str) -> TurnFailed | None:
         return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None
 
 

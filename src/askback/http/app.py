@@ -8,11 +8,11 @@ from typing import Protocol
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from askback.http import catalog, deliveries, files, openapi, problems, questions, runs, session_routes
+from askback.http import catalog, files, openapi, problems, questions, runs, session_routes
 from askback.http.auth import Doorstep, Gate, MainToken
 from askback.http.bodies import BodyCap
 from askback.http.context import Context
-from askback.http.failures import FailedSignIns
+from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.quotas import RequestRate
 from askback.http.sign_in import Codes, SignIn
 
@@ -39,8 +39,15 @@ def routes(context: Context | None = None) -> FastAPI:
     )
     app.state.context = context
     problems.install(app)
-    for module in (runs, questions, files, deliveries, catalog, session_routes):
-        app.include_router(module.router)
+    for router in (
+        runs.router,
+        questions.router,
+        files.router,
+        runs.deliveries_router,
+        catalog.router,
+        session_routes.router,
+    ):
+        app.include_router(router)
     app.openapi = functools.cache(lambda: openapi.document(app))  # type: ignore[method-assign]
     return app
 

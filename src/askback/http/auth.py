@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.http.addresses import Addresses
-from askback.http.failures import FailedSignIns
+from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.links import Link, Links
 from askback.http.problems import RequestCode, problem
 

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from askback.core.errors import RefusalCode
-from askback.http import docs, models
+from askback.http import models, openapi
 from askback.http.auth import AccessScope
 from askback.http.bodies import FORM, StrictRoute, form_file, media_type, while_connected
 from askback.http.context import Administering, Reading, answer
@@ -35,7 +35,7 @@ _BODY = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in _Z
     "/v1/skills",
     tags=["skills"],
     summary="List skills",
-    **docs.call(AccessScope.READ, answer=models.SkillsOut, says="All of them."),
+    **openapi.call(AccessScope.READ, answer=models.SkillsOut, says="All of them."),
 )
 async def list_skills(request: Request, here: Reading) -> Response:
     """The skills that can be run by their id, the broken ones with what is wrong."""
@@ -47,7 +47,7 @@ async def list_skills(request: Request, here: Reading) -> Response:
     "/v1/skills/{skill_id}",
     tags=["skills"],
     summary="Get a skill",
-    **docs.call(
+    **openapi.call(
         AccessScope.READ,
         answer=models.SkillDetailsOut,
         says="The skill.",
@@ -65,13 +65,13 @@ async def get_skill(here: Reading, skill_id: SkillPath) -> Response:
     "/v1/skills",
     tags=["skills"],
     summary="Install a skill",
-    **docs.call(
+    **openapi.call(
         AccessScope.ADMIN,
         answer=models.SkillOut,
         status=HTTPStatus.CREATED,
         says="The skill; runs take this version from now on.",
         headers={"Location": "The skill's address."},
-        refusals=[*docs.BODY, RequestCode.REQUEST_INVALID, RefusalCode.SKILL_INVALID],
+        refusals=[*openapi.BODY, RequestCode.REQUEST_INVALID, RefusalCode.SKILL_INVALID],
         body=_BODY,
     ),
 )
@@ -90,7 +90,7 @@ async def install_skill(request: Request, here: Administering) -> Response:
     "/v1/skills/{skill_id}",
     tags=["skills"],
     summary="Delete a skill",
-    **docs.call(
+    **openapi.call(
         AccessScope.ADMIN,
         status=HTTPStatus.NO_CONTENT,
         says="It is no longer in the list.",
@@ -107,7 +107,7 @@ async def remove_skill(here: Administering, skill_id: SkillPath) -> Response:
     "/v1/engines",
     tags=["engines"],
     summary="List engines",
-    **docs.call(AccessScope.READ, answer=models.EnginesOut, says="All of them."),
+    **openapi.call(AccessScope.READ, answer=models.EnginesOut, says="All of them."),
 )
 async def list_engines(here: Reading) -> Response:
     """Each engine: found or not, version, how its runs wait, signed in or not, and what to do about it."""
@@ -138,7 +138,7 @@ async def health(request: Request) -> Response:
     "/metrics",
     tags=["server"],
     summary="Metrics",
-    **docs.call(
+    **openapi.call(
         AccessScope.READ,
         says="Figures in Prometheus' text format.",
         content={"text/plain": {"schema": {"type": "string"}, "example": "askback_slots 4.0\n"}},

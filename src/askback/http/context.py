@@ -14,7 +14,6 @@ from fastapi import Depends, Path, Query, Request
 from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
-from askback.core.documents import is_large
 from askback.core.errors import Forbidden, NotFound, RefusalCode
 from askback.core.runs import Run
 from askback.core.views import run_view
@@ -33,6 +32,7 @@ from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.service import Service, Submission
 from askback.store.base import IdempotencyKey
+from askback.text.json_text import is_large
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

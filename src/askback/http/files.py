@@ -14,7 +14,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
 from askback.core.errors import RefusalCode
-from askback.http import docs, models
+from askback.http import models, openapi
 from askback.http.auth import AccessScope
 from askback.http.bodies import FORM, StrictRoute, form_file, said_length, while_connected
 from askback.http.context import Reading, RunPath, Uploading, answer
@@ -43,13 +43,13 @@ _SAVED = {"Content-Disposition": "Always `attachment`: what an engine wrote is n
 @router.post(
     "/uploads",
     summary="Upload a file",
-    **docs.call(
+    **openapi.call(
         AccessScope.SUBMIT,
         AccessScope.ANSWER,
         answer=models.UploadOut,
         status=HTTPStatus.CREATED,
         says="The upload.",
-        refusals=[*docs.BODY, RequestCode.REQUEST_INVALID],
+        refusals=[*openapi.BODY, RequestCode.REQUEST_INVALID],
         body=FORM_WITH_FILE,
     ),
 )
@@ -67,7 +67,7 @@ async def upload(request: Request, here: Uploading) -> Response:
 @router.get(
     "/runs/{run_id}/artifacts",
     summary="List a run's files",
-    **docs.call(
+    **openapi.call(
         AccessScope.READ, answer=models.ArtifactsOut, says="All of them.", refusals=[RefusalCode.RUN_NOT_FOUND]
     ),
 )
@@ -90,7 +90,7 @@ register_url_convertor("any_path", _AnyPath())
 @router.get(
     "/runs/{run_id}/artifacts/{path:any_path}",
     summary="Get one of a run's files",
-    **docs.call(
+    **openapi.call(
         AccessScope.READ,
         says="The file, with the media type that its ending stands for.",
         content={"*/*": _BYTES},
@@ -113,7 +113,7 @@ async def get_artifact(
 @router.get(
     "/runs/{run_id}/bundle",
     summary="Get all of a run's files",
-    **docs.call(
+    **openapi.call(
         AccessScope.READ,
         says="A zip.",
         content={"application/zip": _BYTES},

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
-from askback.http.record_file import RecordFile
+from askback.files.record_file import RecordFile
 
 log = logging.getLogger(__name__)
 
@@ -146,3 +146,36 @@ def _encoded(data: bytes) -> str:
 
 def _decoded(text: str) -> bytes:
     return base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+_CHARACTERS = 26
+"""130 bits in base32."""
+
+
+class PageLabels:
+    """Labels of the tokens that are valid now."""
+
+    def __init__(self, key: bytes, *, digests: Callable[[], frozenset[str]], is_valid: Callable[[str], bool]) -> None:
+        self._key = key
+        self._digests = digests
+        """Of all tokens; expired ones may be among them."""
+        self._is_valid = is_valid
+        self._cached: tuple[frozenset[str], dict[str, str]] = (frozenset(), {})
+        """The digests as of the last look, and the same by their labels."""
+
+    def of(self, token_digest: str) -> str:
+        mac = hmac.new(self._key, b"askback page name\0" + token_digest.encode(), hashlib.sha256).digest()
+        return base64.b32encode(mac).decode().lower()[:_CHARACTERS]
+
+    def has(self, label: str) -> bool:
+        """Whether it is the label of a token that is valid now."""
+        token_digest = self._cached[1].get(label) or self._current().get(label)
+        return token_digest is not None and self._is_valid(token_digest)
+
+    def _current(self) -> dict[str, str]:
+        """Worked out again only if there are other tokens than before: anybody can send unknown labels."""
+        digests, by_label = self._cached
+        if (found := self._digests()) != digests:
+            by_label = {self.of(each): each for each in found}
+            self._cached = (found, by_label)
+        return by_label

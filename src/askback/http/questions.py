@@ -14,7 +14,7 @@ from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
 from askback.core.views import inbox_page_view, interaction_view
-from askback.http import docs, inputs, models
+from askback.http import inputs, models, openapi
 from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope, headers_of, host_of
 from askback.http.bodies import StrictRoute
 from askback.http.context import (
@@ -49,7 +49,7 @@ _STREAM = {
 @router.get(
     "/runs/{run_id}/interaction",
     summary="Get the pending question",
-    **docs.call(
+    **openapi.call(
         *_ASKING,
         answer=models.InteractionOut,
         says="The question.",
@@ -64,13 +64,13 @@ async def get_question(here: ReadingQuestions, run_id: RunPath) -> Response:
 @router.post(
     "/runs/{run_id}/interaction/reply",
     summary="Answer the pending question",
-    **docs.call(
+    **openapi.call(
         AccessScope.ANSWER,
         answer=models.RunOut,
         status=HTTPStatus.ACCEPTED,
         says="The run, which goes on.",
         refusals=[
-            *docs.JSON_BODY,
+            *openapi.JSON_BODY,
             RefusalCode.RUN_NOT_FOUND,
             RefusalCode.UPLOAD_NOT_FOUND,
             RefusalCode.INTERACTION_NOT_PENDING,
@@ -89,7 +89,7 @@ async def reply(here: Answering, run_id: RunPath, body: inputs.ReplyIn) -> Respo
 @router.get(
     "/runs/{run_id}/interactions",
     summary="List a run's questions",
-    **docs.call(
+    **openapi.call(
         AccessScope.READ, answer=models.InteractionsOut, says="All of them.", refusals=[RefusalCode.RUN_NOT_FOUND]
     ),
 )
@@ -102,7 +102,7 @@ async def list_questions(here: Reading, run_id: RunPath) -> Response:
 @router.get(
     "/inbox",
     summary="List all pending questions",
-    **docs.call(
+    **openapi.call(
         *_ASKING,
         answer=models.InboxOut,
         says="One page, or a stream.",
@@ -126,13 +126,13 @@ async def inbox(request: Request, here: ReadingQuestions, cursor: Cursor = None,
 @router.post(
     "/runs/{run_id}/interaction/link",
     summary="Make a link to the pending question",
-    **docs.call(
+    **openapi.call(
         AccessScope.ANSWER,
         answer=models.LinkOut,
         status=HTTPStatus.CREATED,
         says="The link.",
         refusals=[
-            *docs.JSON_BODY,
+            *openapi.JSON_BODY,
             RefusalCode.RUN_NOT_FOUND,
             RefusalCode.INTERACTION_NOT_FOUND,
             RefusalCode.STATE_UNSUITABLE,
@@ -156,7 +156,9 @@ async def make_link(request: Request, here: Answering, run_id: RunPath, body: Ma
 @router.get(
     "/runs/{run_id}/interaction/links",
     summary="List the links to the pending question",
-    **docs.call(AccessScope.ANSWER, answer=models.LinksOut, says="All of them.", refusals=[RefusalCode.RUN_NOT_FOUND]),
+    **openapi.call(
+        AccessScope.ANSWER, answer=models.LinksOut, says="All of them.", refusals=[RefusalCode.RUN_NOT_FOUND]
+    ),
 )
 async def list_links(here: Answering, run_id: RunPath) -> Response:
     """The links that can still be used, the oldest first; none when nothing is asked."""
@@ -167,7 +169,7 @@ async def list_links(here: Answering, run_id: RunPath) -> Response:
 @router.delete(
     "/runs/{run_id}/interaction/links",
     summary="Revoke all links to the pending question",
-    **docs.call(
+    **openapi.call(
         AccessScope.ANSWER,
         status=HTTPStatus.NO_CONTENT,
         says="They are revoked.",
@@ -182,7 +184,7 @@ async def revoke_links(here: Answering, run_id: RunPath) -> Response:
 @router.delete(
     "/runs/{run_id}/interaction/links/{link_id}",
     summary="Revoke a link",
-    **docs.call(
+    **openapi.call(
         AccessScope.ANSWER,
         status=HTTPStatus.NO_CONTENT,
         says="It is revoked.",
@@ -199,7 +201,7 @@ async def revoke_link(here: Answering, run_id: RunPath, link_id: LinkIdPath) -> 
 @router.get(
     "/answers/{link}",
     summary="Get the question of a link",
-    **docs.call(
+    **openapi.call(
         answer=models.InteractionOut,
         says="The question.",
         by_link=True,
@@ -224,13 +226,13 @@ async def linked_question(request: Request, held: HeldLink, link: LinkPath) -> R
 @router.post(
     "/answers/{link}",
     summary="Answer the question of a link",
-    **docs.call(
+    **openapi.call(
         answer=models.InteractionOut,
         status=HTTPStatus.ACCEPTED,
         says="The question with its answer.",
         by_link=True,
         refusals=[
-            *docs.JSON_BODY,
+            *openapi.JSON_BODY,
             RefusalCode.INTERACTION_NOT_PENDING,
             RefusalCode.INTERACTION_NOT_FOUND,
             RefusalCode.RUN_NOT_FOUND,

@@ -14,14 +14,14 @@ from starlette.responses import Response
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Run, RunState
-from askback.core.views import event_view, result_view
-from askback.http import docs, inputs, models
+from askback.core.views import delivery_view, event_view, result_view
+from askback.http import inputs, models, openapi
 from askback.http.auth import AccessScope
 from askback.http.bodies import StrictRoute
 from askback.http.context import Context, Cursor, Limit, Reading, RunPath, Submitting, answer
 from askback.http.problems import RequestCode
 from askback.http.streams import EventStream, wants_stream
-from askback.store.base import RunFilter
+from askback.store.base import DeliveryPage, RunFilter
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=StrictRoute)
 
@@ -55,13 +55,13 @@ _CREATING = (
 @router.post(
     "/runs",
     summary="Create a run",
-    **docs.call(
+    **openapi.call(
         AccessScope.SUBMIT,
         answer=models.RunOut,
         status=HTTPStatus.CREATED,
         says="The run, queued.",
         headers={"Location": "The run's address."},
-        refusals=(*docs.JSON_BODY, *_CREATING),
+        refusals=(*openapi.JSON_BODY, *_CREATING),
     ),
 )
 async def create_run(
@@ -86,7 +86,7 @@ async def create_run(
 @router.get(
     "/runs",
     summary="List runs",
-    **docs.call(
+    **openapi.call(
         AccessScope.READ,
         answer=models.RunPageOut,
         says="One page, or a stream.",
@@ -119,7 +119,7 @@ async def list_runs(
 @router.get(
     "/runs/{run_id}",
     summary="Get a run",
-    **docs.call(AccessScope.READ, answer=models.RunOut, says="The run.", refusals=[RefusalCode.RUN_NOT_FOUND]),
+    **openapi.call(AccessScope.READ, answer=models.RunOut, says="The run.", refusals=[RefusalCode.RUN_NOT_FOUND]),
 )
 async def get_run(here: Reading, run_id: RunPath) -> Response:
     """The run: its state, why it is queued, what it waits for and until when, how it ended."""
@@ -129,7 +129,7 @@ async def get_run(here: Reading, run_id: RunPath) -> Response:
 @router.post(
     "/runs/{run_id}/cancel",
     summary="Cancel a run",
-    **docs.call(
+    **openapi.call(
         AccessScope.SUBMIT,
         answer=models.RunOut,
         status=HTTPStatus.ACCEPTED,
@@ -145,7 +145,7 @@ async def cancel_run(here: Submitting, run_id: RunPath) -> Response:
 @router.get(
     "/runs/{run_id}/result",
     summary="Get the result",
-    **docs.call(
+    **openapi.call(
         AccessScope.READ,
         answer=models.ResultOut,
         says="The result.",
@@ -162,7 +162,7 @@ async def get_result(here: Reading, run_id: RunPath) -> Response:
 @router.get(
     "/runs/{run_id}/events",
     summary="Follow a run",
-    **docs.call(
+    **openapi.call(
         AccessScope.READ,
         answer=models.EventPageOut,
         says="One page, or a stream.",
@@ -221,3 +221,40 @@ def _number(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) > _SEQ:
         raise Invalid(RefusalCode.INPUT_INVALID, "Last-Event-ID is not the number of an event")
     return int(text)
+
+
+deliveries_router = APIRouter(prefix="/v1", tags=["notifications"], route_class=StrictRoute)
+
+
+@deliveries_router.get(
+    "/deliveries",
+    summary="List what webhooks were told",
+    **openapi.call(
+        AccessScope.READ,
+        answer=models.DeliveriesOut,
+        says="One page.",
+        refusals=[RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID],
+    ),
+)
+async def list_deliveries(here: Reading, cursor: Cursor = None, limit: Limit = 50) -> Response:
+    """What webhooks were told, or are still to be told; newest first."""
+    return _answer(await here.service.deliveries(None, cursor, limit))
+
+
+@deliveries_router.get(
+    "/runs/{run_id}/deliveries",
+    summary="List what webhooks were told of a run",
+    **openapi.call(
+        AccessScope.READ,
+        answer=models.DeliveriesOut,
+        says="One page.",
+        refusals=[RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RefusalCode.RUN_NOT_FOUND],
+    ),
+)
+async def list_run_deliveries(here: Reading, run_id: RunPath, cursor: Cursor = None, limit: Limit = 50) -> Response:
+    """The same, of one run."""
+    return _answer(await here.service.deliveries(run_id, cursor, limit))
+
+
+def _answer(page: DeliveryPage) -> Response:
+    return answer({"items": [delivery_view(each) for each in page.items], "next_cursor": page.next_cursor})

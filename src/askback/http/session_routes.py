@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from askback.core.errors import NotFound, RefusalCode
-from askback.http import docs, models
+from askback.http import models, openapi
 from askback.http.auth import AccessScope, Grant, headers_of, host_of
 from askback.http.bodies import StrictRoute
 from askback.http.context import Context, SignedIn, answer
@@ -25,7 +25,7 @@ SessionPath = Annotated[str, Path(description="The session's id, as the list has
 @router.get(
     "/sessions",
     summary="List browser sessions",
-    **docs.call(*AccessScope, answer=models.SessionsOut, says="All of them, the last used first."),
+    **openapi.call(*AccessScope, answer=models.SessionsOut, says="All of them, the last used first."),
 )
 async def list_sessions(request: Request, here: SignedIn) -> Response:
     """The browser sessions that were made with the caller's token; with `admin` those of every token."""
@@ -36,7 +36,7 @@ async def list_sessions(request: Request, here: SignedIn) -> Response:
 @router.delete(
     "/sessions",
     summary="Sign out everywhere",
-    **docs.call(*AccessScope, status=HTTPStatus.NO_CONTENT, says="They are over."),
+    **openapi.call(*AccessScope, status=HTTPStatus.NO_CONTENT, says="They are over."),
 )
 async def delete_sessions(request: Request, here: SignedIn) -> Response:
     """End every browser session that was made with the caller's token, this one included."""
@@ -48,7 +48,7 @@ async def delete_sessions(request: Request, here: SignedIn) -> Response:
 @router.delete(
     "/sessions/{session_id}",
     summary="End a browser session",
-    **docs.call(
+    **openapi.call(
         *AccessScope,
         status=HTTPStatus.NO_CONTENT,
         says="It is over.",

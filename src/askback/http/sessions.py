@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from askback.core.errors import NotFound, RefusalCode, Unavailable
+from askback.files.record_file import RecordFile
 from askback.http.auth import Grant, digest
-from askback.http.record_file import RecordFile
 
 log = logging.getLogger(__name__)
 

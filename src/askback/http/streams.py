@@ -18,7 +18,7 @@ from askback.core.errors import Unavailable
 from askback.core.events import Event
 from askback.core.runs import Run
 from askback.core.views import event_view, inbox_page_view
-from askback.store.waiting import InboxPage
+from askback.following.inbox import InboxPage
 
 Batches = AsyncGenerator[Sequence[Any]]
 

@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 
 from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
+from askback.files.record_file import RecordFile, write_beside
 from askback.http.auth import AccessScope, Grant, digest
-from askback.http.record_file import RecordFile, write_beside
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,9 @@ from typing import Any, Protocol
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
-from askback.process.confinement import Confinement, Network
+from askback.process.isolation import Isolation, Network
 from askback.process.limits import UNLIMITED, Breach, Enforcement, ResourceLimits
-from askback.process.lines import Line, LineFramer
-from askback.process.streams import Streams, chunks, writable
+from askback.process.streams import Line, LineFramer, Streams, chunks, writable
 
 _DRAIN_SEC = 2.0
 _LINES_AT_ONCE = 64
@@ -50,7 +49,7 @@ class NotStarted(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class SpawnRequest:
     """A program to start."""
 
     argv: Sequence[str]
@@ -72,10 +71,10 @@ class Order:
 
 
 class Spawner(Protocol):
-    async def start(self, order: Order) -> Child:
+    async def start(self, order: SpawnRequest) -> Child:
         """The running program; `NotStarted` says why there is none."""
 
-    async def confinement(self) -> Confinement:
+    async def confinement(self) -> Isolation:
         """How the programs it starts are kept in."""
 
     async def enforcement(self) -> Enforcement:
@@ -86,7 +85,7 @@ class Spawner(Protocol):
 
 
 @contextmanager
-def starting(order: Order) -> Iterator[Streams]:
+def starting(order: SpawnRequest) -> Iterator[Streams]:
     """The streams of a program that the block starts; when it cannot, they are closed and it is told why."""
     streams: Streams | None = None
     try:
@@ -103,7 +102,7 @@ def starting(order: Order) -> Iterator[Streams]:
             streams.hand_over()
 
 
-class Hold(Protocol):
+class ProcessHandle(Protocol):
     """A spawner's hold on one program and all that descends from it."""
 
     identity: ProcessIdentity
@@ -129,7 +128,7 @@ class Hold(Protocol):
 class Child:
     """A running program, made by a spawner; whoever starts it must see it `end`ed."""
 
-    def __init__(self, hold: Hold, streams: Streams, limits: OutputLimits) -> None:
+    def __init__(self, hold: ProcessHandle, streams: Streams, limits: OutputLimits) -> None:
         self._hold = hold
         self._streams = streams
         self._limits = limits
@@ -251,14 +250,16 @@ async def call(
     """
     limits = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 22)
     env = {**env, tree.MARK: mark}
-    order = Order(argv=argv, env=env, cwd=cwd, limits=limits, writable=(cwd,), readable=readable, network=network)
+    order = SpawnRequest(
+        argv=argv, env=env, cwd=cwd, limits=limits, writable=(cwd,), readable=readable, network=network
+    )
     for _ in range(_TRIES):
         if (printed := await _call(spawner, order, timeout_sec, mark)) is not None:
             return printed
     return Printed(exit_code=None, stdout="", stderr="")
 
 
-async def _call(spawner: Spawner, order: Order, timeout_sec: float, mark: str) -> Printed | None:
+async def _call(spawner: Spawner, order: SpawnRequest, timeout_sec: float, mark: str) -> Printed | None:
     texts: dict[str, list[str]] = {STDOUT: [], STDERR: []}
 
     async def keep(name: str, line: Line) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from askback.core.renewals import MOST_BYTES, Renewal, RenewalRefused, merge
-from askback.process import beneath
+from askback.files import beneath
 from askback.process.artifacts import open_below
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -79,3 +81,16 @@ def by_watchdog(*, groups: bool, why_not_more: str = "") -> Enforcement:
 
 def not_enforced(why: str) -> Enforcement:
     return Enforcement(means=dict.fromkeys(("memory", "processes", "cpu", "disk", "oom"), ()), why_not_more=why)
+
+
+_MMAP_THRESHOLD = -3
+_LARGE_BYTES = 1 << 20
+
+
+def give_back_large_blocks() -> None:
+    """Have large blocks mapped one by one, so that they go back to the system when they are freed.
+
+    By itself glibc raises the size from which it does so to 32 MB, and keeps what a few large requests took.
+    """
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)

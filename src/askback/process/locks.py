@@ -97,7 +97,7 @@ def is_held(path: Path) -> bool:
         os.close(fd)
 
 
-class Programs:
+class Instances:
     """The programs that work on one data folder. Each holds a lock for as long as it lives."""
 
     def __init__(self, folder: Path) -> None:

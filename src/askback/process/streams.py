@@ -6,8 +6,9 @@ import asyncio
 import fcntl
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Self
 
 _CHUNK = 1 << 16
@@ -145,3 +146,49 @@ async def writable(fd: int) -> None:
 def _resolve(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line without its newline. `dropped` lines were longer than allowed; of them only the beginning is kept."""
+
+    data: bytes
+    dropped: bool = False
+
+
+_KEPT_OF_DROPPED = 200
+
+
+class LineFramer:
+    """Feed it chunks as they are read; a line over the cap is discarded to its newline."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+        self._dropping = False
+
+    def feed(self, chunk: bytes) -> Iterator[Line]:
+        *whole, rest = chunk.split(b"\n")
+        for part in whole:
+            self._take(part)
+            yield self._flush()
+        self._take(rest)
+
+    def finish(self) -> Iterator[Line]:
+        """What stands after the last newline counts as a line."""
+        if self._buffer:
+            yield self._flush()
+
+    def _take(self, part: bytes) -> None:
+        if self._dropping:
+            return
+        self._buffer += part
+        if len(self._buffer) > self._limit:
+            del self._buffer[_KEPT_OF_DROPPED:]
+            self._dropping = True
+
+    def _flush(self) -> Line:
+        line = Line(bytes(self._buffer), self._dropping)
+        self._buffer.clear()
+        self._dropping = False
+        return line

@@ -24,7 +24,7 @@ from askback.core.runs import ProcessIdentity
 MARK = "ASKBACK_RUN"
 """The variable that marks every process of a run."""
 
-KEEPER = "guardian_program.py"
+KEEPER = "guardian/program.py"
 """The file whose name a guardian and its keepers have in their command line."""
 
 _PROC = Path("/proc")

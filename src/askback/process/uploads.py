@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import Conflict, NotFound, RefusalCode
-from askback.process.listing import remove_tree
+from askback.files.tree import remove_tree
 
 _ID = re.compile(r"up-[0-9a-f]{24}", re.ASCII)
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

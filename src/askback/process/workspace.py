@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.process import beneath, snapshot
+from askback.files import beneath
+from askback.files.tree import remove_tree
+from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
 from askback.process.credentials import remove_copies
-from askback.process.listing import remove_tree
 from askback.process.pools import Checkpoint, unchecked
 
 SKILL_DIR = "skill"

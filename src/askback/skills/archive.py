@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from askback.core.errors import FULL_DISK, Invalid, RefusalCode, Unavailable, raise_if_temporary
+from askback.skills.diagnostics import in_one_line
 from askback.skills.files import MAX_DEPTH, refused
-from askback.skills.mistakes import short
-from askback.skills.problems import in_one_line
+from askback.skills.schema_errors import short
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _MAX_COMPONENT_BYTES = 255

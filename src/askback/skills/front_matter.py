@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from askback.skills.mistakes import encodes, short
-from askback.skills.problems import Problem, error, errors_of, unknown_name, warning
+from askback.skills.diagnostics import Problem, error, errors_of, unknown_name, warning
+from askback.skills.schema_errors import encodes, short
 
 FILE = "SKILL.md"
 MAX_SKILL_BYTES = 1_000_000

@@ -12,13 +12,12 @@ from typing import Any
 
 from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
 from askback.core.runs import Mode, Validation
-from askback.skills.checkers import Checker, SchemaInvalid, compile_schema, property_schema
-from askback.skills.files import Entry, digest_of, list_files, read_bytes
+from askback.skills.diagnostics import Problem, error, errors_of, in_one_line, warning
+from askback.skills.files import MAX_JSON_BYTES, Entry, digest_of, list_files, read_bytes, read_json
 from askback.skills.front_matter import FILE, MAX_SKILL_BYTES, SkillText, read_skill_text
-from askback.skills.json_file import MAX_JSON_BYTES, read_json
+from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema, property_schema
 from askback.skills.manifest import PLACES, SCHEMA_KEYS, Manifest, read_manifest
-from askback.skills.mistakes import short
-from askback.skills.problems import Problem, error, errors_of, in_one_line, warning
+from askback.skills.schema_errors import short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from askback.core.interactions import Interaction, Json, option_value
-from askback.skills.checkers import Checker, SchemaInvalid, compile_schema
-from askback.skills.mistakes import short, spell, survey
+from askback.skills.diagnostics import MOST_UNKNOWN, unknown_name
+from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema
 from askback.skills.package import SkillPackage, is_file_input
-from askback.skills.problems import MOST_UNKNOWN, unknown_name
+from askback.skills.schema_errors import short, spell, survey
 
 MAX_REPLY_BYTES = 1024 * 1024
 MAX_RESPONSE_SCHEMA_WEIGHT = 64_000

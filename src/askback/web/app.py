@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -19,27 +22,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import AskbackError, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from askback.service import Service
-from askback.web import (
-    answer,
-    dashboard,
-    doorstep,
-    engines,
-    files,
-    inbox,
-    new_run,
-    preview,
-    run,
-    run_list,
-    sessions,
-    skills,
-    static,
-    words,
-)
-from askback.web.desk import Desk, Page, environment
+from askback.web import files, new_run, pages, sign_in, skills, translations
+from askback.web.page_context import Page, PageContext, environment
 
 log = logging.getLogger(__name__)
 
-_MODULES = (answer, inbox, run_list, new_run, run, files, preview, skills, engines, dashboard, sessions)
+_MODULES = (pages, new_run, files, skills)
 _PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in module.PAGES if not page.by_link)
 _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
 """An address of this site and of no other: one slash at its beginning, nothing that a browser takes for one."""
@@ -60,7 +48,9 @@ class Pages:
     def __init__(
         self, service: Service, clock: Callable[[], datetime], health: Callable[[], Awaitable[Mapping[str, Any]]]
     ) -> None:
-        self._desk = Desk(service=service, clock=clock, health=health, languages=words.load(), templates=environment())
+        self._desk = PageContext(
+            service=service, clock=clock, health=health, languages=translations.load(), templates=environment()
+        )
 
     def wants_page(self, scope: Scope) -> bool:
         """Whether a person is behind the request: a browser that asks for something to look at."""
@@ -71,13 +61,13 @@ class Pages:
     def doorstep(self, scope: Scope, status: HTTPStatus) -> Response:
         asked = f"{quote(scope['path'])}?{scope.get('query_string', b'').decode('latin-1')}".removesuffix("?")
         target = scope.get("sign_in_target") or self.target(asked)
-        return doorstep.doorstep(self._desk, Request(scope), status, target)
+        return sign_in.doorstep(self._desk, Request(scope), status, target)
 
     def onward(self, scope: Scope, *, origin: str, code: str) -> Response:
-        return doorstep.onward(self._desk, Request(scope), origin, code)
+        return sign_in.onward(self._desk, Request(scope), origin, code)
 
     def almost(self, scope: Scope, address: str) -> Response:
-        return doorstep.almost(self._desk, Request(scope), address)
+        return sign_in.almost(self._desk, Request(scope), address)
 
     def target(self, text: str) -> str:
         is_ours = len(text) <= _LONGEST_TARGET and _TARGET.fullmatch(text) is not None
@@ -85,7 +75,7 @@ class Pages:
         return text if is_ours and any(each.match(path) for each in _PATHS) else "/"
 
     def entered(self, scope: Scope, target: str) -> Response:
-        return doorstep.entered(self._desk, Request(scope), target)
+        return sign_in.entered(self._desk, Request(scope), target)
 
     def around(self, api: ASGIApp) -> ASGIApp:
         """The pages, with the API for everything else."""
@@ -111,7 +101,7 @@ def _of_api(path: str) -> bool:
     return any(path == each or path.startswith(f"{each}/") for each in _API)
 
 
-def _route(desk: Desk, page: Page) -> Route:
+def _route(desk: PageContext, page: Page) -> Route:
     async def show(request: Request) -> Response:
         if not page.is_for(request.scope["grant"]):
             return _problem(desk, request, HTTPStatus.FORBIDDEN, None)
@@ -122,22 +112,50 @@ def _route(desk: Desk, page: Page) -> Route:
 
 def _static_routes() -> tuple[Route, ...]:
     """For those who came with a token, and below a link for its holder."""
-    files = static.load()
+    files = load()
 
     async def show(request: Request) -> Response:
         file = files.get(request.path_params["name"])
         return file.answer(request) if file is not None else Response(status_code=HTTPStatus.NOT_FOUND)
 
-    return Route("/static/{name}", show), Route(f"{answer.PATH}/static/{{name}}", show)
+    return Route("/static/{name}", show), Route(f"{pages.PATH}/static/{{name}}", show)
 
 
-async def _told(desk: Desk, request: Request, error: Exception) -> Response:
+async def _told(desk: PageContext, request: Request, error: Exception) -> Response:
     if isinstance(error, AskbackError):
         return _problem(desk, request, _STATUS[type(error)], error.message)
     log.error("a page ended by a fault of our own", extra={"path": request.url.path})
     return _problem(desk, request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
 
 
-def _problem(desk: Desk, request: Request, status: HTTPStatus, message: str | None) -> Response:
+def _problem(desk: PageContext, request: Request, status: HTTPStatus, message: str | None) -> Response:
     kind = {HTTPStatus.NOT_FOUND: "missing", HTTPStatus.FORBIDDEN: "forbidden"}.get(status, "broken")
     return desk.show(request, "problem.html", status, kind=kind, message=message)
+
+
+_FOLDER = Path(__file__).parent / "static"
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticFile:
+    content: bytes
+    media_type: str
+    etag: str
+
+    def answer(self, request: Request) -> Response:
+        headers = {"ETag": self.etag, "Cache-Control": "private, no-cache"}
+        if request.headers.get("if-none-match") == self.etag:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(self.content, HTTPStatus.OK, headers, self.media_type)
+
+
+def load() -> Mapping[str, StaticFile]:
+    """Every file there is, by its name."""
+    return {path.name: _read(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}
+
+
+def _read(path: Path) -> StaticFile:
+    content = path.read_bytes()
+    etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+    return StaticFile(content=content, media_type=_TYPES[path.suffix], etag=etag)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import PurePosixPath
+from typing import BinaryIO
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.web.desk import Desk, Page
-from askback.web.figures import size_text
+from askback.core.errors import NotFound, RefusalCode
+from askback.web.format import rendered, size_text
+from askback.web.page_context import Page, PageContext
 
 MOST_LISTED = 500
 """More are only in the zip: nobody reads a list that long."""
@@ -32,15 +39,107 @@ class FileList:
     more: int
 
 
-async def files(desk: Desk, request: Request) -> Response:
+async def files(desk: PageContext, request: Request) -> Response:
     run = await desk.service.get(request.path_params["run_id"])
     return desk.show(request, "files.html", run=run, files=await listed(desk, run.id))
 
 
-async def listed(desk: Desk, run_id: str) -> FileList:
+async def listed(desk: PageContext, run_id: str) -> FileList:
     found = await desk.service.artifacts(run_id)
     shown = tuple(ListedFile(path=each.path, size=each.size) for each in found[:MOST_LISTED])
     return FileList(shown=shown, more=len(found) - len(shown))
 
 
-PAGES = (Page(path="/runs/{run_id}/files", show=files),)
+_FILES = (Page(path="/runs/{run_id}/files", show=files),)
+
+
+MOST_TEXT = 512 * 1024
+MOST_PICTURE = 20 * 1024 * 1024
+_PICTURES: dict[str, Callable[[bytes], bool]] = {
+    "image/png": lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": lambda head: head.startswith(b"\xff\xd8\xff"),
+    "image/gif": lambda head: head.startswith((b"GIF87a", b"GIF89a")),
+    "image/webp": lambda head: head[:4] == b"RIFF" and head[8:12] == b"WEBP",
+}
+_MARKDOWN = (".md", ".markdown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What can be shown of a file. With neither text nor picture there is nothing to see."""
+
+    text: str | None = None
+    html: Markup | None = None
+    is_picture: bool = False
+    is_cut: bool = False
+
+
+async def preview(desk: PageContext, request: Request) -> Response:
+    run_id, path = _named(request)
+    found = await desk.service.get(run_id)
+    with await desk.service.open_artifact(run_id, path) as file:
+        look = await desk.service.pools.files.run(lambda: look_at(path, file.read(MOST_TEXT + 1)))
+    return desk.show(request, "preview.html", run=found, path=path, look=look)
+
+
+async def picture(desk: PageContext, request: Request) -> Response:
+    """The bytes of a picture, if they really are one; a browser must never guess that they are something else."""
+    run_id, path = _named(request)
+    with await desk.service.open_artifact(run_id, path) as file:
+        kind, content = await desk.service.pools.files.run(_read_picture, file)
+    if kind is None or len(content) > MOST_PICTURE:
+        raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, "that file is no picture that can be shown")
+    headers = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
+    return Response(content, HTTPStatus.OK, headers, kind)
+
+
+def look_at(path: str, content: bytes) -> Look:
+    """By its bytes, then by its ending."""
+    if picture_kind(content) is not None:
+        return Look(is_picture=True)
+    cut, suffix = len(content) > MOST_TEXT, PurePosixPath(path).suffix.lower()
+    text = _text(content[:MOST_TEXT], cut=cut)
+    if text is None:
+        return Look()
+    if suffix in _MARKDOWN and not cut:
+        return Look(html=rendered(text))
+    return Look(text=_indented(text) if suffix == ".json" and not cut else text, is_cut=cut)
+
+
+def picture_kind(content: bytes) -> str | None:
+    return next((kind for kind, fits in _PICTURES.items() if fits(content[:16])), None)
+
+
+def _read_picture(file: BinaryIO) -> tuple[str | None, bytes]:
+    head = file.read(16)
+    kind = picture_kind(head)
+    return kind, head + (file.read(MOST_PICTURE + 1) if kind is not None else b"")
+
+
+def _text(content: bytes, *, cut: bool) -> str | None:
+    """The text, unless it is none; at a cut the last character may be broken."""
+    if b"\0" in content:
+        return None
+    try:
+        return content.decode("utf-8", "ignore" if cut else "strict")
+    except UnicodeDecodeError:
+        return None
+
+
+def _indented(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _named(request: Request) -> tuple[str, str]:
+    return request.path_params["run_id"], request.query_params.get("path", "")
+
+
+_PREVIEW = (
+    Page(path="/runs/{run_id}/preview", show=preview),
+    Page(path="/runs/{run_id}/picture", show=picture),
+)
+
+PAGES = (*_FILES, *_PREVIEW)

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.errors import Forbidden, RefusalCode
-from askback.skills.options import OPTION_SCHEMAS, merge_options
+from askback.core.runs import Run
+from askback.process.workspace import INPUTS_DIR
+from askback.service import Service
+from askback.skills.manifest import OPTION_SCHEMAS, merge_options
 from askback.skills.package import SkillPackage
-from askback.web.desk import READ, SUBMIT, Desk, Page
-from askback.web.earlier import Earlier, earlier
-from askback.web.engines import usable_first
+from askback.web.page_context import READ, SUBMIT, Page, PageContext
+from askback.web.pages import usable_first
 from askback.web.skills import find, fits, listed
-from askback.web.words import Words
+from askback.web.translations import Words
 
 _CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_validation")
 """Options that are a choice between a few things, each with words of its own."""
 
 
-async def new_run(desk: Desk, request: Request) -> Response:
+async def new_run(desk: PageContext, request: Request) -> Response:
     skill_id = request.query_params.get("skill")
     return await (_form(desk, request, skill_id) if skill_id else _choice(desk, request))
 
 
-async def _choice(desk: Desk, request: Request) -> Response:
+async def _choice(desk: PageContext, request: Request) -> Response:
     found = await listed(desk.service)
     wanted = request.query_params.get("q", "").strip()
     fitting = [each for each in found if fits(each, wanted)]
     return desk.show(request, "new_choice.html", skills=fitting, wanted=wanted, any=bool(found))
 
 
-async def _form(desk: Desk, request: Request, skill_id: str) -> Response:
+async def _form(desk: PageContext, request: Request, skill_id: str) -> Response:
     listing = await find(desk.service, skill_id)
     package = listing.package
     if package is None:
@@ -59,7 +61,7 @@ async def _form(desk: Desk, request: Request, skill_id: str) -> Response:
     )
 
 
-async def _again(desk: Desk, request: Request, package: SkillPackage) -> Earlier | None:
+async def _again(desk: PageContext, request: Request, package: SkillPackage) -> Earlier | None:
     """The run that the form is to be filled from, for those who may also read it."""
     run_id = request.query_params.get("again")
     if not run_id:
@@ -88,3 +90,80 @@ def _option(name: str, schema: Mapping[str, Any], default: Any, t: Words) -> dic
 
 
 PAGES = (Page(path="/new", show=new_run, scopes=(SUBMIT,)),)
+
+
+Schema = Mapping[str, Any]
+_DEEPEST = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """The run, what of it goes into the form, and the names of what does not."""
+
+    run: Run
+    given: Mapping[str, Any]
+    left_out: tuple[str, ...]
+
+
+async def earlier(service: Service, run_id: str, package: SkillPackage) -> Earlier:
+    run, request = await service.get(run_id), await service.request(run_id)
+    texts = {name: value for name, value in request.input.items() if not _is_file(name, value)}
+    input_ = _fitting(texts, package.input_schema)
+    # The form has no part for parameters that the skill does not name.
+    parameter = _fitting(request.parameter, package.parameter_schema or {"properties": {}}, every=True)
+    left_out = [*(request.input.keys() - input_.keys()), *(request.parameter.keys() - parameter.keys())]
+    given = {"input": input_, "parameter": parameter, "options": asdict(run.options)}
+    return Earlier(run=run, given=given, left_out=tuple(sorted(left_out)))
+
+
+def _is_file(name: str, value: Any) -> bool:
+    """A file that was given stands in the request by where it was put."""
+    return isinstance(value, str) and value.startswith(f"{INPUTS_DIR}/{name}/")
+
+
+def _fitting(values: Mapping[str, Any], schema: Schema | None, *, every: bool = False) -> dict[str, Any]:
+    """The values that the form has a field for, without secrets. A schema without fields takes what one likes."""
+    fields = (schema or {}).get("properties") or {}
+    if not fields and not every:
+        return dict(values)
+    return {name: each for name, each in values.items() if name in fields and not is_secret(each, fields[name], schema)}
+
+
+def is_secret(value: Any, schema: Any, root: Any, depth: int = 0) -> bool:
+    """Whether the value is one that is not shown, or holds one."""
+    if depth > _DEEPEST:
+        return True
+    for form in _forms(schema, root):
+        if form.get("format") == "password" or form.get("writeOnly") is True:
+            return True
+        if any(is_secret(each, part, root, depth + 1) for each, part in _parts(value, form)):
+            return True
+    return False
+
+
+def _parts(value: Any, form: Schema) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        fields = form.get("properties") or {}
+        yield from ((each, fields.get(name, form.get("additionalProperties"))) for name, each in value.items())
+    elif isinstance(value, list):
+        yield from ((each, form.get("items")) for each in value)
+
+
+def _forms(schema: Any, root: Any, depth: int = 0) -> Iterator[Schema]:
+    """The schema, what it refers to, and every one that may count beside it."""
+    if not isinstance(schema, dict) or depth > _DEEPEST:
+        return
+    yield schema
+    if isinstance(schema.get("$ref"), str):
+        yield from _forms(_look_up(schema["$ref"], root), root, depth + 1)
+    for word in ("allOf", "anyOf", "oneOf"):
+        for each in schema.get(word) or ():
+            yield from _forms(each, root, depth + 1)
+
+
+def _look_up(reference: str, root: Any) -> Any:
+    found = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, dict) else None
+    return found

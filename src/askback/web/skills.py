@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -14,21 +15,20 @@ from starlette.responses import Response
 from askback.core.errors import NotFound, RefusalCode
 from askback.service import Service
 from askback.skills.library import DEMO, SkillListing
-from askback.web import schema_table
-from askback.web.desk import Desk, Page
-from askback.web.markdown import rendered
+from askback.web.format import rendered
+from askback.web.page_context import Page, PageContext
 
 INSTALLED = "installed"
 
 
-async def skills(desk: Desk, request: Request) -> Response:
+async def skills(desk: PageContext, request: Request) -> Response:
     found = await listed(desk.service)
     wanted = request.query_params.get("q", "").strip()
     fitting = [each for each in found if fits(each, wanted)]
     return desk.show(request, "skills.html", skills=fitting, wanted=wanted, any=bool(found))
 
 
-async def skill(desk: Desk, request: Request) -> Response:
+async def skill(desk: PageContext, request: Request) -> Response:
     listing = await find(desk.service, request.path_params["skill_id"])
     package = listing.package
     if package is None:
@@ -42,13 +42,13 @@ async def skill(desk: Desk, request: Request) -> Response:
 
 def _shown(schemas: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
     return [
-        (name, schema_table.rows(schema), json.dumps(schema, ensure_ascii=False, indent=2))
+        (name, rows(schema), json.dumps(schema, ensure_ascii=False, indent=2))
         for name, schema in schemas.items()
         if schema is not None
     ]
 
 
-async def demo_skill(desk: Desk, request: Request) -> Response:
+async def demo_skill(desk: PageContext, request: Request) -> Response:
     """The skill that comes with Askback, to be installed like any other."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -85,3 +85,85 @@ PAGES = (
     Page(path="/skills/{skill_id}", show=skill),
     Page(path="/demo-skill.zip", show=demo_skill),
 )
+
+
+MOST_ROWS = 200
+_DEEPEST = 5
+_LIMITS = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "minItems", "maxItems", "pattern", "format", "default"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    path: str
+    kind: str
+    required: bool
+    is_file: bool
+    about: str
+    choices: tuple[str, ...]
+    limits: tuple[tuple[str, str], ...]
+    """Each keyword with its value, as the schema has them."""
+
+
+def rows(schema: Mapping[str, Any] | None) -> list[Row]:
+    """At most `MOST_ROWS`; the raw schema stands beside it."""
+    found: list[Row] = []
+    for row in _rows(schema or {}, "", 0):
+        found.append(row)
+        if len(found) >= MOST_ROWS:
+            break
+    return found
+
+
+def _rows(schema: Mapping[str, Any], path: str, depth: int) -> Iterator[Row]:
+    required = _list(schema.get("required"))
+    for name, inner in _mapping(schema.get("properties")).items():
+        here = f"{path}.{name}" if path else name
+        known = _mapping(inner)
+        yield _row(known, here, name in required)
+        if depth < _DEEPEST:
+            yield from _rows(known, here, depth + 1)
+            yield from _rows(_mapping(known.get("items")), f"{here}[]", depth + 1)
+
+
+def _row(schema: Mapping[str, Any], path: str, required: bool) -> Row:
+    return Row(
+        path=path,
+        kind=_kind(schema),
+        required=required,
+        is_file=schema.get("x-input-source") == "file",
+        about=str(schema.get("description") or schema.get("title") or ""),
+        choices=tuple(_choices(schema)),
+        limits=tuple((word, _text(schema[word])) for word in _LIMITS if word in schema),
+    )
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return " | ".join(map(str, kind))
+    if kind == "array" and (of := _mapping(schema.get("items")).get("type")) is not None:
+        return f"{of}[]"
+    return str(kind) if kind is not None else ""
+
+
+def _choices(schema: Mapping[str, Any]) -> list[str]:
+    place = _mapping(schema.get("items")) if schema.get("type") == "array" else schema
+    titled = _list(place.get("oneOf")) or _list(place.get("anyOf"))
+    if titled and all("const" in _mapping(each) for each in titled):
+        return [_text(each["const"]) for each in titled]
+    return [_text(each) for each in _list(place.get("enum"))]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

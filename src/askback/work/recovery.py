@@ -15,7 +15,7 @@ from datetime import datetime
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, ProcessLost, TurnLost
-from askback.process.locks import FileLock, Programs
+from askback.process.locks import FileLock, Instances
 from askback.process.tree import Tree
 from askback.process.workspace import Workspaces
 from askback.store.base import Store, move
@@ -32,7 +32,7 @@ class Recovery:
     """Takes up what dead programs left. A program that lives is never interfered with."""
 
     def __init__(
-        self, *, store: Store, programs: Programs, workspaces: Workspaces, clock: Callable[[], datetime]
+        self, *, store: Store, programs: Instances, workspaces: Workspaces, clock: Callable[[], datetime]
     ) -> None:
         self._store = store
         self._programs = programs

@@ -24,7 +24,7 @@ _BATCH = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class RetentionPolicy:
     """How long and how much is kept; None: without end."""
 
     days: float | None = None
@@ -38,7 +38,7 @@ class Retention:
         store: Store,
         workspaces: Workspaces,
         uploads: Uploads,
-        keeping: Keeping,
+        keeping: RetentionPolicy,
         clock: Callable[[], datetime],
         pools: Pools,
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -21,11 +22,10 @@ from askback.core.errors import (
 )
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, RunState
-from askback.core.signals import ProcessLost, Signal, SlotAcquired, TreeGone, TurnEnded, TurnLost
+from askback.core.signals import ProcessLost, ProcessTreeEnded, Signal, SlotAcquired, TurnEnded, TurnLost
 from askback.store.base import UNKNOWN_RUN, StaleWrite, Store, move
-from askback.work.slots import Slots
-from askback.work.stopping import StopReason, StopRequest
-from askback.work.turn import TurnSignal
+from askback.work.run_control import RunControl, StopReason
+from askback.work.turn.execute import TurnSignal
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +48,12 @@ class Carrier(Protocol):
         """Carry out the run's next turn and say how it ended."""
         ...
 
-    async def hold(self, run: Run) -> ProcessLost | TreeGone | None:
+    async def hold(self, run: Run) -> ProcessLost | ProcessTreeEnded | None:
         """Keep the process of a run that waits with it. None: the run was moved; else what became of the process."""
         ...
 
 
-Carry = Callable[[Run, StopRequest], AbstractAsyncContextManager[Carrier]]
+Carry = Callable[[Run, RunControl], AbstractAsyncContextManager[Carrier]]
 
 
 class Worker:
@@ -75,7 +75,7 @@ class Worker:
         self._slots = slots
         self._carry = carry
         self._clock = clock
-        self._active: dict[str, StopRequest] = {}
+        self._active: dict[str, RunControl] = {}
         self._wake = asyncio.Event()
         self._stopping = False
 
@@ -160,7 +160,7 @@ class Worker:
             if not isinstance(error, Conflict | NotFound):
                 raise
             return None
-        self._active[run.id] = StopRequest()
+        self._active[run.id] = RunControl()
         return claimed
 
     async def _carry_on(self, run: Run) -> None:
@@ -240,7 +240,7 @@ class Worker:
 
     def _loss(self, run: Run, fault: BaseException) -> Signal:
         if run.cancel_requested or run.expired:
-            return TreeGone(epoch=run.epoch, at=self._clock())
+            return ProcessTreeEnded(epoch=run.epoch, at=self._clock())
         if run.state is RunState.RUNNING:
             return self._cut_short(run, fault)
         return ProcessLost(epoch=run.epoch, at=self._clock())
@@ -274,3 +274,37 @@ def _unwritten(fault: BaseException) -> str | None:
         return _MAY_PASS.get(fault.code)
     full = isinstance(fault, OSError) and fault.errno in FULL_DISK
     return _MAY_PASS[RefusalCode.DISK_FULL] if full else None
+
+
+class Slots:
+    def __init__(self, total: int, per_engine: Mapping[str, int]) -> None:
+        self.total = total
+        self._per_engine = dict(per_engine)
+        self._taken: Counter[str] = Counter()
+
+    @property
+    def free(self) -> int:
+        return self.total - self._taken.total()
+
+    def full_engines(self) -> frozenset[str]:
+        """Engines that may have no further process even while slots are free."""
+        return frozenset(name for name, most in self._per_engine.items() if self._taken[name] >= most)
+
+    @property
+    def taken(self) -> int:
+        return self._taken.total()
+
+    def reason(self, run: Run) -> str:
+        """Why a queued run does not run yet: no slot is free, none for its engine, or it is about to start."""
+        if self.free <= 0:
+            return "slots"
+        return "engine_slots" if run.engine in self.full_engines() else "starting"
+
+    def take(self, engine: str) -> bool:
+        if self.free <= 0 or engine in self.full_engines():
+            return False
+        self._taken[engine] += 1
+        return True
+
+    def release(self, engine: str) -> None:
+        self._taken[engine] -= 1

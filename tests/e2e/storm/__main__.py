@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from askback.process import guardian
+from askback.process.guardian import client
 from storm import cast, codex
 from storm.auditor import Kind
 from storm.crashes import CannotTrace, Workshop
@@ -25,7 +25,7 @@ def main() -> int:
     wanted.add_argument("--kills", type=int, default=1000)
     wanted.add_argument("--seed", type=int, default=None)
     given = wanted.parse_args()
-    if not guardian.available():
+    if not client.available():
         print("no storm here: it looks at processes in /proc, which only Linux has", file=sys.stderr)
         return 2
     seed = random.SystemRandom().randrange(10**9) if given.seed is None else given.seed

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from world import World
+from support.data_folder import World
 
 Step = dict[str, Any]
 

@@ -22,7 +22,7 @@ from storm import cast
 from storm.auditor import Auditor, Verdict
 from storm.clients import Door, Story
 from storm.servers import Servers, free_port
-from world import World
+from support.data_folder import World
 
 CALLS = "fsync,fdatasync,rename,renameat,renameat2,write,writev,pwrite64,ftruncate,unlink,unlinkat,mkdir,mkdirat"
 PART = next(part for part in cast.PARTS if part.name == "quick")

@@ -18,7 +18,7 @@ from storm.cast import Part
 from storm.clients import Door, Story
 from storm.processes import Process, bearing, living, strike, told
 from storm.servers import Servers, free_port
-from world import World
+from support.data_folder import World
 
 AT_ONCE = 8
 SLOTS = 6

@@ -18,19 +18,19 @@ import uvicorn.lifespan.off
 import uvicorn.loops.asyncio  # noqa: F401
 
 import askback.bootstrap
-import askback.cli.announcement
-import askback.cli.serve
+import askback.cli.commands.serve
+import askback.cli.connection
 import askback.http.app
 import askback.http.protocol
 import askback.settings
 import askback.web.app
 from askback.cli.main import main
 from askback.process import tree
-from askback.process.direct import Direct
 from askback.process.locks import FileLock
+from askback.process.spawn_direct import Direct
 from askback.process.workspace import Workspace
-from askback.store.statements import statements
-from askback.work import residents, turn
+from askback.store.sqlite.connection import statements
+from askback.work.turn import execute, resident
 
 
 def _without_snapshots() -> None:
@@ -51,7 +51,7 @@ def _without_lock() -> None:
         return FileLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), path)
 
     tree.Tree.end = end  # type: ignore[method-assign]
-    turn.take_lock = residents.take_lock = take_lock  # type: ignore[attr-defined]
+    execute.take_lock = resident.take_lock = take_lock  # type: ignore[attr-defined]
 
 
 def _without_guardian() -> None:

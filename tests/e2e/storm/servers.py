@@ -10,9 +10,9 @@ import socket
 import sys
 from pathlib import Path
 
-from program import ASKBACK, environment, here
 from storm.processes import Process, children, seen
-from world import World
+from support.data_folder import World
+from support.program import ASKBACK, environment, here
 
 NURSERY = Path(__file__).with_name("nursery.py")
 TESTS = Path(__file__).resolve().parents[2]

@@ -1,0 +1,200 @@
+"""`askback doctor`: is this machine fit, and what to do where it is not."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from askback.cli import options, output
+from askback.text.terminal import count, printable, size
+
+if TYPE_CHECKING:
+    from askback.bootstrap import App
+    from askback.installed.engines import EngineReport
+    from askback.process.isolation import Isolation
+    from askback.process.limits import Enforcement
+    from askback.settings import Settings
+
+_LOW_DISK = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`ok` is None where something is worth knowing but not wrong."""
+
+    what: str
+    ok: bool | None
+    message: str
+    advice: str = ""
+
+
+@click.command("doctor", short_help="Say whether this machine is fit, and what to do if it is not.")
+@options.common
+def command(settings: Settings, as_json: bool) -> int:
+    """Look at the database, the disk, the engines and how processes can be watched. Exit 1 if something is wrong."""
+    from askback.bootstrap import opened
+    from askback.cli.exit_codes import in_program
+    from askback.core.errors import Unavailable
+
+    async def main() -> int:
+        findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir)]
+        try:
+            async with opened(settings) as app:
+                findings += [finding async for finding in _examine(app)]
+        except Unavailable as error:
+            findings.append(Finding(what="database", ok=False, message=error.message))
+        _print(findings, as_json=as_json)
+        return 1 if any(finding.ok is False for finding in findings) else 0
+
+    return in_program(main)
+
+
+async def _examine(app: App) -> AsyncIterator[Finding]:
+    from askback.core.errors import Unavailable
+
+    try:
+        yield Finding(what="database", ok=True, message=await app.store.check())
+    except Unavailable as error:
+        yield Finding(what="database", ok=False, message=error.message)
+    yield Finding(what="slots", ok=True, message=f"{count(app.settings.slots, 'engine')} at a time")
+    for folder in app.settings.skills_dir:
+        if not options.exists(folder):
+            advice = "make it, or take it out of skills_dir in the settings"
+            yield Finding(what="skills", ok=False, message=f"there is no folder {folder}", advice=advice)
+    confinement = await app.spawner.confinement()
+    yield _sandbox(confinement)
+    for finding in _limits(await app.spawner.enforcement()):
+        yield finding
+    yield _network("", app.settings.network)
+    for name, engine in app.settings.engines.items():
+        if engine.network is not None:
+            yield _network(name, engine.network)
+    reports = await app.service.engines.reports()
+    if confinement.hides_files:
+        for finding in _homes(app, reports):
+            yield finding
+    for report in reports:
+        yield _engine(report.engine.name, report.installed is not None, report.engine.install)
+    for name, reason in app.service.engines.broken.items():
+        advice = "mend the package that offers it, or uninstall it"
+        yield Finding(what=f"engine {name}", ok=False, message=reason, advice=advice)
+    if not any(report.installed and report.engine.chosen_by_default for report in reports):
+        yield Finding(
+            what="engines",
+            ok=None,
+            message="no engine is installed that works with a model; 'scripted' plays scripts only",
+        )
+
+
+def _engine(name: str, found: bool, install: str) -> Finding:
+    if found:
+        return Finding(what=f"engine {name}", ok=True, message="found; more with: askback engines")
+    return Finding(what=f"engine {name}", ok=None, message="not found", advice=install)
+
+
+def _python() -> Finding:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    return Finding(what="python", ok=sys.version_info >= (3, 11), message=version)
+
+
+def _disk(data_dir: Path) -> Finding:
+    folder = next(parent for parent in (data_dir, *data_dir.parents) if options.exists(parent))
+    free = shutil.disk_usage(folder).free
+    advice = "" if free >= _LOW_DISK else "make room, or name another folder with --data-dir"
+    return Finding(what="disk", ok=free >= _LOW_DISK, message=f"{size(free)} free for {data_dir}", advice=advice)
+
+
+def _access(data_dir: Path) -> Iterator[Finding]:
+    """Looked at before the folder is opened, which withdraws what it can."""
+    from askback.process.isolation import Access, access_of_others
+
+    if not options.exists(data_dir):
+        return
+    access = access_of_others(data_dir)
+    if access is Access.NONE:
+        yield Finding(what="data folder", ok=True, message="closed to other users")
+    else:
+        message = f"other users can {access} in {data_dir}"
+        wrong = False if access is Access.WRITE else None
+        yield Finding(what="data folder", ok=wrong, message=message, advice=f"chmod 700 {data_dir}")
+
+
+def _sandbox(confinement: Isolation) -> Finding:
+    can = "it can read and change everything that you can, including the server's token, other runs and your keys"
+    words = {
+        "bubblewrap": (
+            "bubblewrap: engines see their own run and the system's programs, with a /tmp of their own,"
+            " and nothing outlives its run"
+        ),
+        "guardian": f"guardian: nothing of an engine outlives its run, but {can}",
+        "none": f"none: only the process group of an engine is ended, and {can}",
+    }
+    message, advice = words[confinement.in_force], confinement.advice
+    if confinement.why_not_more:
+        message += f"; {confinement.why_not_more}"
+    if confinement.shared:
+        message += f"; the settings share {', '.join(confinement.shared)} with all of them"
+        advice = "take out of sandbox_share what engines need not change"
+    return Finding(what="sandbox", ok=None if advice else True, message=message, advice=advice)
+
+
+def _network(engine: str, network: str) -> Finding:
+    words = {
+        "host": "engines reach what you can, including services on this machine's loopback and cloud metadata addresses",
+        "no-loopback": "engines reach other machines, but neither this one nor cloud metadata addresses",
+        "none": "engines reach nothing",
+    }
+    advice = 'to close them set network = "no-loopback"; models on this machine are out of reach then'
+    what = f"network {engine}".rstrip()
+    message = f"{network}: {words[network]}"
+    return Finding(
+        what=what, ok=None if network == "host" else True, message=message, advice=advice * (network == "host")
+    )
+
+
+def _homes(app: App, reports: Sequence[EngineReport]) -> Iterator[Finding]:
+    """Engines that are installed where a home is, of which a sandbox shows nothing but the program."""
+    from askback.bootstrap import hidden_from_engines
+    from askback.process.sandbox.visibility import whole_homes
+
+    hide = hidden_from_engines(app.settings)
+    for report in reports:
+        if report.installed is None:
+            continue
+        for home in whole_homes(hide, report.installed.path, report.setup.env.get("PATH", "")):
+            message = f"its program or PATH names {home} itself: of that only the program is shown in the sandbox"
+            advice = "install it in a folder below, or take that folder out of PATH"
+            yield Finding(what=f"engine {report.engine.name}", ok=None, message=message, advice=advice)
+
+
+def _limits(enforcement: Enforcement) -> Iterator[Finding]:
+    """One line for what is enforced, and one for each thing that is not, or only after the fact."""
+    means = enforcement.means
+    said = [f"{name} by {' and '.join(each)}" for name, each in means.items() if each]
+    if missing := [name for name, each in means.items() if not each]:
+        message = f"not enforced: {', '.join(missing)}; {enforcement.why_not_more}"
+        yield Finding(what="limits", ok=None, message=message, advice="run it on Linux for more")
+    if said:
+        yield Finding(what="limits", ok=True, message=f"of engines: {'; '.join(said)}")
+    if said and "cgroup v2" not in means["memory"]:
+        message = "a watchdog looks several times a second: memory and processes can exceed their limits for a moment"
+        advice = "run it as a systemd service with Delegate=yes, where the kernel enforces both"
+        yield Finding(what="limits", ok=None, message=f"{message}; {enforcement.why_not_more}", advice=advice)
+
+
+def _print(findings: list[Finding], *, as_json: bool) -> None:
+    if as_json:
+        healthy = all(finding.ok is not False for finding in findings)
+        output.print_json({"ok": healthy, "findings": [asdict(each) for each in findings]})
+        return
+    for finding in findings:
+        sign = {True: "✔", False: "✘", None: "·"}[finding.ok]
+        print(f"{sign} {finding.what:<18} {printable(finding.message)}")
+        if finding.advice:
+            print(f"  {'':<18} → {printable(finding.advice)}")

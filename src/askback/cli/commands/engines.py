@@ -1,0 +1,56 @@
+"""`askback engines`: what is installed, what it can do, and what to do about what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from askback.cli import options, output
+from askback.core.runs import ProfileKind
+from askback.text.terminal import printable
+
+if TYPE_CHECKING:
+    from askback.installed.engines import EngineReport
+    from askback.settings import Settings
+
+
+@click.command("engines", short_help="Show each engine: found or not, version, what it can do.")
+@options.common
+def command(settings: Settings, as_json: bool) -> int:
+    """Show each engine: found or not, its version, how its runs wait, signed in or not, and what to do about it."""
+    from askback.bootstrap import opened
+    from askback.cli.exit_codes import in_program
+
+    async def main() -> int:
+        async with opened(settings) as app:
+            engines = app.service.engines
+            if as_json:
+                output.print_json(await engines.views())
+                return 0
+            reports = await engines.reports()
+        for report in reports:
+            print("\n".join(_lines(report)))
+        for name, reason in engines.broken.items():
+            print(f"✘ {name}: {printable(reason)}")
+        return 0
+
+    return in_program(main)
+
+
+def _lines(report: EngineReport) -> list[str]:
+    """An engine as people see it."""
+    from askback.installed.engines import engine_advice
+
+    engine, found = report.engine, report.installed
+    if found is None:
+        return [f"✘ {engine.name:<10} not found ({report.setup.command[0]})", f"    {engine.install}"]
+    probe = found.probe
+    signed = {True: ", signed in", False: ", not signed in", None: ""}[found.signed_in]
+    sign = "✔" if probe.kind is ProfileKind.RESUMABLE else "!"
+    told = [
+        f"{sign} {engine.name:<10} {printable(probe.version or 'unknown version')}, {probe.kind}{signed}",
+        f"    {printable(probe.reason)}",
+    ]
+    mend = engine_advice(report)
+    return [*told, f"    → {mend}"] if mend else told

@@ -1,0 +1,234 @@
+"""`askback serve`: API and worker in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import ipaddress
+import json
+import logging
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from askback.cli import options
+from askback.cli.connection import announced
+from askback.core.errors import RefusalCode, Unavailable
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from askback.bootstrap import WebServer
+    from askback.settings import Settings
+
+log = logging.getLogger("askback")
+
+_TWINS = {"127.0.0.1": "::1", "localhost": "::1", "0.0.0.0": "::1", "::1": "127.0.0.1"}
+_FREE_PORT_TRIES = 20
+_MOST_FILES = 65_536
+_NEW_OBJECTS = 10_000
+"""After how many new objects garbage is looked for. Requests and turns leave little that needs it."""
+
+
+@click.command("serve", short_help="Serve the HTTP API, and carry its runs out.")
+@click.option("--host", metavar="H", help="Address to listen on; default 127.0.0.1.")
+@click.option(
+    "--port", metavar="P", type=click.IntRange(0, 65535), help="Port to listen on; default 8765, 0 takes a free one."
+)
+@options.common
+def command(settings: Settings, as_json: bool, host: str | None, port: int | None) -> int:
+    """Serve the HTTP API and carry its runs out, until stopped. A token is needed for everything but /healthz."""
+    from askback.cli.exit_codes import in_program
+
+    if host == "":
+        raise click.UsageError("--host is empty, which would be every address; name one, such as 127.0.0.1")
+    gc.disable()
+    chosen = {"host": host, "port": port}
+    server = settings.server.model_copy(update={key: value for key, value in chosen.items() if value is not None})
+    settings = settings.model_copy(update={"server": server})
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    return in_program(lambda: _serve(settings, as_json=as_json))
+
+
+async def _serve(settings: Settings, *, as_json: bool) -> int:
+    import uvicorn
+
+    from askback.bootstrap import opened, web_server
+    from askback.http.connections import AcceptFaults, Connections
+    from askback.http.protocol import protocol_with
+    from askback.process.limits import give_back_large_blocks
+
+    give_back_large_blocks()
+    open_files = _raise_file_limit()
+    asyncio.get_running_loop().set_exception_handler(AcceptFaults())
+    listening = _listen(settings.server.host, settings.server.port)
+    port: int = listening[0].getsockname()[1]
+    async with opened(settings, serving=True) as app:
+        await app.recovery.take_up_all()
+        web = web_server(app, port)
+        # Engines and the database need files too.
+        most = open_files // 2
+        connections = Connections(most_strangers=min(settings.server.unauthenticated_connections, most // 2), most=most)
+        config = uvicorn.Config(
+            web.application,
+            http=protocol_with(connections),
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # Anybody on this machine could forge the address and the scheme of a request.
+            proxy_headers=False,
+            timeout_graceful_shutdown=max(1, round(settings.server.grace_sec)),
+        )
+        async with app.working(), asyncio.TaskGroup() as group:
+            watching = [group.create_task(each) for each in (web.metrics.watch(app.store), web.sessions.watch())]
+            token_path = None if settings.server.token else settings.data_dir / "token"
+            # Whoever reads of it may stop it at once.
+            server = _stopped_by_signals(config, [web.streams.close, app.worker.stop])
+            with announced(settings.data_dir, _url(_near(settings.server.host), port), token_path):
+                _collect_garbage_from_now_on()
+                _announce(settings, web, port, as_json=as_json)
+                await server.serve(sockets=listening)
+            for each in watching:
+                each.cancel()
+            await asyncio.to_thread(web.sessions.flush)
+    return 0
+
+
+def _raise_file_limit() -> int:
+    """Take as many open files as the system allows, within reason; returns how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def _collect_garbage_from_now_on() -> None:
+    """What stands by now, modules above all, stays to the end and is not looked through again."""
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS, 10, 10)
+    gc.enable()
+
+
+def _stopped_by_signals(config: uvicorn.Config, ends: Sequence[Callable[[], None]]) -> uvicorn.Server:
+    """Serves until a TERM or Ctrl-C; a second one does not wait. What would hold up the stop is ended at once."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    server = Server(config)
+
+    def stop() -> None:
+        for end in ends:
+            end()
+        server.force_exit = server.should_exit
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    return server
+
+
+def _listen(host: str, port: int) -> list[socket.socket]:
+    """The sockets to serve on. A loopback address is taken with its twin of the other IP version.
+
+    Browsers take `*.localhost`, where the page lives, to both, and would send the page's cookie to a program that
+    listens on the other one.
+    """
+    twin = _TWINS.get(host.lower())
+    for tries_left in reversed(range(_FREE_PORT_TRIES if port == 0 else 1)):
+        first = _bound(host, port)
+        try:
+            second = None if twin is None else _twin(twin, first.getsockname()[1])
+        except Unavailable:
+            first.close()
+            if tries_left == 0:
+                raise
+            continue
+        sockets = [first] if second is None else [first, second]
+        for each in sockets:
+            each.listen(1024)
+        return sockets
+    raise AssertionError("unreachable")
+
+
+def _twin(address: str, port: int) -> socket.socket | None:
+    """None where this machine does not have that IP version: then nobody can listen there."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return None
+    return _bound(address, port)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named: asyncio turns off the delay of small packets only then, and an answer takes 40 ms less.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if host == "::":
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    try:
+        listening.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        listening.close()
+        why = "it cannot be the name of a machine" if isinstance(error, UnicodeError) else error.strerror
+        message = f"cannot listen on {host}:{port}: {why}; choose another with {_to_blame(error)}"
+        raise Unavailable(RefusalCode.PORT_UNUSABLE, message) from None
+    return listening
+
+
+def _to_blame(error: OSError | UnicodeError) -> str:
+    of_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
+    return "--host" if of_host else "--port"
+
+
+def _announce(settings: Settings, web: WebServer, port: int, *, as_json: bool) -> None:
+    """A token of the settings is not printed: who set it knows it, and output is often kept."""
+    url, page = _url(settings.server.host, port), f"{_url(_near(settings.server.host), port)}/enter"
+    token = None if settings.server.token else web.token
+    if token is not None:
+        page += f"?token={quote(token, safe='')}"
+    if as_json:
+        told = {"url": url, "token": token, "page": page, "data_dir": str(settings.data_dir)}
+        print(json.dumps(told), flush=True)
+        return
+    print(f"askback serves {url} (data folder {settings.data_dir})", file=sys.stderr)
+    print(f"  token: {token or 'as the settings have it, in server.token or ASKBACK_SERVER__TOKEN'}", file=sys.stderr)
+    print(f"  page:  {page}", file=sys.stderr, flush=True)
+    if not _is_loopback(settings.server.host):
+        print("  it is open to other machines: whoever has the token can run engines here", file=sys.stderr, flush=True)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _near(host: str) -> str:
+    """How this machine calls a server that listens on all its addresses."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,84 @@
+"""`askback sessions`: browsers that are signed in to a server's page. Works on the data folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from askback.cli import options, output
+from askback.text.terminal import printable
+
+if TYPE_CHECKING:
+    from askback.http.sessions import Session, Sessions
+    from askback.settings import Settings
+
+
+@click.group("sessions", invoke_without_command=True, short_help="List and end browser sessions of a server.")
+@options.common
+@click.pass_context
+def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
+    """Without a subcommand: list the browsers that are signed in. A session ends with the token it was made with."""
+    if ctx.invoked_subcommand is not None:
+        return 0
+    sessions = _living(settings)
+    if as_json:
+        output.print_json([_view(each) for each in sessions])
+        return 0
+    for each in sessions:
+        print(_line(each))
+    if not sessions:
+        output.tell("no browser is signed in; 'askback serve' prints the address to sign in at")
+    return 0
+
+
+@command.command("revoke")
+@click.argument("session_id", metavar="[ID]", required=False)
+@click.option("--all", "every", is_flag=True, help="End every session.")
+@options.common
+def revoke(settings: Settings, as_json: bool, session_id: str | None, every: bool) -> int:
+    """End the session called ID, at once."""
+    if every == (session_id is not None):
+        raise click.UsageError("name one ID, or give --all")
+    ids = [each.id for each in _living(settings)] if session_id is None else [session_id]
+    _sessions(settings).revoke(ids)
+    if as_json:
+        output.print_json({"revoked": ids})
+        return 0
+    for each in ids:
+        print(f"✔ {printable(each)} is signed out")
+    return 0
+
+
+def _sessions(settings: Settings) -> Sessions:
+    from askback.bootstrap import now
+    from askback.http.auth import Grant
+    from askback.http.sessions import Sessions
+
+    # Which token is the server's own now, only the server knows.
+    return Sessions(settings.data_dir / "sessions.json", now, lambda _: Grant(name="", scopes=frozenset()))
+
+
+def _living(settings: Settings) -> list[Session]:
+    """Without those whose token was revoked or has expired."""
+    from askback.bootstrap import now
+    from askback.http.tokens import Tokens
+
+    tokens = Tokens(settings.data_dir / "tokens.json", now)
+    found = _sessions(settings).all()
+    return [each for each in found if each.token == "main" or tokens.find(each.token_digest) is not None]
+
+
+def _view(session: Session) -> dict[str, Any]:
+    moments = {
+        "created_at": session.created_at,
+        "last_seen_at": session.last_seen_at,
+        "expires_at": session.ends_at,
+    }
+    told = {name: moment.isoformat().replace("+00:00", "Z") for name, moment in moments.items()}
+    return {"id": session.id, "token": session.token, "browser": session.browser, "host": session.host, **told}
+
+
+def _line(session: Session) -> str:
+    seen = f"seen {session.last_seen_at:%Y-%m-%d %H:%M}  until {session.ends_at:%Y-%m-%d %H:%M} UTC"
+    return f"{session.id}  {session.token:<24} {session.browser or 'unknown':<24} {seen}"

@@ -1,0 +1,116 @@
+"""`askback tokens`: further tokens for a server, with fewer rights than its own. Works on the data folder."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from askback.cli import options, output
+from askback.text.terminal import printable
+
+if TYPE_CHECKING:
+    from askback.http.tokens import Token, Tokens
+    from askback.settings import Settings
+
+_SCOPES = ("submit", "answer", "read", "admin")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_LONGEST = timedelta(days=36_500)
+
+
+@click.group("tokens", invoke_without_command=True, short_help="List, make and revoke tokens for a server.")
+@options.common
+@click.pass_context
+def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
+    """Without a subcommand: list the tokens, beside the server's own. A running server heeds a change at once."""
+    if ctx.invoked_subcommand is not None:
+        return 0
+    tokens = _tokens(settings).all()
+    if as_json:
+        output.print_json([_view(token) for token in tokens])
+        return 0
+    for token in tokens:
+        print(_line(token))
+    if not tokens:
+        output.tell("there are no further tokens; make one with: askback tokens create NAME --scope read")
+    return 0
+
+
+@command.command("create")
+@click.argument("name")
+@click.option(
+    "--scope", "scopes", multiple=True, required=True, type=click.Choice(_SCOPES), help="What it allows; repeatable."
+)
+@click.option("--expires-in", metavar="TIME", help="As 30d, 12h, 45m; default: never.")
+@options.common
+def create(settings: Settings, as_json: bool, name: str, scopes: tuple[str, ...], expires_in: str | None) -> int:
+    """Make a token called NAME. It is printed this once; only its digest is kept."""
+    from askback.bootstrap import now
+    from askback.http.auth import AccessScope
+
+    if not _NAME.fullmatch(name):
+        raise click.UsageError("a NAME has up to 100 letters, digits, '.', '_' and '-'")
+    expires_at = None if expires_in is None else now() + _duration(expires_in)
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
+    text = _tokens(settings).make(name, given, expires_at)
+    if as_json:
+        told = expires_at.isoformat().replace("+00:00", "Z") if expires_at else None
+        output.print_json({"name": name, "token": text, "scopes": list(given), "expires_at": told})
+        return 0
+    print(text)
+    output.tell(f"✔ {name} may {', '.join(given)}; the token is not shown again")
+    return 0
+
+
+@command.command("revoke")
+@click.argument("name")
+@options.common
+def revoke(settings: Settings, as_json: bool, name: str) -> int:
+    """Revoke the token called NAME, at once."""
+    _tokens(settings).revoke(name)
+    if as_json:
+        output.print_json({"name": name, "revoked": True})
+    else:
+        print(f"✔ {printable(name)} is revoked")
+    return 0
+
+
+def _tokens(settings: Settings) -> Tokens:
+    from askback.bootstrap import now
+    from askback.http.tokens import Tokens
+
+    return Tokens(settings.data_dir / "tokens.json", now)
+
+
+def _duration(text: str) -> timedelta:
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", text.strip())
+    if found is None:
+        raise click.UsageError(f"--expires-in {text!r}: write it as 30d, 12h, 45m or 90s")
+    length = timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if length > _LONGEST:
+        raise click.UsageError(f"--expires-in {text!r}: that is more than a hundred years")
+    return length
+
+
+def _view(token: Token) -> dict[str, Any]:
+    expires_at = token.expires_at
+    return {
+        "name": token.name,
+        "scopes": list(token.scopes),
+        "created_at": token.created_at.isoformat().replace("+00:00", "Z"),
+        "expires_at": expires_at.isoformat().replace("+00:00", "Z") if expires_at else None,
+    }
+
+
+def _line(token: Token) -> str:
+    from askback.bootstrap import now
+
+    until = "never expires"
+    if token.expires_at is not None:
+        over = token.expires_at <= now()
+        until = f"{'expired' if over else 'until'} {token.expires_at:%Y-%m-%d %H:%M} UTC"
+    return f"{token.name:<24} {', '.join(token.scopes):<24} made {token.created_at:%Y-%m-%d}  {until}"

@@ -1,0 +1,71 @@
+"""`askback trust`: allow the settings file of a folder, as it is now. Works on the user's own list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from askback.cli import output
+from askback.text.terminal import one_line
+
+_MOST_PATH = 4096
+
+
+@click.command("trust", short_help="Allow the settings file of a folder to be used.")
+@click.argument("folder", required=False, default=".", type=click.Path(path_type=Path))
+@click.option("--revoke", is_flag=True, help="Trust it no longer.")
+@click.option("--list", "listing", is_flag=True, help="List the files that are trusted.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
+def command(folder: Path, revoke: bool, listing: bool, as_json: bool) -> int:
+    """Allow the askback.toml in FOLDER (default: here) to set everything that settings can set.
+
+    Settings can start programs and switch the sandbox off, so read the file first. It is trusted as it is now: once
+    it changes, it has to be trusted again. Of a file that is not trusted only `default_engine` and the engines'
+    `model` are used.
+    """
+    if revoke and listing:
+        raise click.UsageError("--revoke and --list exclude each other")
+    if listing:
+        return _list(as_json=as_json)
+    return _revoke(folder, as_json=as_json) if revoke else _trust(folder, as_json=as_json)
+
+
+def _trust(folder: Path, *, as_json: bool) -> int:
+    from askback.settings import trust_ledger
+
+    path, settings = trust_ledger().add_folder(folder)
+    if as_json:
+        output.print_json({"path": str(path), "trusted": True, "keys": [key for key, _ in settings]})
+        return 0
+    print(f"✔ {one_line(str(path), _MOST_PATH)} is trusted as it is now; it sets:")
+    for key, value in settings:
+        print(f"    {key}" if value is None else f"    {key}: {value}")
+    return 0
+
+
+def _revoke(folder: Path, *, as_json: bool) -> int:
+    from askback.settings import trust_ledger
+
+    path, was_trusted = trust_ledger().remove_folder(folder)
+    if as_json:
+        output.print_json({"path": str(path), "trusted": False})
+        return 0
+    done = "is no longer trusted" if was_trusted else "was not trusted"
+    print(f"✔ {one_line(str(path), _MOST_PATH)} {done}")
+    return 0
+
+
+def _list(*, as_json: bool) -> int:
+    from askback.settings import trust_ledger
+
+    ledger = trust_ledger()
+    files = [(entry.path, ledger.is_valid(entry)) for entry in ledger.all()]
+    if as_json:
+        output.print_json([{"path": str(path), "valid": valid} for path, valid in files])
+        return 0
+    for path, valid in files:
+        print(f"{one_line(str(path), _MOST_PATH)}{'' if valid else '  (has changed or is gone: not used)'}")
+    if not files:
+        output.tell("no settings file of a folder is trusted")
+    return 0

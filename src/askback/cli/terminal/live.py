@@ -1,0 +1,213 @@
+"""What a run does, on the terminal while it happens: lines for what was said and done, and one live line below.
+
+Everything goes to stderr, so that stdout holds the result alone. A stderr that is gone stops no run.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol
+
+from askback.cli import output
+from askback.core.events import Event, EventType
+from askback.core.runs import Run, RunState
+from askback.text.terminal import count, duration, one_line, printable
+
+_HIDDEN_BLOCKS = ("ask_user", "__SKILL_DONE__", "<ASK_USER_YAML>")
+
+
+class Display(Protocol):
+    def event(self, event: Event) -> None: ...
+
+    def write(self, text: str) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def __enter__(self) -> Display: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Silent:
+    """For `--json`: nothing but the result is printed."""
+
+    def event(self, event: Event) -> None:
+        pass
+
+    def write(self, text: str) -> None:
+        pass
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class Plain(Silent):
+    """For a pipe or a log: one line for each thing that happened."""
+
+    def event(self, event: Event) -> None:
+        for line in told(event):
+            self.write(line)
+
+    def write(self, text: str) -> None:
+        output.tell(text)
+
+
+class Live(Plain):
+    """For a terminal: the same lines, with one below them that moves while the engine works."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live as RichLive
+        from rich.spinner import Spinner
+
+        self._console = Console(stderr=True, highlight=False)
+        self._spinner = Spinner("dots")
+        self._live = RichLive(
+            self._spinner,
+            console=self._console,
+            refresh_per_second=12,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._began = time.monotonic()
+        self._doing = "starting"
+        self._tokens = 0
+        self._turn = 0
+        self._live.get_renderable = self._render  # type: ignore[method-assign]
+
+    def _render(self) -> Any:
+        from rich.text import Text
+
+        parts = [duration(time.monotonic() - self._began), self._doing]
+        if self._turn:
+            parts.insert(0, f"turn {self._turn}")
+        if self._tokens:
+            parts.append(count(self._tokens, "token"))
+        self._spinner.update(text=Text(" · ".join(parts), style="dim"))
+        line = self._spinner.render(self._console.get_time())
+        # It is put together anew each time, and knows nothing of what its text was told.
+        if isinstance(line, Text):
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return line
+
+    def event(self, event: Event) -> None:
+        self._note(event)
+        super().event(event)
+
+    def _note(self, event: Event) -> None:
+        match event.type:
+            case EventType.TURN_STARTED:
+                self._turn, self._doing = event.data["attempt_number"], "thinking"
+            case EventType.TOOL_STARTED:
+                self._doing = one_line(f"{event.data['name']} {event.data.get('detail', '')}", 60)
+            case EventType.TOOL_ENDED | EventType.ASSISTANT_MESSAGE:
+                self._doing = "thinking"
+            case EventType.USAGE:
+                self._tokens += event.data["total_tokens"]
+            case _:
+                pass
+
+    def write(self, text: str) -> None:
+        from rich.text import Text
+
+        with suppress(OSError):
+            self._console.print(Text(text, style=_style(text)), soft_wrap=True)
+
+    def pause(self) -> None:
+        with suppress(OSError):
+            self._live.stop()
+
+    def resume(self) -> None:
+        with suppress(OSError):
+            self._live.start()
+
+    def __enter__(self) -> Live:
+        self.resume()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.pause()
+
+
+_STYLES = {"▸": "bold", "?": "bold cyan", "·": "dim", "!": "yellow", "✔": "green", "✘": "red", "■": "yellow"}
+
+
+def _style(line: str) -> str:
+    """How a line looks on a terminal, told by the sign it begins with."""
+    return _STYLES.get(line.lstrip()[:1], "")
+
+
+def told(event: Event) -> list[str]:
+    """How an event reads for a person; many need no word."""
+    data = event.data
+    match event.type:
+        case EventType.ASSISTANT_MESSAGE:
+            return _message(data["text"])
+        case EventType.TOOL_STARTED:
+            return [f"  · {one_line(data['name'] + ' ' + data.get('detail', ''), 100)}"]
+        case EventType.TOOL_ENDED:
+            return [] if data["ok"] else [f"    {printable(data['name'])} failed"]
+        case EventType.RUN_WARNING:
+            return [f"  ! {printable(data['code'])}: {printable(data['message'])}"]
+        case EventType.TURN_ENDED:
+            return ["  the turn was cut off and starts again"] if data["outcome"] == "interrupted" else []
+        case EventType.TURN_STARTED:
+            return ["  the output is being repaired"] if data["kind"] == "repair" else []
+        case _:
+            return []
+
+
+def _message(text: str) -> list[str]:
+    """What the assistant says to people; blocks meant for us are shown as a question or a result instead."""
+    if any(sign in text for sign in _HIDDEN_BLOCKS):
+        text = _before_block(text)
+    return [f"  {line}" for line in printable(text).strip().splitlines()]
+
+
+def _before_block(text: str) -> str:
+    ends = [place for sign in ("```", "{", "<ASK_USER_YAML>", "__SKILL_DONE__") if (place := text.find(sign)) >= 0]
+    return text[: min(ends)] if ends else text
+
+
+def summary(run: Run) -> str:
+    """One line on how a run ended."""
+    seconds = ((run.finished_at or run.updated_at) - run.created_at).total_seconds()
+    parts = [duration(seconds), count(run.attempt_number, "turn")]
+    if run.usage is not None and run.usage.total_tokens:
+        parts.append(count(run.usage.total_tokens, "token"))
+    sign = {RunState.SUCCEEDED: "✔", RunState.FAILED: "✘", RunState.CANCELED: "■"}.get(run.state, "…")
+    line = f"{sign} {run.skill.id}: {run.state} ({', '.join(parts)})"
+    if run.error is not None:
+        line += f"\n  {run.error.code}: {printable(run.error.message)}"
+        if run.error.cause is not None:
+            line += f"\n  cause: {run.error.cause}"
+        if run.error.detail:
+            line += f"\n  {printable(run.error.detail.strip()[-1000:])}"
+    return line
+
+
+def choose(*, as_json: bool) -> Display:
+    if as_json:
+        return Silent()
+    return Live() if sys.stderr.isatty() else Plain()

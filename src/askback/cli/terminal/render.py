@@ -1,0 +1,158 @@
+"""A run of a server's on paper: as JSON, as one line, as a page. Reads what the client answers; asks for nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from askback.client import Artifact, Event, Interaction, Run, RunState
+from askback.core.events import Event as CoreEvent
+from askback.core.events import EventType
+from askback.core.interactions import InteractionOutcome, option_label
+from askback.text.terminal import count, duration, one_line, printable, size
+
+_SIGNS = {
+    RunState.SUCCEEDED: "✔",
+    RunState.FAILED: "✘",
+    RunState.CANCELED: "■",
+    RunState.WAITING_USER: "?",
+    RunState.RUNNING: "▸",
+    RunState.QUEUED: "·",
+}
+_QUEUE_REASONS = {
+    "slots": "no slot is free",
+    "engine_slots": "no slot of its engine is free",
+    "starting": "about to start",
+}
+_MOST_DETAIL = 1000
+
+
+def document(run: Run) -> dict[str, Any]:
+    """As HTTP has it: what is not there is left out."""
+    fields: dict[str, Any] = msgspec.to_builtins(run)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def line(run: Run) -> str:
+    """A row of the list of runs."""
+    age = f"{duration(_since(run.created_at))} ago"
+    return (
+        f"{_SIGNS[run.state]} {printable(run.id)}  {run.state:<12} {one_line(run.skill, 24):<24} "
+        f"{one_line(run.engine, 10):<10} {age:<16} {_note(run)}"
+    ).rstrip()
+
+
+def _note(run: Run) -> str:
+    if run.pending_interaction is not None:
+        return one_line(run.pending_interaction.prompt, 60)
+    if run.error is not None:
+        return printable(run.error.code)
+    return _QUEUE_REASONS.get(run.queue_reason or "", "")
+
+
+def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact]) -> Iterator[str]:
+    """Everything about a run that a person may want to know."""
+    version = f" {printable(run.skill_version)}" if run.skill_version else ""
+    yield f"{_SIGNS[run.state]} run {printable(run.id)}: {run.state}{_queued(run)}"
+    yield f"  skill    {printable(run.skill)}{version} on {printable(run.engine)} ({run.mode})"
+    yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
+    yield f"  turn     {run.attempt_number}"
+    if run.held_process is not None:
+        yield f"  process  {run.held_process.pid} is held with its slot{_held_until(run.held_process.until)}"
+    yield f"  created  {_time(run.created_at)} ({duration(_since(run.created_at))} ago)"
+    if run.finished_at is not None:
+        yield f"  finished {_time(run.finished_at)}, after {duration((run.finished_at - run.created_at).total_seconds())}"
+    if run.usage is not None:
+        yield f"  usage    {count(run.usage.total_tokens, 'token')}: {_usage(run)}"
+    yield from failure(run)
+    for warning in run.warnings:
+        yield f"  ! {printable(warning.code)}: {printable(warning.message)}"
+    for interaction in interactions:
+        yield from _settled(interaction)
+    if run.pending_interaction is not None:
+        yield from question(run.id, run.pending_interaction, run.wait_deadline_at)
+    for artifact in artifacts:
+        yield f"  file     {printable(artifact.path)} ({size(artifact.size)})"
+
+
+def _queued(run: Run) -> str:
+    reason = _QUEUE_REASONS.get(run.queue_reason or "")
+    return f" ({reason})" if reason else ""
+
+
+def _usage(run: Run) -> str:
+    assert run.usage is not None
+    read = f"{run.usage.input_tokens:,} in ({run.usage.cached_tokens:,} cached)"
+    return f"{read}, {run.usage.output_tokens:,} out"
+
+
+def failure(run: Run) -> Iterator[str]:
+    if run.error is None:
+        return
+    yield f"  {printable(run.error.code)}: {printable(run.error.message)}"
+    if run.error.cause is not None:
+        yield f"  cause: {printable(run.error.cause)}"
+    if run.error.detail:
+        yield f"  {printable(run.error.detail.strip()[-_MOST_DETAIL:])}"
+
+
+def _settled(interaction: Interaction) -> Iterator[str]:
+    if interaction.outcome is InteractionOutcome.PENDING:
+        return
+    yield f"  asked    {one_line(interaction.prompt, 100)}"
+    who = f" by {interaction.answered_by}" if interaction.answered_by else ""
+    said = "(not shown)" if interaction.secret else _short(interaction.response)
+    yield f"           {interaction.outcome}{who}: {said}" if who else f"           {interaction.outcome}"
+
+
+def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iterator[str]:
+    """A pending question, how old it is, and how to answer it."""
+    for number, text in enumerate(printable(asked.prompt).splitlines() or [""]):
+        yield f"  ? {text}" if number == 0 else f"    {text}"
+    for number, option in enumerate(asked.options, 1):
+        yield f"    {number}) {printable(option_label(option))}"
+    yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
+    yield f"    answer with: askback reply {printable(run_id)} TEXT"
+
+
+def _held_until(deadline: datetime | None) -> str:
+    return f" until {_time(deadline)}{_until(deadline)}" if deadline is not None else ", and is being ended"
+
+
+def _until(deadline: datetime | None) -> str:
+    if deadline is None:
+        return ", waits as long as it takes"
+    left = (deadline - datetime.now(UTC)).total_seconds()
+    return f", {duration(left)} left" if left > 0 else ", its time is up"
+
+
+def ending(run: Run) -> Iterator[str]:
+    """How a run that was watched ended."""
+    seconds = ((run.finished_at or run.updated_at) - run.created_at).total_seconds()
+    yield f"{_SIGNS[run.state]} {printable(run.skill)}: {run.state} ({duration(seconds)}, {count(run.attempt_number, 'turn')})"
+    yield from failure(run)
+
+
+def known(event: Event) -> CoreEvent | None:
+    """The event as the display takes it; a newer server's kinds are passed over."""
+    try:
+        kind = EventType(event.type)
+    except ValueError:
+        return None
+    return CoreEvent(seq=event.seq, run_id=event.run_id, type=kind, at=event.at, data=event.data)
+
+
+def _since(moment: datetime) -> float:
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds())
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _short(value: Any) -> str:
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 100)

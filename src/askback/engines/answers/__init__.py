@@ -1,0 +1,1 @@
+"""What an assistant message holds: the marker, a question, an output."""

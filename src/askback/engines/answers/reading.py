@@ -1,0 +1,249 @@
+"""What an assistant's messages hold: the marker, a question, an output. Only whole assistant messages are given here.
+
+Says what was found, not what it means for the run: `core.outcomes.conclude` reads the contract's order.
+Nothing in a message, however hostile, makes this raise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from askback.core.interactions import Json, Question
+from askback.core.outcomes import Answer
+from askback.engines.answers.questions import Asked, cut, find_questions, is_question, read_question
+from askback.text.json_text import Found, Place, clean, find
+
+Check = Callable[[Json], tuple[str, ...]]
+"""What an output schema says against a value; nothing when it passes."""
+
+_MOST_CHECKED = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """A message taken apart: `plain` is its text without questions and marker, `found` the JSON values in that."""
+
+    text: str
+    plain: str
+    found: tuple[Found, ...]
+    asked: tuple[Asked, ...]
+    done: bool
+    key_alone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Output:
+    value: Json = None
+    problems: tuple[str, ...] | None = None
+
+
+def read_answer(messages: Sequence[str], check: Check | None, *, whole_turn: bool = False) -> Answer:
+    """Find what the messages of one turn hold. `check` is the output schema's, None for a skill that has none.
+
+    Without a marker only the last message may hold the output, so that a draft on the way to a question is not
+    taken for the result; `whole_turn` lifts that for runs that cannot wait.
+    """
+    read = [_read(clean(text)) for text in messages if text.strip()]
+    done = any(message.done for message in read)
+    searched = read if done or whole_turn else read[-1:]
+    output = _free_output(searched) if check is None else _checked_output(searched, check)
+    question, problems = _last_question(read)
+    return Answer(
+        message=_last_text(read),
+        done=done,
+        output=output.value,
+        output_problems=output.problems,
+        question=question,
+        question_problems=problems,
+    )
+
+
+def _read(text: str) -> _Message:
+    found = find(text)
+    asked = find_questions(text, found)
+    rest = _without_blocks(text, asked)
+    plain = without_marker(rest)
+    if plain != text:
+        found = find(plain)
+    return _Message(
+        text=text,
+        plain=plain.strip(),
+        found=tuple(one for one in found if not is_question(one.value)),
+        asked=tuple(asked),
+        done=is_done(rest),
+        key_alone=is_key_alone(rest),
+    )
+
+
+def _without_blocks(text: str, asked: Sequence[Asked]) -> str:
+    """A marker or an object within a question belongs to the question."""
+    pieces, at = [], 0
+    for one in asked:
+        pieces.append(text[at : one.start])
+        at = max(at, one.end)
+    return "\n".join([*pieces, text[at:]]) if asked else text
+
+
+def _checked_output(messages: Sequence[_Message], check: Check) -> _Output:
+    """The first value that passes, the last message first. One that carries the marker itself is the output, and no other."""
+    values = [(one.value, MARKER in message.plain) for message in reversed(messages) for one in message.found]
+    if not values and any(message.key_alone for message in messages):
+        values = [({}, False)]
+    marked = [pair for pair in values if is_marked(pair[0])]
+    first = _Output()
+    for value, holds_key in (marked or values)[:_MOST_CHECKED]:
+        output = without_key(value) if holds_key else value
+        problems = check(output)
+        if not problems:
+            return _Output(value=output, problems=())
+        if first.problems is None:
+            first = _Output(value=output, problems=problems)
+    return first
+
+
+def _free_output(messages: Sequence[_Message]) -> _Output:
+    """Without a schema: the JSON that the last message consists of or has in a block, else its text."""
+    for message in reversed(messages):
+        if message.asked or not message.plain:
+            continue
+        blocks = [one.value for one in message.found if one.place is not Place.EMBEDDED]
+        return _Output(value=without_key(blocks[0]) if blocks else message.plain, problems=())
+    return _Output()
+
+
+def _last_question(messages: Sequence[_Message]) -> tuple[Question | None, tuple[str, ...]]:
+    for message in reversed(messages):
+        if message.asked:
+            return read_question(message.asked[-1], message.text)
+    return None, ()
+
+
+def _last_text(messages: Sequence[_Message]) -> str:
+    return next((cut(message.plain) for message in reversed(messages) if message.plain), "")
+
+
+MARKER = "__SKILL_DONE__"
+
+_QUOTES, _CLOSING_QUOTES = "\"'`“‘«", "\"'`”’»"
+_DRESS = rf"[\s*.!{_QUOTES}{_CLOSING_QUOTES}]*"
+# Within a JSON string a line break is spelled `\n`, which ends in a letter.
+_WORD = rf"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])){MARKER}(?![A-Za-z0-9_])"
+_BARE = re.compile(rf"(?!(?<=[{_QUOTES}]){MARKER}\\?[{_CLOSING_QUOTES}]){_WORD}")
+_SENTENCE_ENDS = ".!?。！？"
+_AFTER_BACKTICKS = re.compile(r"`+[ \t*.]*")
+_NOTHING_ELSE = re.compile(rf"{_DRESS}{MARKER}{_DRESS}")
+_KEY = re.compile(rf'"{MARKER}"\s*:\s*true\b')
+_KEY_ALONE = re.compile(rf'(?:```(?:json)?\s*)?\{{\s*"{MARKER}"\s*:\s*true\s*\}}(?:\s*```)?')
+_AROUND = 200
+"""How far from the marker the object that holds nothing else may begin and end."""
+_MOST_KEYS = 10_000
+_LONGEST_DRESSED = 1_000
+# What is left of a line that held only the marker: `**…**`, `<!-- … -->`, a list's dash.
+_EMPTY_LINE = re.compile(r"[ \t]*+(?:[*`>#-]++|<!--[ \t]*+-->)?+\s*+")
+
+
+def is_done(text: str) -> bool:
+    """The text says that the skill is done."""
+    if MARKER not in text:
+        return False
+    # At the marker's places only: a pattern that is tried at every character holds everybody up for a long text.
+    bare = any(_BARE.match(text, at) for at in _places(text))
+    return bare or _KEY.search(text) is not None or any(map(_ends_in_backticks, _marked_lines(text))) or _is_all(text)
+
+
+def _places(text: str) -> Iterator[int]:
+    at = text.find(MARKER)
+    while at >= 0:
+        yield at
+        at = text.find(MARKER, at + len(MARKER))
+
+
+def _marked_lines(text: str) -> Iterator[str]:
+    at = text.find(MARKER)
+    while at >= 0:
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        yield text[text.rfind("\n", 0, at) + 1 : end]
+        at = text.find(MARKER, end)
+
+
+def _is_all(text: str) -> bool:
+    """The text is the marker and nothing else but what it may be dressed with."""
+    return len(text) <= _LONGEST_DRESSED and _NOTHING_ELSE.fullmatch(text) is not None
+
+
+def _ends_in_backticks(line: str) -> bool:
+    return _before_backticks(line) is not None
+
+
+def _before_backticks(line: str) -> str | None:
+    """What stands before a marker in backticks that ends the line, on its own or after a sentence; None without one."""
+    before, _, after = line.rpartition(MARKER)
+    if not before.endswith("`") or not _AFTER_BACKTICKS.fullmatch(after):
+        return None
+    rest = before.rstrip("`").rstrip(" \t*")
+    return rest if not rest or rest[-1] in _SENTENCE_ENDS else None
+
+
+def without_marker(text: str) -> str:
+    """The text without the marker; a line that held nothing else goes with it. Keys of larger objects stay."""
+    if MARKER not in text:
+        return text
+    if _is_all(text):
+        return ""
+    lines = (_cut_line(line) for line in _without(text, _keys_alone(text)).split("\n"))
+    return "\n".join(line for line in lines if line is not None)
+
+
+def _cut_line(line: str) -> str | None:
+    if MARKER not in line:
+        return line
+    before = _before_backticks(line)
+    rest = line if before is None else before
+    rest = _without(rest, ((at, at + len(MARKER)) for at in _places(rest) if _BARE.match(rest, at)))
+    if rest == line:
+        return line
+    return None if _EMPTY_LINE.fullmatch(rest) else rest.rstrip()
+
+
+def is_key_alone(text: str) -> bool:
+    """Somewhere in the text an object holds the marker and nothing else."""
+    return next(_keys_alone(text), None) is not None
+
+
+def _keys_alone(text: str) -> Iterator[tuple[int, int]]:
+    """Where objects stand that hold the marker and nothing else."""
+    key, end = f'"{MARKER}"', 0
+    at = text.find(key)
+    for _ in range(_MOST_KEYS):
+        if at < 0:
+            return
+        found = _KEY_ALONE.search(text, max(end, at - _AROUND), at + _AROUND)
+        if found is not None:
+            yield found.span()
+            end = found.end()
+        at = text.find(key, max(end, at + len(key)))
+
+
+def _without(text: str, spans: Iterator[tuple[int, int]]) -> str:
+    pieces, at = [], 0
+    for start, end in spans:
+        pieces.append(text[at:start])
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
+def is_marked(value: Json) -> bool:
+    """The value says by itself that it is the result."""
+    return isinstance(value, dict) and value.get(MARKER) is True
+
+
+def without_key(value: Json) -> Json:
+    """The value without the marker's keys, whatever they hold: they are never a part of the data."""
+    if isinstance(value, list):
+        return [without_key(item) for item in value]
+    if isinstance(value, dict):
+        return {key: without_key(item) for key, item in value.items() if key != MARKER}
+    return value

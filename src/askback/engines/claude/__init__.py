@@ -1,0 +1,129 @@
+"""The engine `claude`: Anthropic's Claude Code, one `claude -p` a turn, or one that is given all of them.
+
+What it prints and where it errs: one JSON event a line, ended by `result`, whose `subtype` says success also of failures;
+a text that begins with a slash is a command to it, and "succeeds" without the model ever being asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from askback.core.renewals import Kind, Renewal, TokenField
+from askback.core.runs import Mode, ProfileKind
+from askback.engines.base import UUID, CallResult, Launch, Probe, Turn, printed_by, session_of, version_in, why_not
+from askback.engines.claude.resident import ClaudeConversation
+from askback.engines.claude.turn import ClaudeParser, as_it_is
+
+_HELP, _VERSION = ("--help",), ("--version",)
+
+_OPTIONS = ("-p", "--output-format=stream-json", "--verbose", "--dangerously-skip-permissions")
+_WITHOUT_PLANS = "--disallowedTools=EnterPlanMode,ExitPlanMode"
+_WITHOUT_ASKING = "--disallowedTools=AskUserQuestion,EnterPlanMode,ExitPlanMode"
+# It says when it begins with what it was told, for it also begins turns by itself; and it asks where we can answer.
+_STAYING = ("--input-format=stream-json", "--replay-user-messages", "--permission-prompt-tool=stdio")
+# A run may wait for longer than the month after which sessions are deleted.
+_KEEPING_SESSIONS = '--settings={"cleanupPeriodDays":36500}'
+SETTINGS = "settings"
+
+_MANNERS = {
+    "DISABLE_AUTOUPDATER": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    # With its own ten a key that is refused is told after three minutes.
+    "CLAUDE_CODE_MAX_RETRIES": "2",
+}
+_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+_CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
+
+
+class Claude:
+    name = "claude"
+    title = "Claude Code"
+    default_command: tuple[str, ...] = ("claude",)
+    install = "install it with: npm install -g @anthropic-ai/claude-code"
+    handle_type = "session_id"
+    handle_pattern = re.compile(UUID, re.ASCII)
+    profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
+    chosen_by_default = True
+    env_allow: tuple[str, ...] = (
+        *_KEYS,
+        *_CLOUDS,
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_CUSTOM_HEADERS",
+        "ANTHROPIC_MODEL",
+        "ANTHROPIC_DEFAULT_OPUS_MODEL",
+        "ANTHROPIC_DEFAULT_SONNET_MODEL",
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+    )
+    credentials: tuple[str, ...] = (".claude/.credentials.json",)
+    renewals: tuple[Renewal, ...] = (
+        Renewal(
+            name=".claude/.credentials.json",
+            # Its tokens are opaque, and the file names no account besides the organization.
+            fields=(
+                TokenField(path=("claudeAiOauth", "accessToken")),
+                TokenField(path=("claudeAiOauth", "refreshToken")),
+                TokenField(path=("claudeAiOauth", "expiresAt"), kind=Kind.INTEGER),
+                TokenField(path=("claudeAiOauth", "scopes"), kind=Kind.TEXTS),
+                TokenField(path=("claudeAiOauth", "subscriptionType"), optional=True),
+                TokenField(path=("claudeAiOauth", "rateLimitTier"), optional=True),
+            ),
+            account=(("organizationUuid",),),
+        ),
+    )
+    sign_in = "sign in with: claude auth login"
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        if files or any(key in env for key in _KEYS):
+            return True
+        return None if any(cloud in env for cloud in _CLOUDS) else False
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        return (_HELP, _VERSION)
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        usage = printed_by(results, _HELP)
+        resumes = "--resume" in usage and "stream-json" in usage
+        return Probe(
+            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
+            reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume with stream-json"),
+            version=version_in(printed_by(results, _VERSION)),
+            features=(SETTINGS,) if "--settings" in usage else (),
+            resident="--input-format" in usage and "--replay-user-messages" in usage,
+        )
+
+    def launch(self, turn: Turn) -> Launch:
+        argv = _argv(turn, _WITHOUT_ASKING)
+        if turn.handle is not None:
+            argv.append(f"--resume={session_of(self, turn.handle)}")
+        stdin = as_it_is(turn.prompt).encode("utf-8", "replace")
+        return Launch(argv=tuple(argv), env=_environment(turn), stdin=stdin)
+
+    def parser(self, turn: Turn) -> ClaudeParser:
+        return ClaudeParser(resuming=turn.handle is not None)
+
+    def reside(self, turn: Turn) -> Launch:
+        argv = _argv(turn, *_STAYING, _WITHOUT_PLANS if turn.mode is Mode.INTERACTIVE else _WITHOUT_ASKING)
+        return Launch(argv=tuple(argv), env=_environment(turn))
+
+    def conversation(self, turn: Turn) -> ClaudeConversation:
+        return ClaudeConversation()
+
+
+def _argv(turn: Turn, *options: str) -> list[str]:
+    argv = [*turn.command, *_OPTIONS, *options]
+    if SETTINGS in turn.probe.features:
+        argv.append(_KEEPING_SESSIONS)
+    if turn.model:
+        argv.append(f"--model={turn.model}")
+    return [*argv, *turn.extra_args]
+
+
+def _environment(turn: Turn) -> dict[str, str]:
+    manners = {name: value for name, value in _MANNERS.items() if name not in turn.env}
+    # As root it refuses to work without questions unless it is told that it is in a place of its own.
+    return {**manners, "CLAUDE_CONFIG_DIR": f"{turn.home}/.claude", "IS_SANDBOX": "1"}
+
+
+def engine() -> Claude:
+    return Claude()

@@ -1,0 +1,217 @@
+"""One turn of claude: how it names its session, ends, fails and counts. What begins the turn is not known here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from askback.core.errors import ErrorCode
+from askback.core.runs import Usage
+from askback.engines.answers.messages import MOST_ID, Messages, Pieces, Recent
+from askback.engines.base import (
+    AssistantMessage,
+    Completed,
+    EngineEvent,
+    Exit,
+    SessionNamed,
+    Stream,
+    ToolEnded,
+    ToolStarted,
+    TurnFailed,
+    TurnOver,
+    UsageSeen,
+)
+from askback.engines.failures import crashed, ended_badly, failure_of_status, stopped, unknown_session
+from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.text.json_text import clean
+
+_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+_MODEL_COUNTS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
+_UNKNOWN_SESSION = re.compile(r"no conversation found|--resume requires a valid session", re.IGNORECASE)
+
+
+def as_it_is(text: str) -> str:
+    """A text that is no command to it: after a space a slash is a character like any other."""
+    return f" {text}" if text.startswith("/") else text
+
+
+class ClaudeParser:
+    """Reads the events of one turn. A program that stays counts the tokens of all its turns.
+
+    Only a `result` that is no error, of a model that was asked, is success."""
+
+    def __init__(self, *, resuming: bool, staying: bool = False) -> None:
+        self._resuming = resuming
+        self._staying = staying
+        self._conversation = Conversation()
+        self._result: Mapping[str, Any] | None = None
+        self._retrying = ""
+        self._stderr = Tail()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+            return
+        event = decode_line(line)
+        if event is not None:
+            yield from self._read(event)
+
+    def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        kind, subtype = text_at(event, "type"), text_at(event, "subtype")
+        self._retrying = _retry(event) if subtype == "api_retry" else ""
+        match kind:
+            case "system" if subtype == "init":
+                yield SessionNamed(value=text_at(event, "session_id"))
+            case "assistant" | "user" if not _is_made_up(event):
+                yield from self._conversation.read(event)
+            case "result":
+                yield from self._conversation.flush()
+                self._result = event
+                yield UsageSeen(usage=_usage(event), whole_session=self._staying)
+                yield TurnOver()
+
+    @property
+    def messages(self) -> Messages:
+        return self._conversation.messages
+
+    def finish(self, ended: Exit) -> Completed | TurnFailed:
+        said = self._stderr.text
+        crash = crashed(ended, as_detail(said))
+        return self.ending() or stopped(ended, self._retrying) or self._unknown(said) or crash
+
+    def ending(self) -> Completed | TurnFailed | None:
+        """How the program itself ended the turn, if it did."""
+        if self._result is None:
+            return None
+        words = _words(self._result)
+        if _is_error(self._result):
+            code = failure_of_status(count_at(self._result, "api_error_status"), words)
+            return self._unknown(words) or ended_badly(code, words)
+        if count_at(self._result, "num_turns") == 0:
+            message = "the engine ended its turn without asking the model"
+            return TurnFailed(
+                code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(text_at(self._result, "result"))
+            )
+        return self.messages.completed()
+
+    def _unknown(self, words: str) -> TurnFailed | None:
+        return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None
+
+
+def _retry(event: Mapping[str, Any]) -> str:
+    """What an `api_retry` says. Without a status no server was there to give one."""
+    status = count_at(event, "error_status")
+    return f"API error {status}: {text_at(event, 'error')}" if status else "connection failed, trying again"
+
+
+def _is_made_up(event: Mapping[str, Any]) -> bool:
+    """A message of the program itself, such as an error's words, and not of the model."""
+    return text_at(event, "message", "model") == "<synthetic>"
+
+
+def _is_error(result: Mapping[str, Any]) -> bool:
+    succeeded = text_at(result, "subtype") == "success" and result.get("is_error") is False
+    return not succeeded or text_at(result, "stop_reason") == "refusal"
+
+
+def _words(result: Mapping[str, Any]) -> str:
+    errors = result.get("errors")
+    listed = [each for each in errors if isinstance(each, str)] if isinstance(errors, list) else []
+    return text_at(result, "result") or "\n".join(listed) or text_at(result, "subtype")
+
+
+def _usage(result: Mapping[str, Any]) -> Usage:
+    """What each model used, helpers included; where that is missing, what the conversation alone used.
+
+    It counts what was read from the cache, and what was written to it, beside the input.
+    """
+    models = [model for model in object_at(result, "modelUsage").values() if isinstance(model, dict)]
+    if models:
+        return sum((_tokens(model, *_MODEL_COUNTS) for model in models), Usage())
+    return _tokens(object_at(result, "usage"), *_COUNTS)
+
+
+def _tokens(counts: Mapping[str, Any], plain: str, written: str, read: str, made: str) -> Usage:
+    given = count_at(counts, plain) + count_at(counts, written) + count_at(counts, read)
+    output = count_at(counts, made)
+    return Usage(
+        input_tokens=given,
+        output_tokens=output,
+        cached_tokens=count_at(counts, read),
+        total_tokens=given + output,
+    )
+
+
+class Conversation:
+    """Puts messages together again: one message may come in several events, one for each of its blocks."""
+
+    def __init__(self) -> None:
+        self.messages = Messages()
+        self._parts = Pieces()
+        self._message_id = ""
+        self._tools: Recent[str] = Recent()
+
+    def read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        """Take an `assistant` or `user` event. What a helper of the assistant says is no message of its own."""
+        message = object_at(event, "message")
+        is_helper = bool(text_at(event, "parent_tool_use_id"))
+        for block in _blocks(message):
+            match text_at(block, "type"):
+                case "text" if text_at(event, "type") == "assistant" and not is_helper:
+                    yield from self._add(text_at(message, "id"), text_at(block, "text"))
+                case "tool_use":
+                    yield from self.flush()
+                    yield self._started(block)
+                case "tool_result":
+                    yield from self.flush()
+                    yield self._ended(block)
+
+    def flush(self) -> Iterator[EngineEvent]:
+        """The message that was being put together is whole: something else came."""
+        text, shortened = self._parts.text, self._parts.shortened
+        self._parts.clear()
+        if text.strip():
+            yield AssistantMessage(text=self.messages.add(text, shortened=shortened))
+
+    def _add(self, message_id: str, text: str) -> Iterator[EngineEvent]:
+        if not message_id or message_id != self._message_id:
+            yield from self.flush()
+        self._message_id = message_id
+        self._parts.add(text)
+
+    def _started(self, block: Mapping[str, Any]) -> ToolStarted:
+        call_id, name = text_at(block, "id"), text_at(block, "name")
+        self._tools.put(call_id, name[:MOST_ID])
+        return ToolStarted(call_id=call_id, name=name, detail=_as_text(object_at(block, "input")))
+
+    def _ended(self, block: Mapping[str, Any]) -> ToolEnded:
+        call_id = text_at(block, "tool_use_id")
+        return ToolEnded(
+            call_id=call_id,
+            name=self._tools.pop(call_id) or "",
+            ok=block.get("is_error") is not True,
+            output=_result_text(block.get("content")),
+        )
+
+
+def _blocks(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    elif isinstance(content, list):
+        yield from (block for block in content if isinstance(block, dict))
+
+
+def _as_text(given: Mapping[str, Any]) -> str:
+    """What a tool was given: its command where it has one, else all of it."""
+    return text_at(given, "command") or (clean(json.dumps(given, ensure_ascii=False)) if given else "")
+
+
+def _result_text(content: object) -> str:
+    if isinstance(content, str):
+        return clean(content)
+    if isinstance(content, list):
+        return "\n".join(text_at(block, "text") for block in content if isinstance(block, dict))
+    return ""

@@ -1,0 +1,245 @@
+"""The engine `codex`: OpenAI's Codex CLI, one `codex exec --json` a turn, or one `codex app-server` for all of them.
+
+What it prints and where it errs: one JSON event a line; a resume with an id that it does not know starts a new
+session unless the id is a UUID; its exit code says less than its events.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from askback.core.renewals import Kind, Renewal, TokenField
+from askback.core.runs import Mode, ProfileKind
+from askback.engines.base import (
+    UUID,
+    CallResult,
+    Completed,
+    EngineEvent,
+    Exit,
+    Launch,
+    Probe,
+    SessionNamed,
+    Stream,
+    Turn,
+    TurnFailed,
+    TurnOver,
+    UsageSeen,
+    printed_by,
+    session_of,
+    version_in,
+    why_not,
+)
+from askback.engines.codex.app_server import AppServerConversation
+from askback.engines.codex.items import Items, usage_in
+from askback.engines.codex.strict_schema import strict_form
+from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
+from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
+
+_EXEC_HELP, _RESUME_HELP, _VERSION = ("exec", "--help"), ("exec", "resume", "--help"), ("--version",)
+_SERVER_HELP = ("app-server", "--help")
+
+FULL_AUTO = "full-auto"
+OPTIONS_BEFORE_RESUME = "options-before-resume"
+OUTPUT_SCHEMA = "output-schema"
+
+_SETTINGS = (
+    "check_for_update_on_startup=false",
+    "analytics.enabled=false",
+    # Both call out at the start, and hold it up where there is no way out.
+    "features.plugins=false",
+    "features.remote_plugin=false",
+    # Its own skills would be offered beside the one that is run.
+    "skills.bundled.enabled=false",
+    # It would go on by itself after a question, until a goal is reached.
+    "features.goals=false",
+    # It would wait for a network for as long as it takes.
+    "features.unbounded_connection_retries=false",
+)
+_WITHOUT_ASKING = "tools.experimental_request_user_input.enabled=false"
+_ASKING = ("features.default_mode_request_user_input=true", "suppress_unstable_features_warning=true")
+# It would keep its variables, the key among them, in a file for as long as it stays.
+_WITHOUT_SNAPSHOTS = "features.shell_snapshot=false"
+_ACCOUNT_CLAIMS = (("sub",), ("https://api.openai.com/auth", "chatgpt_account_id"))
+_KEY_IN_MEMORY = 'cli_auth_credentials_store="ephemeral"'
+_SCHEMA_FILE = ".codex/askback-output-schema.json"
+# It refuses a home that does not exist, and a file is what makes ours.
+_HOME_FILE = ".codex/.askback"
+
+_UNKNOWN_SESSION = re.compile(r"no rollout found|thread/resume failed|session not found", re.IGNORECASE)
+
+
+class Codex:
+    name = "codex"
+    title = "Codex"
+    default_command: tuple[str, ...] = ("codex",)
+    install = "install it with: npm install -g @openai/codex"
+    handle_type = "session_id"
+    handle_pattern = re.compile(UUID, re.ASCII)
+    profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
+    chosen_by_default = True
+    env_allow: tuple[str, ...] = (
+        "CODEX_API_KEY",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENAI_ORGANIZATION",
+        "OPENAI_PROJECT",
+        "CODEX_CA_CERTIFICATE",
+    )
+    credentials: tuple[str, ...] = (".codex/auth.json",)
+    renewals: tuple[Renewal, ...] = (
+        Renewal(
+            name=".codex/auth.json",
+            fields=(
+                TokenField(path=("tokens", "id_token"), kind=Kind.JWT, claims=_ACCOUNT_CLAIMS),
+                TokenField(path=("tokens", "access_token"), kind=Kind.JWT, claims=_ACCOUNT_CLAIMS),
+                TokenField(path=("tokens", "refresh_token")),
+                TokenField(path=("last_refresh",), kind=Kind.TIME, optional=True),
+            ),
+            account=(("tokens", "account_id"), ("auth_mode",)),
+        ),
+    )
+    sign_in = "sign in with: codex login"
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        return bool(files) or "CODEX_API_KEY" in env or "OPENAI_API_KEY" in env
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        return (_RESUME_HELP, _EXEC_HELP, _SERVER_HELP, _VERSION)
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        resume, usage = printed_by(results, _RESUME_HELP), printed_by(results, _EXEC_HELP)
+        # An unknown subcommand with --help prints the help of what is above it, and exits 0 too.
+        resumes = re.search(r"^Usage: \S+ exec resume .*\[SESSION_ID\]", resume, re.MULTILINE) is not None
+        features = [FULL_AUTO] if "--full-auto" in usage else []
+        if resumes and not all(option in resume for option in ("--json", "--skip-git-repo-check", "--model")):
+            features.append(OPTIONS_BEFORE_RESUME)
+        if "--output-schema" in usage and (OPTIONS_BEFORE_RESUME in features or "--output-schema" in resume):
+            features.append(OUTPUT_SCHEMA)
+        return Probe(
+            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
+            reason="it offers exec resume SESSION_ID" if resumes else why_not(results, _RESUME_HELP, "a SESSION_ID"),
+            version=version_in(printed_by(results, _VERSION)),
+            features=tuple(features),
+            resident=re.search(r"^Usage: \S+ app-server ", printed_by(results, _SERVER_HELP), re.MULTILINE) is not None,
+        )
+
+    def launch(self, turn: Turn) -> Launch:
+        schema = _schema_of(turn)
+        options = _options(turn, with_schema=schema is not None)
+        argv = [*turn.command, "exec", *turn.extra_args]
+        if turn.handle is None:
+            argv += options
+        elif OPTIONS_BEFORE_RESUME in turn.probe.features:
+            argv += [*options, "resume", session_of(self, turn.handle)]
+        else:
+            argv += ["resume", *options, session_of(self, turn.handle)]
+        files = {_HOME_FILE: b""}
+        if schema is not None:
+            files[_SCHEMA_FILE] = json.dumps(schema).encode()
+        prompt = turn.prompt.encode("utf-8", "replace")
+        return Launch(argv=(*argv, "-"), env=_environment(turn), stdin=prompt, files=files)
+
+    def parser(self, turn: Turn) -> CodexParser:
+        return CodexParser(resuming=turn.handle is not None)
+
+    def reside(self, turn: Turn) -> Launch:
+        argv = [*turn.command, "app-server", *turn.extra_args]
+        settings = [*_SETTINGS, _WITHOUT_SNAPSHOTS, *(_ASKING if turn.mode is Mode.INTERACTIVE else (_WITHOUT_ASKING,))]
+        if _key(turn) is not None:
+            settings.append(_KEY_IN_MEMORY)
+        for setting in settings:
+            argv += ["-c", setting]
+        return Launch(argv=tuple(argv), env=_environment(turn), files={_HOME_FILE: b""})
+
+    def conversation(self, turn: Turn) -> AppServerConversation:
+        model = {"model": turn.model} if turn.model else {}
+        thread = {"cwd": turn.cwd, "approvalPolicy": "never", "sandbox": "danger-full-access", **model}
+        return AppServerConversation(thread=thread, output_schema=_schema_of(turn), api_key=_key(turn))
+
+
+def engine() -> Codex:
+    return Codex()
+
+
+def _options(turn: Turn, *, with_schema: bool) -> list[str]:
+    automatic = "--full-auto" if FULL_AUTO in turn.probe.features else "--yolo"
+    options = ["--json", "--skip-git-repo-check", automatic]
+    for setting in (*_SETTINGS, _WITHOUT_ASKING):
+        options += ["-c", setting]
+    if with_schema:
+        options.append(f"--output-schema={turn.home}/{_SCHEMA_FILE}")
+    if turn.model:
+        options.append(f"--model={turn.model}")
+    return options
+
+
+def _schema_of(turn: Turn) -> Mapping[str, Any] | None:
+    """The schema that the answer is held to. One that must be able to ask cannot be held to any."""
+    if turn.mode is not Mode.AUTO or turn.output_schema is None or OUTPUT_SCHEMA not in turn.probe.features:
+        return None
+    return strict_form(turn.output_schema)
+
+
+def _key(turn: Turn) -> str | None:
+    """The key that the app server is told: it takes none from a variable. A sign-in goes before it."""
+    return None if turn.credentials else turn.env.get("CODEX_API_KEY") or turn.env.get("OPENAI_API_KEY")
+
+
+def _environment(turn: Turn) -> dict[str, str]:
+    env = {"CODEX_HOME": f"{turn.home}/.codex"}
+    # By itself it takes a key only from the one variable; a sign-in goes before the other.
+    if not turn.credentials and "CODEX_API_KEY" not in turn.env and "OPENAI_API_KEY" in turn.env:
+        env["CODEX_API_KEY"] = turn.env["OPENAI_API_KEY"]
+    return env
+
+
+class CodexParser:
+    """Reads the events of one `codex exec`. Only `turn.completed` as the last word on the turn is success."""
+
+    def __init__(self, *, resuming: bool) -> None:
+        self._resuming = resuming
+        self._items = Items()
+        self._completed = False
+        self._failure: str | None = None
+        self._trouble = ""
+        self._stderr = Tail()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+            return
+        event = decode_line(line)
+        if event is not None:
+            yield from self._read(event)
+
+    def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        kind = text_at(event, "type")
+        # Notices of trying again are errors as well; anything else that comes means that it got through.
+        self._trouble = text_at(event, "message") if kind == "error" else ""
+        match kind:
+            case "thread.started":
+                yield SessionNamed(value=text_at(event, "thread_id"))
+            case "turn.started":
+                self._completed = False
+            case "item.started" | "item.completed":
+                yield from self._items.read(object_at(event, "item"), ended=kind == "item.completed")
+            case "turn.completed":
+                self._completed = True
+                yield UsageSeen(usage=usage_in(object_at(event, "usage")), whole_session=True)
+                yield TurnOver()
+            case "turn.failed":
+                self._failure = text_at(event, "error", "message") or "it did not say why"
+                yield TurnOver()
+
+    def finish(self, ended: Exit) -> Completed | TurnFailed:
+        if self._failure is not None:
+            return ended_badly(failure_of(self._failure), self._failure)
+        if self._completed:
+            return self._items.messages.completed()
+        said = self._stderr.text
+        if self._resuming and _UNKNOWN_SESSION.search(said):
+            return unknown_session(said)
+        return stopped(ended, self._trouble) or crashed(ended, as_detail(f"{self._trouble}\n{said}"))

@@ -1,0 +1,271 @@
+"""The talk with `codex app-server`: one thread, a turn for each prompt, and JSON-RPC with a message a line.
+
+Its items and counts are those of `codex exec`, with their names written otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from askback.core.errors import ErrorCode
+from askback.core.interactions import Json, Question
+from askback.engines.answers.messages import MOST_ASKED
+from askback.engines.base import (
+    Asked,
+    Completed,
+    EngineEvent,
+    Exit,
+    Reply,
+    SessionNamed,
+    Stream,
+    TurnFailed,
+    TurnOver,
+    UsageSeen,
+)
+from askback.engines.codex.items import Items, usage_in
+from askback.engines.failures import crashed, failure_of_status, stopped
+from askback.engines.protocols.elicitation import DECLINED, Form, read_form
+from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.protocols.json_rpc import JsonRpcChannel
+from askback.engines.protocols.questionnaire import Questionnaire, read_questionnaire
+from askback.text.json_text import clean
+
+# Without it the program does not ask, but says that it cannot.
+_CLIENT = {
+    "clientInfo": {"name": "askback", "title": "Askback", "version": "1"},
+    "capabilities": {"experimentalApi": True},
+}
+_CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
+
+
+class AppServerConversation:
+    """A turn is over with `turn/completed`, whose status says how, or with the refusal of a request of ours."""
+
+    def __init__(
+        self, *, thread: Mapping[str, Json], output_schema: Mapping[str, Any] | None, api_key: str | None
+    ) -> None:
+        self._thread = thread
+        self._api_key = api_key
+        self._output_schema = output_schema
+        self._line = JsonRpcChannel(header={})
+        self._is_ready = False
+        self._thread_id = ""
+        self._prompt = ""
+        self._asked: deque[tuple[Json, UserInput | Form]] = deque()
+        self._stderr = Tail()
+        self._begin()
+        self._is_open = False
+
+    def _begin(self) -> None:
+        self._is_open = True
+        self._items = Items()
+        self._broke: TurnFailed | None = None
+        self._trouble = ""
+
+    def say(self, prompt: str, reply: Reply | None = None) -> Iterator[EngineEvent]:
+        self._begin()
+        if self._asked:
+            request_id, asked = self._asked.popleft()
+            yield self._line.answer(request_id, asked.answer(reply))
+            yield from self._ask()
+            return
+        self._prompt = clean(prompt)
+        if self._thread_id:
+            yield self._start_turn()
+        elif self._is_ready:
+            yield self._sign_in()
+        else:
+            yield self._line.request("initialize", _CLIENT)
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+            return
+        told = decode_line(line)
+        if told is None:
+            return
+        method, params = text_at(told, "method"), object_at(told, "params")
+        if not method:
+            yield from self._read_response(self._line.answered(told), told)
+        elif "id" in told:
+            yield from self._read_request(method, told["id"], params)
+        elif text_at(params, "threadId") == self._thread_id and (self._is_open or self._asked):
+            yield from self._read_event(method, params)
+
+    # What our requests led to.
+
+    def _read_response(self, method: str | None, response: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        if method is None or not self._is_open:
+            return
+        if "error" in response:
+            yield from self._fail(f"the engine refused {method}", object_at(response, "error"))
+        elif method == "initialize":
+            self._is_ready = True
+            yield self._line.notify("initialized")
+            yield self._sign_in()
+        elif method == "account/login/start":
+            yield self._line.request("thread/start", self._thread)
+        elif method == "thread/start":
+            self._thread_id = text_at(response, "result", "thread", "id")
+            yield SessionNamed(value=self._thread_id)
+            yield self._start_turn()
+
+    def _sign_in(self) -> EngineEvent:
+        if not self._api_key:
+            return self._line.request("thread/start", self._thread)
+        return self._line.request("account/login/start", {"type": "apiKey", "apiKey": self._api_key})
+
+    def _start_turn(self) -> EngineEvent:
+        schema = {"outputSchema": self._output_schema} if self._output_schema is not None else {}
+        content = [{"type": "text", "text": self._prompt}]
+        return self._line.request("turn/start", {"threadId": self._thread_id, "input": content, **schema})
+
+    # What it tells of the turn.
+
+    def _read_event(self, method: str, params: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        if method == "error":
+            # Notices of trying again are errors as well; the last of them ends the turn.
+            self._trouble = _words(object_at(params, "error"))
+        elif method in ("item/started", "item/completed"):
+            self._trouble = ""
+            yield from self._items.read(_renamed(object_at(params, "item")), ended=method == "item/completed")
+        elif method == "thread/tokenUsage/updated":
+            total = _renamed(object_at(params, "tokenUsage", "total"))
+            yield UsageSeen(usage=usage_in(total), whole_session=True)
+        elif method == "serverRequest/resolved":
+            self._forget(params.get("requestId"))
+        elif method == "turn/completed":
+            yield from self._end(object_at(params, "turn"))
+
+    def _end(self, turn: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        self._asked.clear()
+        if not self._is_open:
+            # It went on without the answer. What is said next begins a new turn.
+            return
+        match text_at(turn, "status"):
+            case "completed":
+                self._is_open = False
+                yield TurnOver()
+            case "interrupted":
+                error = {"message": "the turn was interrupted, though nobody asked for it"}
+                yield from self._fail("the engine broke its turn off", error, ErrorCode.ENGINE_CRASHED)
+            case _:
+                yield from self._fail("the engine ended its turn with an error", object_at(turn, "error"))
+
+    def _fail(self, message: str, error: Mapping[str, Any], code: ErrorCode | None = None) -> Iterator[EngineEvent]:
+        words = _words(error) or self._trouble or "it did not say why"
+        code = code or failure_of_status(_status(error), f"{words}\n{_spaced(text_at(error, 'codexErrorInfo'))}")
+        self._broke = TurnFailed(code=code, message=message, detail=as_detail(words))
+        self._is_open = False
+        yield TurnOver()
+
+    # What it asks.
+
+    def _read_request(self, method: str, request_id: Json, params: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        response = read_request(method, params)
+        if response is None:
+            yield self._line.refuse(request_id, method)
+        elif isinstance(response, Mapping):
+            yield self._line.answer(request_id, response)
+        elif (not self._is_open and not self._asked) or len(self._asked) >= MOST_ASKED:
+            # Nobody listens for a question outside of a turn, nor for one of hundreds.
+            yield self._line.answer(request_id, response.answer(None))
+        else:
+            self._asked.append((request_id, response))
+            if self._is_open:
+                yield from self._ask()
+
+    def _ask(self) -> Iterator[EngineEvent]:
+        for _, asked in list(self._asked)[:1]:
+            self._is_open = False
+            yield Asked(question=asked.question)
+
+    def _forget(self, request_id: Json) -> None:
+        """A question that the program no longer waits for; after an answer it says so too."""
+        self._asked = deque(pending for pending in self._asked if pending[0] != request_id)
+
+    # How it went.
+
+    def outcome(self) -> Completed | TurnFailed:
+        return self._broke or self._items.messages.completed()
+
+    def finish(self, ended: Exit) -> TurnFailed:
+        words = self._stderr.text
+        return stopped(ended, self._trouble) or crashed(ended, as_detail(f"{self._trouble}\n{words}"))
+
+
+def _renamed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """With names as `codex exec` has them: `aggregatedOutput` is `aggregated_output` there."""
+    named = {_CAPITAL.sub(r"_\1", name).lower(): content for name, content in value.items()}
+    return named | {"type": _CAPITAL.sub(r"_\1", text_at(value, "type")).lower()}
+
+
+def _words(error: Mapping[str, Any]) -> str:
+    words = (text_at(error, "message"), text_at(error, "additionalDetails"))
+    return "\n".join(each for each in words if each)
+
+
+def _status(error: Mapping[str, Any]) -> int:
+    """The HTTP status that came with the error, under the name of what failed."""
+    kinds = object_at(error, "codexErrorInfo").values()
+    return next((count_at(kind, "httpStatusCode") for kind in kinds if isinstance(kind, dict)), 0)
+
+
+def _spaced(name: str) -> str:
+    return _CAPITAL.sub(r" \1", name)
+
+
+_NO_ANSWERS: Mapping[str, Json] = {"answers": {}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserInput:
+    """A call of the model's ask tool. The answers go back as lists, each under its question's id."""
+
+    asked: Questionnaire
+    ids: tuple[str, ...]
+    is_secret: bool
+
+    @property
+    def question(self) -> Question:
+        question = self.asked.question
+        if len(self.ids) > 1:
+            return question
+        return replace(question, interaction_id=self.ids[0] or None, kind="secret" if self.is_secret else question.kind)
+
+    def answer(self, reply: Reply | None) -> Mapping[str, Json]:
+        answers = self.asked.answers(reply)
+        if answers is None:
+            return _NO_ANSWERS
+        lists = (each if isinstance(each, list) else [each] for each in answers)
+        return {"answers": {name: {"answers": each} for name, each in zip(self.ids, lists, strict=True)}}
+
+
+def read_request(method: str, params: Mapping[str, Any]) -> Mapping[str, Json] | UserInput | Form | None:
+    """The response to a request, or the question that must be answered first. None: such a thing is not offered."""
+    match method:
+        case "item/commandExecution/requestApproval" | "item/fileChange/requestApproval":
+            return {"decision": "accept"}
+        case "execCommandApproval" | "applyPatchApproval":
+            return {"decision": "approved"}
+        case "item/permissions/requestApproval":
+            wanted = object_at(params, "permissions")
+            return {"permissions": {name: wanted[name] for name in ("fileSystem", "network") if name in wanted}}
+        case "item/tool/requestUserInput":
+            return _user_input(params.get("questions"))
+        case "mcpServer/elicitation/request":
+            return read_form(params) or DECLINED
+        case _:
+            return None
+
+
+def _user_input(questions: Json) -> Mapping[str, Json] | UserInput:
+    asked = read_questionnaire(questions)
+    if asked is None:
+        return _NO_ANSWERS
+    ids = tuple(text_at(each, "id") for each in questions)
+    return UserInput(asked=asked, ids=ids, is_secret=any(each.get("isSecret") is True for each in questions))

@@ -1,0 +1,161 @@
+"""The engine `gemini`: Google's Gemini CLI, one headless start a turn, or one that stays and speaks ACP.
+
+It takes a text that begins with a slash for a command, and a headless one reads files into it wherever it finds an `@`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+
+from askback.core.renewals import Kind, Renewal, TokenField
+from askback.core.runs import ProfileKind
+from askback.engines.base import UUID, CallResult, Launch, Probe, Turn, printed_by, session_of, version_in, why_not
+from askback.engines.gemini.events import GeminiParser, is_noise, retry_in
+from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+
+_HELP, _VERSION = ("--help",), ("--version",)
+STREAM, _RESIDENT = "stream-json", "--acp"
+
+_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
+_SIGN_IN = ".gemini/oauth_creds.json"
+
+# A command of ours is the only way in on which a text is left as it is.
+_COMMAND = "/askback"
+_COMMAND_FILE = ".gemini/commands/askback.toml"
+_COMMAND_TEXT = f"""\
+description = "Hands over a message as it is."
+prompt = "What follows the line {_COMMAND} is the message, word for word."
+"""
+
+# Laid over the user's own settings, which stay as they are in the home.
+_SETTINGS_FILE = ".gemini/settings.json"
+_SETTINGS = {
+    "general": {
+        # It would delete a session that was resumed once.
+        "sessionRetention": {"enabled": False},
+        "enableAutoUpdate": False,
+        "enableAutoUpdateNotification": False,
+        # With its own ten an error is told after four minutes.
+        "maxAttempts": 3,
+        # A plan waits for somebody who approves of it.
+        "plan": {"enabled": False},
+    },
+    "privacy": {"usageStatisticsEnabled": False},
+    # Else it takes up the variables of every folder above the workspace.
+    "advanced": {"ignoreLocalEnv": True},
+}
+_MANNERS = {"NO_BROWSER": "true", "GEMINI_TELEMETRY_ENABLED": "false"}
+
+
+class Gemini:
+    name = "gemini"
+    title = "Gemini CLI"
+    default_command: tuple[str, ...] = ("gemini",)
+    install = "install it with: npm install -g @google/gemini-cli"
+    handle_type = "session_id"
+    handle_pattern = re.compile(UUID, re.ASCII)
+    profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
+    chosen_by_default = True
+    env_allow: tuple[str, ...] = (
+        *_KEYS,
+        "GEMINI_MODEL",
+        "GOOGLE_GEMINI_BASE_URL",
+        "GOOGLE_VERTEX_BASE_URL",
+        "GOOGLE_GENAI_API_VERSION",
+        "GOOGLE_CLOUD_PROJECT",
+        "GOOGLE_CLOUD_LOCATION",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    )
+    credentials: tuple[str, ...] = (_SIGN_IN, ".gemini/google_accounts.json")
+    renewals: tuple[Renewal, ...] = (
+        Renewal(
+            name=_SIGN_IN,
+            fields=(
+                TokenField(path=("access_token",)),
+                TokenField(path=("refresh_token",)),
+                TokenField(path=("id_token",), kind=Kind.JWT, claims=(("sub",), ("aud",)), optional=True),
+                TokenField(path=("expiry_date",), kind=Kind.INTEGER, optional=True),
+                TokenField(path=("refresh_token_expires_in",), kind=Kind.INTEGER, optional=True),
+                TokenField(path=("scope",), optional=True),
+            ),
+            account=(("type",), ("client_id",)),
+        ),
+    )
+    sign_in = "sign in with: gemini, or set GEMINI_API_KEY"
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        return _SIGN_IN in files or any(key in env for key in _KEYS)
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        return (_HELP, _VERSION)
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        usage = printed_by(results, _HELP)
+        resumes = "--resume" in usage
+        return Probe(
+            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
+            reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume"),
+            version=version_in(printed_by(results, _VERSION)),
+            features=(STREAM,) if STREAM in usage else (),
+            resident=_RESIDENT in usage,
+        )
+
+    def launch(self, turn: Turn) -> Launch:
+        # In one document a long answer is often cut; only versions that know nothing better are asked for it.
+        form = STREAM if STREAM in turn.probe.features else "json"
+        resume = () if turn.handle is None else ("--resume", session_of(self, turn.handle))
+        return Launch(
+            argv=(*_command(turn, "--output-format", form), *resume),
+            env=_environment(turn),
+            stdin=f"{_COMMAND}\n{turn.prompt}".encode("utf-8", "replace"),
+            files={_COMMAND_FILE: _COMMAND_TEXT.encode()},
+            work_files={_SETTINGS_FILE: json.dumps(_SETTINGS).encode()},
+        )
+
+    def parser(self, turn: Turn) -> GeminiParser:
+        return GeminiParser(resuming=turn.handle is not None)
+
+    def reside(self, turn: Turn) -> Launch:
+        settings = {_SETTINGS_FILE: json.dumps(_SETTINGS).encode()}
+        return Launch(argv=_command(turn, _RESIDENT), env=_environment(turn), work_files=settings)
+
+    def conversation(self, turn: Turn) -> AcpConversation:
+        dialect = Dialect(sign_in=_way_in(turn), retry_in=retry_in, counts_answers=True, noise=is_noise)
+        return AcpConversation(cwd=turn.cwd, dialect=dialect)
+
+
+def engine() -> Gemini:
+    return Gemini()
+
+
+def _command(turn: Turn, *form: str) -> tuple[str, ...]:
+    # Without a model it chooses by itself, as its user has it configured.
+    model = (f"--model={turn.model}",) if turn.model else ()
+    return (*turn.command, *form, "--yolo", *model, *turn.extra_args)
+
+
+def _way_in(turn: Turn) -> str:
+    """The way to sign in, in the words of a program that stays."""
+    if "GOOGLE_GENAI_USE_VERTEXAI" in turn.env:
+        return "vertex-ai"
+    return "oauth-personal" if _SIGN_IN in turn.credentials and not _has_key(turn) else "gemini-api-key"
+
+
+def _has_key(turn: Turn) -> bool:
+    return any(key in turn.env for key in _KEYS)
+
+
+def _environment(turn: Turn) -> dict[str, str]:
+    env = {name: value for name, value in _MANNERS.items() if name not in turn.env}
+    env |= {
+        "GEMINI_CLI_HOME": turn.home,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        # The program that it would start over loses the end of what it prints.
+        "GEMINI_CLI_NO_RELAUNCH": "true",
+    }
+    # Which way it signs in is a setting, and a run has the sign-in alone.
+    if _SIGN_IN in turn.credentials and not _has_key(turn):
+        env["GOOGLE_GENAI_USE_GCA"] = "true"
+    return env

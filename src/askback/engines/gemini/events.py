@@ -1,0 +1,240 @@
+"""One turn of gemini as it prints it: events, one JSON object a line, or a whole document of an older version.
+
+Which of its endings is a success is decided here: it calls an answer that it broke off one, and exits with 0 when it was
+ended.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from askback.core.errors import ErrorCode
+from askback.core.runs import Usage
+from askback.engines.answers.messages import MOST_ID, Messages, Pieces, Recent
+from askback.engines.base import (
+    AssistantMessage,
+    Completed,
+    EngineEvent,
+    Exit,
+    SessionNamed,
+    Stream,
+    ToolEnded,
+    ToolStarted,
+    TurnFailed,
+    TurnOver,
+    UsageSeen,
+)
+from askback.engines.failures import (
+    crashed,
+    ended_badly,
+    failure_of,
+    failure_of_status,
+    stopped,
+    unknown_session,
+)
+from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.text.json_text import clean
+
+_NOT_SIGNED_IN = 41
+_MOST_TROUBLES = 20
+_MOST_TROUBLE = 4_000
+_UNKNOWN_SESSION = re.compile(r"^Error resuming session", re.MULTILINE)
+_NOISE = re.compile(r"YOLO mode is enabled|Ripgrep is not available|Warning: .*color|\[STARTUP\]")
+_RETRY = re.compile(r"Attempt \d+ failed")
+_CUT = "stdin input truncated"
+_GIVEN_UP = re.compile(r"loop detected|maximum session turns", re.IGNORECASE)
+
+
+def is_noise(words: str) -> bool:
+    """Whether a line of stderr says nothing of an error."""
+    return _NOISE.match(words) is not None
+
+
+def retry_in(words: str, session: str = "") -> str:
+    """A line of stderr that tells of a request that failed and is tried again, or nothing."""
+    return words if _RETRY.match(words) else ""
+
+
+class GeminiParser:
+    """Reads one start. Only a `result`, or a whole document, that says success and nothing of giving up is success."""
+
+    def __init__(self, *, resuming: bool) -> None:
+        self._resuming = resuming
+        self._messages = Messages()
+        self._parts = Pieces()
+        self._tools: Recent[str] = Recent()
+        self._documents = {stream: Document() for stream in Stream}
+        self._succeeded = False
+        self._failure: tuple[ErrorCode, str] | None = None
+        self._troubles: deque[str] = deque(maxlen=_MOST_TROUBLES)
+        self._retrying = ""
+        self._usage = Usage()
+        self._stderr = Tail()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
+        if stream is Stream.STDERR:
+            self._listen(line)
+        event = decode_line(line) if stream is Stream.STDOUT else None
+        if event is not None and text_at(event, "type"):
+            yield from self._read(event)
+            return
+        document = self._documents[stream].take(line)
+        if document is not None:
+            for event in events_of(document, may_succeed=stream is Stream.STDOUT):
+                yield from self._read(event)
+
+    def _listen(self, line: bytes) -> None:
+        words = line.decode("utf-8", "replace")
+        if not is_noise(words):
+            self._stderr.add(line)
+        self._retrying = retry_in(words) or self._retrying
+        if _CUT in words:
+            self._troubles.append(words[:_MOST_TROUBLE])
+
+    def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        kind = text_at(event, "type")
+        if kind == "message" and text_at(event, "role") == "assistant":
+            self._retrying = ""
+            if event.get("delta") is not True:
+                yield from self._flush()
+            self._parts.add(text_at(event, "content"))
+            return
+        yield from self._flush()
+        match kind:
+            case "init" if session := text_at(event, "session_id"):
+                yield SessionNamed(value=session)
+            case "tool_use" | "tool_result":
+                self._retrying = ""
+                yield self._tool(event)
+            case "error":
+                self._note(text_at(event, "message"), grave=text_at(event, "severity") == "error")
+            case "result":
+                yield from self._end(event)
+
+    def _flush(self) -> Iterator[EngineEvent]:
+        """Messages come in pieces without a name: one is whole when something else comes."""
+        text, shortened = self._parts.text, self._parts.shortened
+        self._parts.clear()
+        if text.strip():
+            yield AssistantMessage(text=self._messages.add(text, shortened=shortened))
+
+    def _tool(self, event: Mapping[str, Any]) -> EngineEvent:
+        call_id = text_at(event, "tool_id")
+        if text_at(event, "type") == "tool_use":
+            name = text_at(event, "tool_name")[:MOST_ID]
+            self._tools.put(call_id, name)
+            return ToolStarted(call_id=call_id, name=name, detail=_detail(event))
+        return ToolEnded(
+            call_id=call_id,
+            name=self._tools.pop(call_id) or "",
+            ok=text_at(event, "status") == "success",
+            output=text_at(event, "output") or text_at(event, "error", "message"),
+        )
+
+    def _note(self, words: str, *, grave: bool = False) -> None:
+        if grave or _GIVEN_UP.search(words):
+            self._troubles.append(words[:_MOST_TROUBLE])
+
+    def _end(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        if text_at(result, "status") == "success":
+            self._succeeded = True
+        else:
+            words = text_at(result, "error", "message") or "\n".join(self._troubles) or "it did not say why"
+            # A code is an HTTP status or one that it would exit with.
+            code = count_at(result, "error", "code")
+            self._failure = failure_of_status(code if code >= 400 else 0, words), words
+        self._usage = _usage(object_at(result, "stats"))
+        yield UsageSeen(usage=self._usage)
+        yield TurnOver()
+
+    def finish(self, ended: Exit) -> Completed | TurnFailed:
+        if self._failure is not None:
+            return ended_badly(*self._failure)
+        if self._succeeded:
+            return self._answer()
+        said = self._stderr.text
+        if self._resuming and _UNKNOWN_SESSION.search(said):
+            return unknown_session(said)
+        if ended.code == _NOT_SIGNED_IN:
+            return TurnFailed(
+                code=ErrorCode.ENGINE_AUTH_REQUIRED, message="the engine is not signed in", detail=as_detail(said)
+            )
+        return stopped(ended, self._retrying) or crashed(ended, as_detail(said))
+
+    def _answer(self) -> Completed | TurnFailed:
+        if self._troubles:
+            words = "\n".join(self._troubles)
+            message = "the engine gave its turn up, though it calls that a success"
+            return TurnFailed(code=failure_of(words), message=message, detail=as_detail(words))
+        if not self._messages and not self._usage.output_tokens:
+            message = "the engine ended its turn without an answer of the model"
+            return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(self._stderr.text))
+        return self._messages.completed()
+
+
+def _detail(event: Mapping[str, Any]) -> str:
+    """What a tool was given: its command where it has one, else all of it."""
+    given = object_at(event, "parameters")
+    return text_at(given, "command") or (clean(json.dumps(given, ensure_ascii=False)) if given else "")
+
+
+def _usage(stats: Mapping[str, Any]) -> Usage:
+    """Input includes what was cached; what was thought is only in the total."""
+    given, total = count_at(stats, "input_tokens"), count_at(stats, "total_tokens")
+    made = max(count_at(stats, "output_tokens"), total - given)
+    return Usage(
+        input_tokens=given, output_tokens=made, cached_tokens=count_at(stats, "cached"), total_tokens=given + made
+    )
+
+
+_COUNTS = {"prompt": "input_tokens", "candidates": "output_tokens", "cached": "cached", "total": "total_tokens"}
+_LONGEST = 2_000_000
+_MOST_LINES = 100_000
+
+
+class Document:
+    """A JSON object over many lines, from a bare brace to a bare brace, among other lines."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    def take(self, line: bytes) -> dict[str, Any] | None:
+        """Take a line; the object, once it is whole."""
+        line = line.rstrip()
+        if line == b"{":
+            self._lines, self._size = [line], 1
+        elif self._lines:
+            self._lines.append(line)
+            self._size += len(line) + 1
+            if self._size > _LONGEST or len(self._lines) > _MOST_LINES:
+                # No document of ours: it is not kept until the end of the turn.
+                self._lines = []
+            elif line == b"}":
+                whole, self._lines = b"\n".join(self._lines), []
+                return decode_line(whole)
+        return None
+
+
+def events_of(document: Mapping[str, Any], *, may_succeed: bool) -> Iterator[dict[str, Any]]:
+    """The events that say the same; none for an object that is something else."""
+    error, response = object_at(document, "error"), document.get("response")
+    if not error and not (may_succeed and isinstance(response, str)):
+        return
+    yield {"type": "init", "session_id": document.get("session_id")}
+    if isinstance(response, str):
+        yield {"type": "message", "role": "assistant", "content": response}
+    warnings = document.get("warnings")
+    for warning in warnings if isinstance(warnings, list) else []:
+        yield {"type": "error", "severity": "warning", "message": warning}
+    status = "error" if error else "success"
+    yield {"type": "result", "status": status, "error": error, "stats": _stats(object_at(document, "stats", "models"))}
+
+
+def _stats(models: Mapping[str, Any]) -> dict[str, int]:
+    counts = [object_at(model, "tokens") for model in models.values() if isinstance(model, dict)]
+    return {name: sum(count_at(each, key) for each in counts) for key, name in _COUNTS.items()}

@@ -1,0 +1,1 @@
+"""Protocols that several engines share."""

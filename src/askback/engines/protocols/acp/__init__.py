@@ -1,0 +1,1 @@
+"""The Agent Client Protocol: one conversation for every engine that speaks it."""

@@ -1,0 +1,88 @@
+"""For parsers of programs that print one JSON object a line: read a line, take a field, keep the last words.
+
+Pure, and never raises on what a program printed. Knows no program's fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from askback.text.json_text import NotJson, clean, loads
+
+_MOST_DETAIL = 4_000
+_ESCAPE = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles and links
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours and movements
+    r"|\x1b[ -/]*[0-~]?"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def decode_line(line: bytes) -> dict[str, Any] | None:
+    """The object on a line, or None when the line is anything else."""
+    text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
+    if not text.startswith("{"):
+        return None
+    try:
+        value = loads(text)
+    except NotJson:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def text_at(event: Mapping[str, Any], *path: str) -> str:
+    """The text under a path of keys, or an empty one."""
+    value = _at(event, path)
+    return clean(value) if isinstance(value, str) else ""
+
+
+def count_at(event: Mapping[str, Any], *path: str) -> int:
+    """The count under a path of keys, or zero. More than any store can hold is no count."""
+    value = _at(event, path)
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+    return value if fits else 0
+
+
+def object_at(event: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """The object under a path of keys, or an empty one."""
+    value = _at(event, path)
+    return value if isinstance(value, dict) else {}
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def plain(text: str) -> str:
+    """The text without what would move a terminal's cursor or change its colours."""
+    return _CONTROL.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n")))
+
+
+def as_detail(text: str) -> str | None:
+    """A program's own words as an error's detail: plain, and only so many of the last ones."""
+    words = plain(clean(text)).strip()
+    return (words if len(words) <= _MOST_DETAIL else "[…] " + words[-_MOST_DETAIL:]) or None
+
+
+class Tail:
+    """The last lines of a stream."""
+
+    def __init__(self, most_bytes: int = 8_000) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._lines: deque[bytes] = deque()
+
+    def add(self, line: bytes) -> None:
+        self._lines.append(line[-self._most_bytes :])
+        self._bytes += len(self._lines[-1]) + 1
+        while self._bytes > self._most_bytes + 1:
+            self._bytes -= len(self._lines.popleft()) + 1
+
+    @property
+    def text(self) -> str:
+        return b"\n".join(self._lines).decode("utf-8", "replace")

@@ -1,0 +1,59 @@
+"""JSON-RPC with one message a line: how messages are written, and which of our requests a response answers.
+
+Knows no protocol's methods. Some programs leave out the field that names the version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from askback.core.interactions import Json
+from askback.engines.base import Send
+
+METHOD_NOT_FOUND = -32601
+VERSION: Mapping[str, Json] = {"jsonrpc": "2.0"}
+
+
+class JsonRpcChannel:
+    """The way to a program. `header` is what every message begins with."""
+
+    def __init__(self, header: Mapping[str, Json]) -> None:
+        self._header = header
+        self._last_id = 0
+        self._waiting: dict[int, str] = {}
+
+    def request(self, method: str, params: Mapping[str, Json]) -> Send:
+        self._last_id += 1
+        self._waiting[self._last_id] = method
+        return self._message({"id": self._last_id, "method": method, "params": params})
+
+    def notify(self, method: str, params: Mapping[str, Json] | None = None) -> Send:
+        return self._message({"method": method} if params is None else {"method": method, "params": params})
+
+    def answer(self, request_id: Json, result: Mapping[str, Json]) -> Send:
+        return self._message({"id": request_id, "result": result})
+
+    def refuse(self, request_id: Json, method: str) -> Send:
+        """A program that asks for what is not offered is told so, and never left waiting."""
+        error = {"code": METHOD_NOT_FOUND, "message": f"{method} is not offered here"}
+        return self._message({"id": request_id, "error": error})
+
+    def answered(self, response: Mapping[str, Any]) -> str | None:
+        """The method of the request that this is the response to; each is answered once."""
+        number = response.get("id")
+        # A truth value would be taken for the number 1.
+        return self._waiting.pop(number, None) if type(number) is int else None
+
+    def awaits(self, *methods: str) -> bool:
+        """Whether the response to a request of these methods, or to any at all, is still to come."""
+        return any(not methods or method in methods for method in self._waiting.values())
+
+    def forget(self) -> None:
+        """Wait for no response any more: one that still comes is passed over."""
+        self._waiting.clear()
+
+    def _message(self, content: Mapping[str, Json]) -> Send:
+        # Only ASCII: some programs split lines at every sign that is one in Unicode.
+        return Send(data=json.dumps({**self._header, **content}).encode() + b"\n")

@@ -1,0 +1,238 @@
+"""The engine `scripted`: a program of ours that plays a script. It needs no account, for the demo, the docs and the tests.
+
+The program is in `program/`; its scripts are described in `docs/reference/scripted-engine.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from askback.core.errors import ErrorCode
+from askback.core.interactions import Question
+from askback.core.renewals import Renewal
+from askback.core.runs import ProfileKind, Usage
+from askback.engines.answers import questions
+from askback.engines.answers.messages import Messages
+from askback.engines.base import (
+    UUID,
+    Asked,
+    AssistantMessage,
+    CallResult,
+    Completed,
+    EngineEvent,
+    Exit,
+    Launch,
+    Probe,
+    Reply,
+    Send,
+    SessionNamed,
+    Stream,
+    ToolEnded,
+    ToolStarted,
+    Turn,
+    TurnFailed,
+    TurnOver,
+    UsageSeen,
+    out_of_bounds,
+    session_of,
+)
+from askback.engines.failures import crashed, ended_badly, failure_of
+from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+
+SCRIPT = "assets/scripted.json"
+"""Where a skill package has its script."""
+
+
+class Scripted:
+    name = "scripted"
+    title = "Scripted (plays a script, no account needed)"
+    default_command: tuple[str, ...] = (
+        sys.executable or "python3",
+        "-I",
+        "-S",
+        __file__.removesuffix("__init__.py") + "program/__main__.py",
+    )
+    install = "it comes with Askback: pip install askback"
+    handle_type = "session_id"
+    handle_pattern = re.compile(f"ses-{UUID}", re.ASCII)
+    profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
+    env_allow: tuple[str, ...] = ()
+    chosen_by_default = False
+    credentials: tuple[str, ...] = ()
+    renewals: tuple[Renewal, ...] = ()
+    sign_in = "it needs no account"
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        return True
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        return (("--version",), ("--help",))
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        said = {result.args: result for result in results}
+        version, usage = said.get(("--version",)), said.get(("--help",))
+        number = re.search(r"\d+(?:\.\d+)+", version.stdout) if version is not None else None
+        resumes = usage is not None and usage.exit_code == 0 and "--resume" in usage.stdout
+        return Probe(
+            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
+            reason="its --help offers --resume" if resumes else f"its --help does not offer --resume{_why(usage)}",
+            version=number[0] if number else None,
+            resident=usage is not None and usage.exit_code == 0 and "--stay" in usage.stdout,
+        )
+
+    def launch(self, turn: Turn) -> Launch:
+        argv = _argv(turn)
+        if turn.handle is not None:
+            argv.append(f"--resume={session_of(self, turn.handle)}")
+        return Launch(argv=tuple(argv), env={"HOME": turn.home}, stdin=turn.prompt.encode("utf-8", "replace"))
+
+    def parser(self, turn: Turn) -> ScriptedParser:
+        return ScriptedParser()
+
+    def reside(self, turn: Turn) -> Launch:
+        return Launch(argv=(*_argv(turn), "--stay"), env={"HOME": turn.home})
+
+    def conversation(self, turn: Turn) -> ScriptedConversation:
+        return ScriptedConversation()
+
+
+def _argv(turn: Turn) -> list[str]:
+    argv = [*turn.command, f"--mode={turn.mode}", f"--default-script={turn.skill_dir}/{SCRIPT}"]
+    if turn.model:
+        argv.append(f"--model={turn.model}")
+    return [*argv, *turn.extra_args]
+
+
+def _why(usage: CallResult | None) -> str:
+    if usage is None or usage.exit_code is None:
+        return " (it did not end in time)"
+    return f" (it ended with {usage.exit_code})" if usage.exit_code else ""
+
+
+def engine() -> Scripted:
+    return Scripted()
+
+
+class ScriptedParser:
+    """Reads the program's events. A turn is complete only when it said so and did not say that it failed."""
+
+    def __init__(self) -> None:
+        self.messages = Messages()
+        self._completed = False
+        self._failure: str | None = None
+        self._retrying: str | None = None
+        self._stderr = Tail()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+            return
+        event = decode_line(line)
+        if event is not None:
+            yield from self._read(event)
+
+    def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        kind = text_at(event, "type")
+        self._retrying = text_at(event, "message") if kind == "retry" else None
+        match kind:
+            case "session.started":
+                yield SessionNamed(value=text_at(event, "session_id"))
+            case "message":
+                yield AssistantMessage(text=self.messages.add(text_at(event, "text")))
+            case "tool.started":
+                yield ToolStarted(
+                    call_id=text_at(event, "id"), name=text_at(event, "name"), detail=text_at(event, "detail")
+                )
+            case "tool.ended":
+                yield ToolEnded(
+                    call_id=text_at(event, "id"),
+                    name=text_at(event, "name"),
+                    ok=event.get("ok") is True,
+                    output=text_at(event, "output"),
+                )
+            case "usage":
+                yield UsageSeen(usage=_usage(object_at(event, "usage")))
+            case "turn.completed":
+                self._completed = True
+                yield TurnOver()
+            case "turn.failed":
+                self._failure = text_at(event, "error", "message") or "it did not say why"
+                yield TurnOver()
+            case "error":
+                self._failure = text_at(event, "message") or "it did not say why"
+
+    def ending(self) -> Completed | TurnFailed | None:
+        """How the program itself ended its turn, if it did."""
+        if self._failure is not None:
+            return ended_badly(failure_of(self._failure), self._failure)
+        return self.messages.completed() if self._completed else None
+
+    def finish(self, ended: Exit) -> Completed | TurnFailed:
+        if (ending := self.ending()) is not None:
+            return ending
+        stopped = out_of_bounds(ended)
+        if stopped is not None and ended.timed_out and self._retrying:
+            message = "the turn's time ran out while the engine was trying to connect"
+            return TurnFailed(code=ErrorCode.ENGINE_UNREACHABLE, message=message, detail=as_detail(self._retrying))
+        return stopped or self.gone(ended)
+
+    def gone(self, ended: Exit) -> TurnFailed:
+        """The program ended without a word on its turn."""
+        return crashed(ended, as_detail(self._stderr.text))
+
+
+class ScriptedConversation:
+    """The talk with the program that stays. What it prints while no turn is open belongs to none."""
+
+    def __init__(self) -> None:
+        self._turn = ScriptedParser()
+        self._is_open = False
+        self._asked: tuple[str, Question] | None = None
+
+    def say(self, prompt: str, reply: Reply | None = None) -> Iterator[EngineEvent]:
+        self._turn, self._is_open = ScriptedParser(), True
+        if self._asked is None:
+            yield _send(type="prompt", text=prompt)
+            return
+        (question_id, question), self._asked = self._asked, None
+        response = reply.response if reply is not None and reply.decided else question.default
+        yield _send(type="answer", id=question_id, response=response)
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
+        event = decode_line(line) if stream is Stream.STDOUT else None
+        if stream is Stream.STDOUT and not self._is_open:
+            return
+        if event is not None and text_at(event, "type") == "question":
+            fields = questions.Asked(start=0, end=0, fields=object_at(event, "question"))
+            self._asked = text_at(event, "id"), questions.read_question(fields, "")[0]
+            self._is_open = False
+            yield Asked(question=self._asked[1])
+            return
+        for seen in self._turn.feed(stream, line):
+            self._is_open = self._is_open and not isinstance(seen, TurnOver)
+            yield seen
+
+    def outcome(self) -> Completed | TurnFailed:
+        return self._turn.ending() or self._turn.messages.completed()
+
+    def finish(self, ended: Exit) -> TurnFailed:
+        broke = self._turn.finish(ended)
+        return broke if isinstance(broke, TurnFailed) else self._turn.gone(ended)
+
+
+def _send(**message: Any) -> Send:
+    return Send(data=json.dumps(message).encode() + b"\n")
+
+
+def _usage(tokens: Mapping[str, Any]) -> Usage:
+    given, made = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
+    return Usage(
+        input_tokens=given,
+        output_tokens=made,
+        cached_tokens=count_at(tokens, "cached_tokens"),
+        total_tokens=count_at(tokens, "total_tokens") or given + made,
+    )

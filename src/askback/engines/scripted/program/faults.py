@@ -1,0 +1,237 @@
+"""How an engine can misbehave, for tests: one function each, given the player and the step that asks for it.
+
+What is left running by them ends by itself after ten minutes, so that no test leaves anything for good.
+"""
+
+# Without pathlib, which alone would take a third of the program's start.
+# ruff: noqa: PTH110
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from askback.engines.scripted.program.play import Player
+
+_LIFE_SEC = 600
+_CHUNK = b"x" * 65_535
+_SLEEPER = f"""
+import os, signal, sys, time
+pid_file, daemon, deaf, closed = sys.argv[1], *(word == "1" for word in sys.argv[2:])
+if daemon and os.fork():
+    os._exit(0)
+if daemon:
+    os.setsid()
+if deaf:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if closed:
+    os.closerange(0, 256)
+if pid_file:
+    with open(pid_file + ".part", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(pid_file + ".part", pid_file)
+time.sleep({_LIFE_SEC})
+"""
+
+_WORDS = {
+    "auth": "unexpected status 401 Unauthorized: Incorrect API key provided",
+    "rate_limit": "exceeded retry limit, last status: 429 Too Many Requests",
+    "unreachable": "connection failed: error sending request for url (http://127.0.0.1:9/v1)",
+    "api_error": "unexpected status 500 Internal Server Error: the model broke off",
+}
+
+
+def misbehave(player: Player, step: dict[str, Any]) -> None:
+    FAULTS[str(step["misbehave"])](player, step)
+
+
+def _exit_zero_without_result(player: Player, step: dict[str, Any]) -> NoReturn:
+    os._exit(0)
+
+
+def _exit_nonzero(player: Player, step: dict[str, Any]) -> NoReturn:
+    os._exit(int(step.get("exit_code", 3)))
+
+
+def _crash(player: Player, step: dict[str, Any]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop_itself(player: Player, step: dict[str, Any]) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _ignore_term(player: Player, step: dict[str, Any]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _hang(player: Player, step: dict[str, Any]) -> NoReturn:
+    _ignore_term(player, step)
+    _live_on()
+
+
+def _retry_forever(player: Player, step: dict[str, Any]) -> NoReturn:
+    """As codex does with a server that cannot be reached: it never gives up."""
+    while True:
+        player.emit("retry", message="Reconnecting... waiting for network (connection failed: error sending request)")
+        time.sleep(0.2)
+
+
+def _linger(player: Player, step: dict[str, Any]) -> NoReturn:
+    """The turn is over, the process is not."""
+    player.complete()
+    _live_on()
+
+
+def _exit_while_waiting(player: Player, step: dict[str, Any]) -> None:
+    """Ends the next time that it waits for its input: after `after_ms`, once the file `when` exists, or at once."""
+    when, ends_at = player.text(step.get("when", "")), time.monotonic() + float(step.get("after_ms", 0)) / 1000
+
+    def meanwhile() -> None:
+        if time.monotonic() >= ends_at and (not when or os.path.exists(when)):
+            os._exit(int(step.get("exit_code", 0)))
+
+    _while_waiting(player, meanwhile)
+
+
+def _noise_while_waiting(player: Player, step: dict[str, Any]) -> None:
+    """Prints, the next time that it waits: what is no event, events of no turn, and `mb` (0) megabytes of lines."""
+
+    def meanwhile() -> None:
+        player.write(b"\xff\xfe\n{\nDownloading an update...\n")
+        player.emit("message", text="Nobody asked me.")
+        player.emit("turn.completed", usage={})
+        _print_junk({"mb": step.get("mb", 0)}, b"\n")
+        _while_waiting(player, None)
+        if "then_touch" in step:
+            player.touch(player.text(step["then_touch"]))
+
+    _while_waiting(player, meanwhile)
+
+
+def _while_waiting(player: Player, meanwhile: Callable[[], None] | None) -> None:
+    if player.input is not None:
+        player.input.meanwhile = meanwhile
+
+
+def _close_stdout_and_live(player: Player, step: dict[str, Any]) -> NoReturn:
+    os.close(1)
+    os.close(2)
+    _live_on()
+
+
+def _live_on() -> NoReturn:
+    time.sleep(_LIFE_SEC)
+    os._exit(1)
+
+
+def _spawn_child(player: Player, step: dict[str, Any]) -> None:
+    _spawn(player, step, daemon=False)
+
+
+def _spawn_daemon(player: Player, step: dict[str, Any]) -> None:
+    _spawn(player, step, daemon=True)
+
+
+def _spawn(player: Player, step: dict[str, Any], *, daemon: bool) -> None:
+    """A process that keeps stdout open. Options: `pid_file`, `ignore_term`, `clear_env`, `close_fds`."""
+    pid_file = player.text(step.get("pid_file", ""))
+    flags = ["1" if flag else "0" for flag in (daemon, step.get("ignore_term"), step.get("close_fds"))]
+    argv = [sys.executable, "-I", "-S", "-c", _SLEEPER, pid_file, *flags]
+    os.posix_spawn(sys.executable, argv, {} if step.get("clear_env") else dict(os.environ))
+    while pid_file and not os.path.exists(pid_file):
+        time.sleep(0.002)
+
+
+def _fork_chain(player: Player, step: dict[str, Any]) -> None:
+    """A process that is never the same for long: each forks the next, in a session of its own, and ends."""
+    if os.fork():
+        return
+    until = time.monotonic() + _LIFE_SEC
+    while time.monotonic() < until:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+    os._exit(0)
+
+
+def _kill_parent(player: Player, step: dict[str, Any]) -> NoReturn:
+    """Kills whoever started it, and lives on."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    _live_on()
+
+
+def _flood(player: Player, step: dict[str, Any]) -> None:
+    _print_junk(step, b"\n")
+
+
+def _long_line(player: Player, step: dict[str, Any]) -> None:
+    _print_junk(step, b"")
+    player.write(b"\n")
+
+
+def _no_newline(player: Player, step: dict[str, Any]) -> NoReturn:
+    _print_junk(step, b"")
+    os._exit(0)
+
+
+def _print_junk(step: dict[str, Any], end: bytes) -> None:
+    for _ in range(int(float(step.get("mb", 1)) * 16)):
+        os.write(1, _CHUNK + (end or b"x"))
+
+
+def _unfinished_last_line(player: Player, step: dict[str, Any]) -> NoReturn:
+    """The end-of-turn event comes without the newline behind it."""
+    player.complete(end=b"")
+    os._exit(0)
+
+
+def _invalid_utf8(player: Player, step: dict[str, Any]) -> None:
+    player.write(b"\xff\xfe\x80 not text\n")
+    player.write(b'{"type": "message", "text": "broken \xc3\x28 characters \xed\xa0\x80"}\n')
+
+
+def _fail(player: Player, step: dict[str, Any]) -> NoReturn:
+    words = player.text(step.get("message", _WORDS[step["misbehave"]]))
+    player.fail(words, exit_code=int(step.get("exit_code", 1)))
+
+
+def _nothing(player: Player, step: dict[str, Any]) -> None:
+    """Done before the session is named; see `play`."""
+
+
+FAULTS: dict[str, Callable[[Player, dict[str, Any]], None]] = {
+    "exit_zero_without_result": _exit_zero_without_result,
+    "exit_nonzero": _exit_nonzero,
+    "crash": _crash,
+    "stop_itself": _stop_itself,
+    "ignore_term": _ignore_term,
+    "hang": _hang,
+    "retry_forever": _retry_forever,
+    "linger": _linger,
+    "exit_while_waiting": _exit_while_waiting,
+    "noise_while_waiting": _noise_while_waiting,
+    "close_stdout_and_live": _close_stdout_and_live,
+    "spawn_child": _spawn_child,
+    "spawn_daemon": _spawn_daemon,
+    "fork_chain": _fork_chain,
+    "kill_parent": _kill_parent,
+    "flood": _flood,
+    "long_line": _long_line,
+    "no_newline": _no_newline,
+    "unfinished_last_line": _unfinished_last_line,
+    "invalid_utf8": _invalid_utf8,
+    "auth": _fail,
+    "rate_limit": _fail,
+    "unreachable": _fail,
+    "api_error": _fail,
+    "other_session": _nothing,
+    "no_session": _nothing,
+}

@@ -1,0 +1,164 @@
+"""What a program that stays is sent: one JSON object a line on standard input, until that ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+
+_CHUNK = 1 << 16
+_POLL_SEC = 0.004
+
+
+class Input:
+    """Waits for one kind of message at a time. What comes instead is passed over, and said so on standard error."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], None] | None = None
+        """Done again and again while there is nothing to read."""
+        self._lines: list[bytes] = []
+        self._rest = b""
+
+    def next(self, kind: str, message_id: str | None = None) -> dict[str, Any] | None:
+        """The next message of that kind, and with that id, or None when there will be none."""
+        while (line := self._line()) is not None:
+            message = _read(line)
+            if message.get("type") == kind and message.get("id") == message_id:
+                return message
+            print(f"passed over: this is no {kind}: {line[:200]!r}", file=sys.stderr, flush=True)
+        return None
+
+    def _line(self) -> bytes | None:
+        parts = [self._rest]
+        while not self._lines:
+            self._wait()
+            data = os.read(0, _CHUNK)
+            if not data:
+                return None
+            parts.append(data)
+            if b"\n" in data:
+                *self._lines, last = b"".join(parts).split(b"\n")
+                self._rest = last
+        return self._lines.pop(0)
+
+    def _wait(self) -> None:
+        while self.meanwhile is not None and not select.select([0], [], [], _POLL_SEC)[0]:
+            self.meanwhile()
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+_REPLY = re.compile(r"<user_reply interaction_id=[^>]*>\n?(.*)</user_reply>", re.DOTALL)
+
+
+def facts_of(records: Sequence[dict[str, Any]], turn: int, session_id: str) -> dict[str, Any]:
+    """What a script may ask for, from all that the session was told; the last prompt is this turn's."""
+    prompts = [str(record.get("text", "")) for record in records if record.get("type") == "prompt"]
+    replies = [_replied(record) for record in records if record.get("type") in ("prompt", "answer")]
+    return {
+        "prompt": prompts[-1],
+        "prompt_length": len(prompts[-1]),
+        "reply": replies[-1],
+        "reply_json": _json_or_text(replies[-1]),
+        "replies": [reply for reply in replies if reply is not None],
+        "input": _data(prompts, "input"),
+        "parameter": _data(prompts, "parameter"),
+        "turn": turn,
+        "session_id": session_id,
+    }
+
+
+def _replied(record: dict[str, Any]) -> str | None:
+    """The answer that a prompt carries, or that came by the program's own protocol."""
+    response = record.get("response")
+    if record.get("type") == "answer":
+        return response if response is None or isinstance(response, str) else json.dumps(response, ensure_ascii=False)
+    found = _REPLY.search(str(record.get("text", "")))
+    return None if found is None else found[1].removesuffix("\n")
+
+
+def _json_or_text(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _data(prompts: Sequence[str], tag: str) -> Any:
+    """The object between `<input>` and `</input>` of the first prompt that has one."""
+    for prompt in prompts:
+        end = prompt.rfind(f"</{tag}>")
+        start = prompt.rfind(f"<{tag}>", 0, max(end, 0))
+        data = _json_or_text(prompt[start + len(tag) + 2 : end]) if start >= 0 else None
+        if isinstance(data, dict):
+            return data
+    return {}
+
+
+VERSION = "scripted 1.0.0"
+HELP = """\
+usage: scripted [options] < PROMPT
+       scripted --stay [options]
+
+Plays a script in place of a coding agent and prints what it does as JSON lines.
+
+  --script=FILE          the script to play; given twice, the later one counts
+  --default-script=FILE  the script to play if there is no --script and the file exists
+  --mode=MODE            auto or interactive: which part of a turn is played
+  --model=NAME           written down in the session, without effect
+  --resume=SESSION_ID    go on with a session
+  --stay                 take one prompt after the other as JSON lines, in one session
+  --no-resume            be a version that cannot go on with a session
+  --version, --help
+"""
+
+_NAMES = ("script", "default-script", "mode", "model", "resume")
+_FLAGS = ("stay", "no-resume")
+
+
+class UsageError(Exception):
+    """The command line cannot be taken."""
+
+
+def read_options(argv: Sequence[str]) -> dict[str, str]:
+    """The options by name. `--name value` and `--name=value` mean the same; a later one replaces an earlier one."""
+    options: dict[str, str] = {}
+    words = iter(argv)
+    for word in words:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if word.startswith("--") and name in _FLAGS and not equals:
+            options[name] = "yes"
+            continue
+        if not word.startswith("--") or name not in _NAMES:
+            raise UsageError(f"unknown argument {word!r}; the prompt is read from standard input")
+        if not equals:
+            value = next(words, "")
+        if not value:
+            raise UsageError(f"--{name} needs a value")
+        options[name] = value
+    if "resume" in options and "no-resume" in options:
+        raise UsageError("unknown argument '--resume': this version cannot go on with a session")
+    return options
+
+
+def help_text(argv: Sequence[str]) -> str:
+    """What the version offers, as the command line makes it one."""
+    if "--no-resume" not in argv:
+        return HELP
+    return "".join(line for line in HELP.splitlines(keepends=True) if "resume" not in line)

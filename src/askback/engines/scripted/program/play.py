@@ -1,0 +1,235 @@
+"""Plays turns: reads the prompt, says which session it is in, does the script's steps, ends the turn."""
+
+# Without pathlib, which alone would take a third of the program's start.
+# ruff: noqa: PTH103, PTH110, PTH117, PTH120
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+from askback.engines.scripted.program.input import VERSION, UsageError, facts_of, help_text, read_options
+from askback.engines.scripted.program.scripts import Script, ScriptError, load_script, verb_of
+from askback.engines.scripted.program.sessions import Session, SessionError
+from askback.engines.scripted.program.templates import TemplateError, as_text, render, render_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+    from askback.engines.scripted.program.input import Input
+    from askback.engines.scripted.program.scripts import Step
+
+_MARKER = "__SKILL_DONE__"
+_POLL_SEC = 0.004
+
+
+def main(argv: Sequence[str]) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if "--version" in argv or "--help" in argv:
+        print(f"{VERSION}\n" if "--version" in argv else help_text(argv), end="")
+        return 0
+    try:
+        player = Player(read_options(argv))
+        return player.stay() if player.stays else player.play(sys.stdin.buffer.read().decode("utf-8", "replace"))
+    except UsageError as error:
+        print(f"error: {error}; see --help", file=sys.stderr)
+        return 2
+
+
+class Failed(Exception):
+    """The turn failed and was told so."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+class Player:
+    def __init__(self, options: dict[str, str]) -> None:
+        self.stays = "stay" in options
+        self.input: Input | None = None
+        self._options = options
+        self._home = os.environ.get("HOME", ".")
+        self._session: Session | None = None
+        self._named = False
+        self._tools = 0
+        self._questions = 0
+        self._usage_so_far: dict[str, Any] = {}
+        self._facts: dict[str, Any] = {}
+
+    def stay(self) -> int:
+        """Play a turn for every prompt that is sent. One that fails says so, and the next may come."""
+        from askback.engines.scripted.program.input import Input
+
+        self.input = Input()
+        while (message := self.input.next("prompt")) is not None:
+            self.play(str(message.get("text", "")))
+        return 0
+
+    # One turn.
+
+    def play(self, prompt: str) -> int:
+        try:
+            script = load_script(self._options.get("script"), self._options.get("default-script"))
+            self._play(script, prompt)
+        except BrokenPipeError:
+            return 1
+        except (ScriptError, SessionError, TemplateError, OSError) as error:
+            self._tell_failure(str(error))
+            return 1
+        except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
+            self._tell_failure(f"a step of the script has a value that cannot be used: {error!r}")
+            return 1
+        except Failed as failed:
+            return failed.exit_code
+        return 0
+
+    def _play(self, script: Script, prompt: str) -> None:
+        session = self._session or self._open()
+        steps = script.steps(session.turn, self._mode)
+        if (self._session or "resume" in self._options) and _has_fault(steps, "other_session"):
+            session = Session.start(self._home)
+        is_new, self._session, self._usage_so_far = session is not self._session, session, {}
+        facts = facts_of([*session.records, {"type": "prompt", "text": prompt}], session.turn, session.id)
+        self._facts = {**facts, "values": script.values}
+        self._do([step for step in steps if step.get("before_session")])
+        if is_new and not _has_fault(steps, "no_session"):
+            self.emit("session.started", session_id=session.id)
+        self._named = True
+        session.add("prompt", text=prompt, mode=self._mode, model=self._options.get("model"), pid=os.getpid())
+        self.emit("turn.started", turn=session.turn)
+        self._do([step for step in steps if not step.get("before_session")])
+        self.complete()
+
+    def _open(self) -> Session:
+        if "resume" in self._options:
+            return Session.resume(self._home, self._options["resume"])
+        return Session.start(self._home)
+
+    @property
+    def _mode(self) -> str:
+        return self._options.get("mode", "interactive")
+
+    def _do(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            getattr(self, f"_{verb_of(step)}")(step)
+
+    def complete(self, end: bytes = b"\n") -> None:
+        """End the turn properly."""
+        if self._session is not None:
+            self._session.add("completed")
+        self.write(json.dumps({"type": "turn.completed", "usage": self._usage_so_far}).encode() + end)
+
+    def fail(self, words: str, exit_code: int) -> NoReturn:
+        """End the turn by telling what went wrong."""
+        self._tell_failure(words)
+        raise Failed(exit_code)
+
+    def _tell_failure(self, words: str) -> None:
+        print(f"error: {words}", file=sys.stderr, flush=True)
+        if self._named or self.stays:
+            self.emit("turn.failed", error={"message": words})
+        else:
+            self.emit("error", message=words)
+
+    # What it prints.
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        self.write(json.dumps({"type": kind, **fields}, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(1, data) :]
+
+    def text(self, value: Any) -> str:
+        return render_text(value, self._facts)
+
+    def touch(self, path: str) -> None:
+        with open(path, "ab"):
+            pass
+
+    def _speak(self, text: str) -> None:
+        if self._session is not None:
+            self._session.add("message", text=text)
+        self.emit("message", text=text)
+
+    # The steps: one method each, called by name.
+
+    def _say(self, step: Step) -> None:
+        self._speak(self.text(step["say"]))
+
+    def _ask(self, step: Step) -> None:
+        self._speak(_block({"ask_user": render(step["ask"], self._facts)}))
+
+    def _ask_native(self, step: Step) -> None:
+        if self.input is None or self._session is None:
+            raise ScriptError("the script asks by the program's own protocol, which needs --stay")
+        self._questions += 1
+        asked = {"id": f"question-{self._questions}", "question": render(step["ask_native"], self._facts)}
+        self._session.add("question", **asked)
+        self.emit("question", **asked)
+        answer = self.input.next("answer", asked["id"])
+        if answer is None:
+            raise Failed(0)
+        self._session.add("answer", id=asked["id"], response=answer.get("response"))
+        told = facts_of(self._session.records, self._session.turn, self._session.id)
+        self._facts |= {name: told[name] for name in ("reply", "reply_json", "replies")}
+
+    def _output(self, step: Step) -> None:
+        self._speak(_block(render(step["output"], self._facts)))
+
+    def _finish(self, step: Step) -> None:
+        data = render(step["finish"], self._facts)
+        marked = _block({**data, _MARKER: True}) if isinstance(data, dict) else f"{as_text(data)}\n{_MARKER}"
+        self._speak(marked)
+
+    def _tool(self, step: Step) -> None:
+        tool = render(step["tool"], self._facts)
+        self._tools += 1
+        call = {"id": f"tool-{self._tools}", "name": as_text(tool.get("name", "tool"))}
+        self.emit("tool.started", **call, detail=as_text(tool.get("detail", "")))
+        time.sleep(float(tool.get("sleep_sec", 0)))
+        self.emit("tool.ended", **call, ok=bool(tool.get("ok", True)), output=as_text(tool.get("output", "")))
+
+    def _write(self, step: Step) -> None:
+        path = as_text(render(step["write"]["path"], self._facts))
+        if os.path.isabs(path) or ".." in path.split("/"):
+            raise ScriptError(f"the script writes to {path}, which is not below the working directory")
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.text(step["write"]["text"]))
+
+    def _touch(self, step: Step) -> None:
+        self.touch(self.text(step["touch"]))
+
+    def _wait_for(self, step: Step) -> None:
+        path = self.text(step["wait_for"])
+        while not os.path.exists(path):
+            time.sleep(_POLL_SEC)
+
+    def _sleep_sec(self, step: Step) -> None:
+        time.sleep(float(step["sleep_sec"]))
+
+    def _usage(self, step: Step) -> None:
+        self._usage_so_far = render(step["usage"], self._facts)
+        self.emit("usage", usage=self._usage_so_far)
+
+    def _stderr(self, step: Step) -> None:
+        print(self.text(step["stderr"]), file=sys.stderr, flush=True)
+
+    def _misbehave(self, step: Step) -> None:
+        from askback.engines.scripted.program.faults import misbehave
+
+        misbehave(self, step)
+
+
+def _block(value: Any) -> str:
+    return f"```json\n{json.dumps(value, ensure_ascii=False, indent=2)}\n```"
+
+
+def _has_fault(steps: Sequence[Step], name: str) -> bool:
+    return any(step.get("misbehave") == name for step in steps)

@@ -1,0 +1,174 @@
+"""The engines of this machine: which one a run gets, how its run can wait, and how each is shown. Knows no run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from askback.core.errors import Invalid, RefusalCode
+from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, RunOptions
+from askback.engines.base import Engine, Probe
+from askback.engines.registry import Engines
+from askback.installed.probes import EngineSetup, Installed, Probes
+from askback.skills.package import SkillPackage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReport:
+    engine: Engine
+    setup: EngineSetup
+    installed: Installed | None
+
+
+class EnginesHere:
+    """Those that are known, as they are configured and found here."""
+
+    def __init__(
+        self,
+        *,
+        engines: Engines,
+        setups: Mapping[str, EngineSetup],
+        probes: Probes,
+        default_engine: str | None,
+    ) -> None:
+        self._engines = engines
+        self._setups = setups
+        self._probes = probes
+        self._default_engine = default_engine
+
+    async def choose(self, package: SkillPackage, wanted: str | None) -> Engine:
+        """The engine of a run: the one it names, else the first that suits the skill and is installed."""
+        if wanted is not None:
+            engine = self._engines.choose(wanted)
+            if not package.allows_engine(wanted):
+                allowed = ", ".join(name for name in self._engines if package.allows_engine(name)) or "none of them"
+                raise Invalid(
+                    RefusalCode.ENGINE_UNSUITABLE,
+                    f"skill '{package.id}' does not run on '{wanted}'; it runs on: {allowed}",
+                )
+            return engine
+        name = await self.first_for(package)
+        if name is None:
+            raise self._nothing_installed(package)
+        return self._engines[name]
+
+    async def first_for(self, package: SkillPackage) -> str | None:
+        """The engine of a run that names none: the first that suits the skill and is installed."""
+        for name in self._candidates(package):
+            if await self._probes.find(self._engines[name], self._setups[name]) is not None:
+                return name
+        return None
+
+    def _candidates(self, package: SkillPackage) -> Sequence[str]:
+        if package.engines is not None:
+            return [name for name in package.engines if name in self._engines and package.allows_engine(name)]
+        default = None if self._default_engine is None else self._engines.choose(self._default_engine).name
+        if default is not None and package.allows_engine(default):
+            return [default]
+        return [
+            name for name, engine in self._engines.items() if engine.chosen_by_default and package.allows_engine(name)
+        ]
+
+    def _nothing_installed(self, package: SkillPackage) -> Invalid:
+        names = self._candidates(package) if package.engines is None else package.engines
+        message = (
+            "the run names no engine, and none is installed that could be taken by default;"
+            " install one, or name the engine 'scripted', which plays scripts and needs nothing"
+            if package.engines is None
+            else f"skill '{package.id}' needs one of these engines, and none is installed"
+        )
+        return Invalid(RefusalCode.ENGINE_NOT_FOUND, message, [f"{name}: {self._how_to_get(name)}" for name in names])
+
+    def _how_to_get(self, name: str) -> str:
+        return self._engines[name].install if name in self._engines else "is not known to this version"
+
+    async def profile(self, engine: Engine, mode: Mode, options: RunOptions) -> Profile:
+        setup = self._setups[engine.name]
+        installed = await self._probes.find(engine, setup)
+        if installed is None:
+            raise Invalid(
+                RefusalCode.ENGINE_NOT_FOUND,
+                f"engine '{engine.name}' is not installed: {setup.command[0]} was not found; {engine.install}",
+            )
+        probe, choice = installed.probe, options.interactive_profile
+        kind = probe.kind if choice is ProfileChoice.AUTO else ProfileKind(choice)
+        if mode is Mode.INTERACTIVE:
+            _check_profile(engine, kind, probe, asked_for=choice is not ProfileChoice.AUTO)
+        reason = probe.reason if kind is probe.kind else f"the run asked for it; {probe.reason}"
+        return Profile(kind=kind, reason=reason, session_timeout_sec=options.session_timeout_sec)
+
+    async def views(self) -> list[dict[str, Any]]:
+        """Each engine as scripts and HTTP see it; third parties' that cannot be used, with the reason."""
+        found = [engine_view(report) for report in await self.reports()]
+        return found + [_broken_view(name, reason) for name, reason in self._engines.broken.items()]
+
+    async def reports(self) -> Sequence[EngineReport]:
+        return [
+            EngineReport(
+                engine=engine, setup=self._setups[name], installed=await self._probes.find(engine, self._setups[name])
+            )
+            for name, engine in self._engines.items()
+        ]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every engine that is known, installed or not."""
+        return tuple(self._engines)
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """Third parties' engines that cannot be used, with the reason."""
+        return self._engines.broken
+
+
+def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe, *, asked_for: bool) -> None:
+    """Refuse what the installed engine cannot give, with what the probe saw.
+
+    A run that did not ask for its profile is tried in one process, also where the probe did not see that it can stay.
+    """
+    if kind is ProfileKind.RESUMABLE and probe.kind is not ProfileKind.RESUMABLE:
+        reason = f"engine '{engine.name}' cannot give a resumable run: {probe.reason}"
+        raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
+    stays = kind in engine.profiles and (probe.resident or not asked_for)
+    if kind is ProfileKind.STICKY_PROCESS and not stays:
+        reason = (
+            f"engine '{engine.name}' cannot give a {kind} run: its process cannot be kept while the run waits; "
+            f"and of going on in a new one: {probe.reason}"
+        )
+        raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
+
+
+def engine_view(report: EngineReport) -> dict[str, Any]:
+    found = report.installed
+    return {
+        "name": report.engine.name,
+        "title": report.engine.title,
+        "found": found is not None,
+        "path": found.path if found else None,
+        "version": found.probe.version if found else None,
+        "interactive_profile": {"kind": found.probe.kind, "reason": found.probe.reason} if found else None,
+        "profiles": _profiles_of(report.engine, found.probe) if found else [],
+        "signed_in": found.signed_in if found else None,
+        "advice": engine_advice(report),
+    }
+
+
+def _profiles_of(engine: Engine, probe: Probe) -> list[str]:
+    """Those that an interactive run may ask for."""
+    kinds = [ProfileKind.RESUMABLE] if probe.kind is ProfileKind.RESUMABLE else []
+    if probe.resident and ProfileKind.STICKY_PROCESS in engine.profiles:
+        kinds.append(ProfileKind.STICKY_PROCESS)
+    return [str(kind) for kind in kinds]
+
+
+def engine_advice(report: EngineReport) -> str | None:
+    """The one thing that would mend what is missing."""
+    if report.installed is None:
+        return report.engine.install
+    return report.engine.sign_in if report.installed.signed_in is False else None
+
+
+def _broken_view(name: str, reason: str) -> dict[str, Any]:
+    nothing = dict.fromkeys(("title", "path", "version", "interactive_profile", "signed_in"))
+    return {"name": name, "found": False, "advice": reason, "profiles": [], **nothing}

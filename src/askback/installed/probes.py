@@ -1,0 +1,171 @@
+"""What the installed engines can do: each is asked once, by its real executable, and asked again when that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from askback.core.errors import RefusalCode, Unavailable, is_temporary
+from askback.engines.base import CallResult, Engine, Probe
+from askback.process.child import NotStarted, Spawner, call
+from askback.process.isolation import Network
+from askback.process.limits import UNLIMITED, ResourceLimits
+
+PROBE_SEC = 15.0
+_NOT_STARTED = 127
+"""As a shell tells it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSetup:
+    """How an engine is started on this machine; from the settings."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    model: str | None = None
+    home: Path | None = None
+    sign_in_home: Path | None = None
+    """Where the sign-in is kept: the configured home, else the user's own."""
+    renew_sign_in: bool = True
+    """Whether tokens that a turn renewed are merged into it."""
+    extra_args: tuple[str, ...] = ()
+    slots: int | None = None
+    secrets: tuple[str, ...] = ()
+    resources: ResourceLimits = UNLIMITED
+    network: Network = Network.HOST
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What the command itself names: `python3 /opt/tool/main.py` needs more than Python."""
+        words = (Path(word) for word in (*self.command[1:], *self.extra_args) if word.startswith("/"))
+        return tuple(path for path in words if _is(path, Path.exists))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """An engine that was found: where its program is, and what the probe saw."""
+
+    path: str
+    probe: Probe
+    signed_in: bool | None
+
+
+class Probes:
+    """Remembers probes by path, size and modification time of the executable, also across programs."""
+
+    def __init__(self, cache: Path, spawner: Spawner) -> None:
+        self._cache_path = cache
+        self._spawner = spawner
+        self._known: dict[str, Probe] | None = None
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def find(self, engine: Engine, setup: EngineSetup) -> Installed | None:
+        """The engine as installed, or None when its program cannot be found."""
+        path = shutil.which(setup.command[0], path=setup.env.get("PATH"))
+        if path is None:
+            return None
+        key = _identity(engine, path, setup)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            known = self._load()
+            if key not in known:
+                probe, answered = await _ask(self._spawner, engine, setup)
+                if not answered:
+                    # It hung or could not be started, which may be this moment's load: told as failed, but asked again.
+                    return _installed(engine, setup, path, probe)
+                known[key] = probe
+                self._save(known)
+            return _installed(engine, setup, path, known[key])
+
+    def _load(self) -> dict[str, Probe]:
+        if self._known is None:
+            self._known = {}
+            with suppress(OSError, msgspec.DecodeError):
+                self._known = msgspec.json.decode(self._cache_path.read_bytes(), type=dict[str, Probe])
+        return self._known
+
+    def _save(self, known: dict[str, Probe]) -> None:
+        """Losing the cache costs a probe, so a folder that cannot be written is no reason to fail."""
+        with suppress(OSError):
+            self._cache_path.parent.mkdir(parents=True, exist_ok=True)
+            partial = self._cache_path.with_name(f"{self._cache_path.name}.{secrets.token_hex(4)}")
+            try:
+                partial.write_bytes(msgspec.json.encode(known))
+                partial.replace(self._cache_path)
+            finally:
+                partial.unlink(missing_ok=True)
+
+
+def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
+    """Being signed in is looked at every time: it changes without the program changing."""
+    home = setup.sign_in_home
+    files = [name for name in engine.credentials if home is not None and _is(home / name, Path.is_file)]
+    return Installed(path=path, probe=probe, signed_in=engine.signed_in(files, setup.env.keys()))
+
+
+def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
+    """A path that may not be looked at is nothing."""
+    try:
+        return kind(path)
+    except (OSError, ValueError):
+        return False
+
+
+def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:
+    """Every word of the command that is a file counts: `python tool.py` changes with `tool.py`."""
+    parts = [engine.name]
+    for word in (path, *setup.command[1:]):
+        parts.append(word)
+        with suppress(OSError, ValueError):
+            status = Path(word).stat()
+            parts.append(f"{status.st_size}:{status.st_mtime_ns}")
+    return " ".join(parts)
+
+
+async def _ask(spawner: Spawner, engine: Engine, setup: EngineSetup) -> tuple[Probe, bool]:
+    """The probe, and whether every call was answered. All calls together have `PROBE_SEC`."""
+    deadline = time.monotonic() + PROBE_SEC
+    with tempfile.TemporaryDirectory(prefix="askback-probe-") as folder:
+        results = [
+            await _call(spawner, engine, setup, args, Path(folder), deadline - time.monotonic())
+            for args in engine.probe_calls()
+        ]
+    # One that was ended by a signal, such as for want of memory, is asked again too.
+    answered = all(
+        code is not None and code >= 0 and code != _NOT_STARTED for code in (each.exit_code for each in results)
+    )
+    return engine.read_probe(results), answered
+
+
+async def _call(
+    spawner: Spawner, engine: Engine, setup: EngineSetup, args: tuple[str, ...], folder: Path, seconds: float
+) -> CallResult:
+    mark = f"probe-{engine.name}-{secrets.token_hex(6)}"
+    env = {**setup.env, "HOME": str(folder)}
+    try:
+        command = (*setup.command, *args)
+        printed = await call(
+            spawner,
+            command,
+            env=env,
+            cwd=folder,
+            timeout_sec=max(seconds, 0),
+            mark=mark,
+            readable=setup.files,
+            network=setup.network,
+        )
+    except NotStarted as error:
+        if is_temporary(error):
+            # It says nothing about the program: neither remembered nor reported as not installed.
+            message = f"engine '{engine.name}' cannot be asked what it can do at the moment: {error}; try again"
+            raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message) from error
+        return CallResult(args=args, exit_code=_NOT_STARTED, stdout="", stderr=str(error))
+    return CallResult(args=args, exit_code=printed.exit_code, stdout=printed.stdout, stderr=printed.stderr)

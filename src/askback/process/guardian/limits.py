@@ -1,0 +1,225 @@
+"""The limits of one engine's tree: a watchdog that looks at what it uses, and what the kernel enforces besides.
+
+Part of the keeper: the standard library only. A look is cheap, and its pauses grow with its cost and with idleness.
+What is found is one line: which limit, and the figure that exceeded it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+
+from askback.process.guardian.group import THREADS_A_PROCESS, Group
+from askback.process.guardian.usage import Hidden, Processes, Walk, free_bytes
+
+FIRST_LOOK_SEC = 0.05
+LOOK_SEC = 0.2
+IDLE_LOOK_SEC = 1.0
+DISK_LOOK_SEC = 0.5
+COST_FACTOR = 20
+"""A look may take a twentieth of the time, so that watching costs at most so much of a core."""
+SLICE_SEC = 0.05
+RLIMIT_CPU_MARGIN_SEC = 5
+OOM_SCORE_ADJ = 600
+"""The kernel takes an engine before anything that runs with the usual 0. Raising it needs no privilege."""
+_NEVER = float("inf")
+_BY_SIGNAL = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "disk"}
+_SHELL_SIGNAL = 128
+"""A sandbox reports that a signal ended its program as a shell does."""
+
+Limits = dict[str, float]
+"""`memory`, `disk` and `reserve` in bytes, `processes`, and `cpu` in seconds; 0 is no limit."""
+NO_LIMITS: Limits = dict.fromkeys(("memory", "processes", "cpu", "disk", "reserve"), 0)
+
+
+class Watchdog:
+    """Looks after one tree from its start to its end."""
+
+    def __init__(self, limits: Limits, folders: list[bytes], group: Group | None) -> None:
+        self.due = _NEVER
+        self._limits = limits
+        self._most = {name: figure or _NEVER for name, figure in limits.items()}
+        self._group = group
+        self._disk = DiskWatch(self._most, folders)
+        self._known: set[int] = set()
+        self._pause = LOOK_SEC
+        self._before = (0, 0.0, 0)
+
+    def prepare(self) -> None:
+        """Limits that what is started inherits. They do this process no harm: it writes no files."""
+        _lower(resource.RLIMIT_CORE, 0)
+        if disk := self._limits["disk"]:
+            _lower(resource.RLIMIT_FSIZE, int(disk))
+        if self._group is not None:
+            self._group.limit(self._limits)
+            self._group.enter()
+
+    def started(self, engine: int) -> None:
+        """Begin to watch; 0 when nothing could be started."""
+        if self._group is not None and not self._group.leave():
+            raise OSError("the keeper cannot leave the engine's control group")
+        if not engine:
+            self.end()
+            return
+        self._harden(engine)
+        if cpu := self._limits["cpu"]:
+            soft = int(cpu) + RLIMIT_CPU_MARGIN_SEC
+            _quietly_limit(engine, resource.RLIMIT_CPU, soft, soft + RLIMIT_CPU_MARGIN_SEC)
+        if any(self._limits[name] for name in ("memory", "processes", "cpu", "disk")):
+            self.due = time.monotonic() + FIRST_LOOK_SEC
+
+    def look(self) -> str | None:
+        """What is exceeded, if anything is, and when to look again."""
+        began = time.monotonic()
+        tree = Processes(os.getpid(), self._most["processes"])
+        for pid in tree.pids:
+            if pid not in self._known:
+                self._harden(pid)
+        self._known = set(tree.pids)
+        found = self._over(tree) or self._disk.look(tree.pids)
+        seen = (len(tree.pids), tree.cpu_sec, tree.estimated)
+        self._pause = min(self._pause * 2, IDLE_LOOK_SEC) if seen == self._before else LOOK_SEC
+        self._before = seen
+        now = time.monotonic()
+        self.due = _NEVER if found else now + max(self._pause, COST_FACTOR * (now - began - self._disk.last_sec))
+        return found
+
+    def at_exit(self, code: int) -> str | None:
+        """What ended the engine, or what it leaves, if that is a limit."""
+        if self._group is not None and (kind := self._group.exceeded()) is not None:
+            return f"{kind} {int(self._limits[kind])}"
+        number = code - _SHELL_SIGNAL if code > _SHELL_SIGNAL else -code
+        for known, kind in _BY_SIGNAL.items():
+            if number == known and self._limits[kind]:
+                return f"{kind} {int(self._limits[kind])}"
+        return self._disk.at_exit() if self._limits["disk"] else None
+
+    def kill(self) -> None:
+        if self._group is not None:
+            self._group.kill()
+
+    def end(self) -> None:
+        if self._group is not None:
+            self._group.remove()
+
+    def _over(self, tree: Processes) -> str | None:
+        most = self._most
+        if self._group is not None and (kind := self._group.exceeded()) is not None:
+            return f"{kind} {int(self._limits[kind])}"
+        if len(tree.pids) > most["processes"]:
+            return f"processes {len(tree.pids)}"
+        if tree.threads > most["processes"] * THREADS_A_PROCESS:
+            return f"processes {tree.threads}"
+        held = self._disk.in_memory
+        if tree.estimated + held > most["memory"] and (used := tree.memory(held)) > most["memory"]:
+            return f"memory {used}"
+        cpu_sec = max(tree.cpu_sec, 0.0 if self._group is None else self._group.cpu_sec())
+        return f"cpu {int(cpu_sec)}" if cpu_sec > most["cpu"] else None
+
+    def _harden(self, pid: int) -> None:
+        """Done for every process when it is first seen: a child inherits it, and may have changed it."""
+        _raise_oom_score(pid)
+        if self._limits["processes"] and _has_own_users(pid):
+            # Counted for each user namespace by itself, so it holds back a sandbox and nobody else.
+            threads = int(self._limits["processes"]) * THREADS_A_PROCESS
+            _quietly_limit(pid, resource.RLIMIT_NPROC, threads, threads)
+
+
+class DiskWatch:
+    """What the folders of the run take, and what its processes hold without a name, at a pace that its cost allows."""
+
+    def __init__(self, most: dict[str, float], folders: list[bytes]) -> None:
+        self.in_memory = 0
+        self.last_sec = 0.0
+        self._most = most["disk"]
+        self._memory_counts = most["memory"] != _NEVER
+        self._reserve = most["reserve"] if most["reserve"] != _NEVER else 0
+        self._folders = folders
+        self._at_first: int | None = None
+        self._free_at_first = free_bytes(folders[0]) if folders else _NEVER
+        self._nameless = 0
+        self._walk: Walk | None = None
+        self._due = 0.0
+
+    def look(self, pids: list[int]) -> str | None:
+        """A step of it, where one is due."""
+        began = time.monotonic()
+        self.last_sec = 0.0
+        if began < self._due or (self._most == _NEVER and not self._memory_counts):
+            return None
+        if self._walk is None:
+            self._walk = Walk(self._folders if self._most != _NEVER else ())
+            hidden = Hidden(pids)
+            self._nameless, self.in_memory = hidden.disk_bytes, hidden.memory_bytes
+        walk = self._walk
+        ended = walk.step(SLICE_SEC, self._most - self._nameless)
+        now = time.monotonic()
+        self.last_sec = now - began
+        if not ended:
+            return None
+        self._walk = None
+        self._due = now + max(DISK_LOOK_SEC, COST_FACTOR * (walk.cost_sec + self.last_sec))
+        if self._at_first is None:
+            self._at_first = walk.used + self._nameless
+        return self._judge(self._used(walk))
+
+    def at_exit(self) -> str | None:
+        """Once more, in one step: an engine may write faster than it is looked at."""
+        walk = Walk(self._folders)
+        walk.step(SLICE_SEC, self._most)
+        used = self._used(walk)
+        return f"disk {used}" if used > self._most else None
+
+    def _used(self, walk: Walk) -> int:
+        """Where an engine hides folders from us, all that the disk has lost since it started is taken for its own."""
+        seen = walk.used + self._nameless
+        if not walk.blind:
+            return seen
+        lost = self._free_at_first - free_bytes(self._folders[0])
+        return max(seen, (self._at_first or 0) + int(max(lost, 0)))
+
+    def _judge(self, used: int) -> str | None:
+        if used > self._most:
+            return f"disk {used}"
+        # Below the reserve only who took that much itself is ended, and not who merely runs beside it.
+        if self._reserve and self._folders and used - (self._at_first or 0) > self._reserve:
+            free = free_bytes(self._folders[0])
+            return f"reserve {int(free)}" if free < self._reserve else None
+        return None
+
+
+def _lower(kind: int, most: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    figure = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (figure, figure))
+
+
+def _quietly_limit(pid: int, kind: int, soft: int, hard: int) -> None:
+    """One that is gone, or already has less, needs none."""
+    try:
+        resource.prlimit(pid, kind, (soft, hard))
+    except (OSError, ValueError):
+        return
+
+
+def _raise_oom_score(pid: int) -> None:
+    try:
+        file = os.open(f"/proc/{pid}/oom_score_adj", os.O_RDWR)
+    except OSError:
+        return
+    try:
+        if int(os.read(file, 16)) < OOM_SCORE_ADJ:
+            os.write(file, str(OOM_SCORE_ADJ).encode())
+    except OSError:
+        return
+    finally:
+        os.close(file)
+
+
+def _has_own_users(pid: int) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user")  # noqa: PTH115
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""The sandbox around every engine: bubblewrap, what it shows, networks, system calls."""

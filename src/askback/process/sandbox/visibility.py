@@ -1,0 +1,170 @@
+"""Which files of this machine a sandbox shows: the system's own folders, and what a program was installed with.
+
+Everything else is absent inside, wherever it lies. The rule for what may be shown of it is `Hidden.may_show`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+# The folders of distributions. Silverblue keeps some of them below /var, NixOS and Guix most of them in a store.
+SYSTEM = tuple(
+    map(
+        Path,
+        (
+            *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/usr/local"),
+            *("/nix/store", "/gnu/store", "/run/current-system", "/sys/devices/system"),
+            *("/var/lib/ca-certificates", "/var/lib/texmf", "/var/cache/fontconfig"),
+        ),
+    )
+)
+ETC = Path("/etc")
+PASSING = (Path("/tmp"), Path("/var/tmp"))
+_NEVER = frozenset(map(Path, ("/var/tmp", "/var/lib", "/var/home", "/usr/home", "/run/user")))
+_FOLDERS_OF_HOMES = (Path("/home"), Path("/var/home"), Path("/usr/home"))
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_PACKAGE = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hidden:
+    """What no sandbox may show. All paths are absolute and without links."""
+
+    homes: tuple[Path, ...]
+    """Homes of people, and the configured homes of engines. A program in one is shown without the rest."""
+    private: tuple[Path, ...]
+    """Our own files: the data folder and the settings file. Nothing in them is shown but a run's own folders."""
+
+    def may_show(self, path: Path) -> bool:
+        """Whether all of a path may be shown.
+
+        A file may. A folder may not if it is or contains a home, a private path or a folder that programs share, nor
+        if it is where programs keep settings and credentials: a hidden folder directly in a home.
+        """
+        real = resolved(path)
+        mode = _mode(real)
+        if mode is None or within(real, self.private):
+            return False
+        return not stat.S_ISDIR(mode) or all(self._may_show_folder(each) for each in (path, real))
+
+    def _may_show_folder(self, folder: Path) -> bool:
+        if len(folder.parts) <= 2 or folder in _NEVER or self._is_home(folder):
+            return False
+        if folder.name.startswith(".") and (folder.parent in self.homes or self._is_home(folder.parent)):
+            return False
+        return not any(each.is_relative_to(folder) for each in (*self.homes, *self.private, *PASSING))
+
+    def _is_home(self, folder: Path) -> bool:
+        return folder in self.homes or folder.parent in _FOLDERS_OF_HOMES
+
+
+def hidden(*, homes: Iterable[Path], private: Iterable[Path]) -> Hidden:
+    """Homes that are part of the system are no homes: the user `daemon` has `/usr/sbin`."""
+    real = {resolved(home) for home in homes}
+    part_of_system = (*SYSTEM, ETC, Path("/usr/bin"), Path("/usr/sbin"), Path("/usr/lib"))
+    return Hidden(
+        homes=tuple(sorted(home for home in real if not any(each.is_relative_to(home) for each in part_of_system))),
+        private=tuple(sorted({resolved(path) for path in private})),
+    )
+
+
+def installation(hide: Hidden, program: str, search: str) -> set[Path]:
+    """What a program needs besides itself: what it was installed with, its interpreter, and what it finds by name."""
+    found = {_PACKAGE}
+    for path in both(Path(program)):
+        found |= siblings(hide, path)
+        if (interpreter := _interpreter(path)) is not None:
+            for each in both(interpreter):
+                found |= siblings(hide, each)
+    for folder in search.split(os.pathsep):
+        if folder.startswith("/"):
+            found |= siblings(hide, Path(folder, "any"))
+    return found
+
+
+def siblings(hide: Hidden, program: Path) -> set[Path]:
+    """A program with what was installed next to it, as far as that may be shown."""
+    return {each for each in (program, *_siblings(program)) if hide.may_show(each)}
+
+
+def certificates(env: Mapping[str, str]) -> list[Path]:
+    """What the environment names for checking the certificates of servers."""
+    return [Path(env[name]) for name in _CERTIFICATES if env.get(name, "").startswith("/")]
+
+
+def whole_homes(hide: Hidden, program: str, search: str) -> list[Path]:
+    """The homes of which a program's place or the search path would show everything, were that allowed."""
+    folders = {Path(folder) for folder in search.split(os.pathsep) if folder.startswith("/")}
+    folders |= {path.parent for path in both(Path(program))}
+    real = {resolved(each) for each in folders}
+    return [home for home in hide.homes if any(home.is_relative_to(folder) for folder in real)]
+
+
+def _siblings(program: Path) -> Iterator[Path]:
+    """Never the whole prefix: next to `bin` are also the credentials of some package managers."""
+    parts, folder = program.parts, program.parent
+    if "node_modules" in parts:
+        yield Path(*parts[: parts.index("node_modules") + 1])
+    elif folder.name in ("bin", "sbin"):
+        yield folder
+        yield from (folder.parent / name for name in ("lib", "lib64", "libexec", "pyvenv.cfg"))
+        if _mode(folder.parent / "pyvenv.cfg") is not None:
+            real = resolved(folder / "python")
+            yield from (real, real.parent, real.parent.parent / "lib")
+    else:
+        yield folder
+
+
+def _interpreter(program: Path) -> Path | None:
+    """The program that its first line names, where it is a script."""
+    try:
+        with program.open("rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return None
+    words = first[2:].split()
+    return Path(os.fsdecode(words[0])) if first.startswith(b"#!") and words else None
+
+
+def closed_to_others(folder: Path, depth: int) -> Iterator[Path]:
+    """What we can read in a folder and other users of this machine cannot: keys, passwords, settings with tokens."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            mode = entry.stat(follow_symlinks=False).st_mode
+            path = Path(entry.path)
+            if stat.S_ISDIR(mode):
+                if not mode & stat.S_IXOTH:
+                    yield from (path,) if os.access(path, os.X_OK) else ()
+                elif depth > 1:
+                    yield from closed_to_others(path, depth - 1)
+            elif stat.S_ISREG(mode) and not mode & stat.S_IROTH and os.access(path, os.R_OK):
+                yield path
+
+
+def both(path: Path) -> Iterator[Path]:
+    """As it is named, and as it is in truth: a link that leads there may be hidden too."""
+    yield path
+    if (real := resolved(path)) != path:
+        yield real
+
+
+def resolved(path: Path) -> Path:
+    """Without links, as far as they can be followed: a folder that cannot be entered is no error here."""
+    return Path(os.path.realpath(path))
+
+
+def _mode(path: Path) -> int | None:
+    """None where there is nothing, or nothing that we can get at."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return None
+
+
+def within(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)

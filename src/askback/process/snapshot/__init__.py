@@ -1,0 +1,290 @@
+"""The engine's home as it was before a turn.
+
+A turn that is taken up again must not find in the session what its first try left there, so it starts from the copy.
+
+<snapshots>/manifest.json   what the home held, and which copy has the content of which file
+<snapshots>/files/<n>       the copies; one is never changed, and removed when no manifest names it any more
+<snapshots>/clock           touched to learn the time by which the file system stamps files
+
+Only files that changed since the last snapshot are copied. Whether one did is told by its size, times and inode; where
+the times are too coarse to tell, it counts as changed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
+from askback.files.tree import READABLE, WRITABLE, Cloner, Listing, list_tree, lock_again
+from askback.process.snapshot import manifest
+from askback.process.snapshot.manifest import Manifest, SavedFile, SavedFolder, SavedLink, SnapshotDamaged, sync
+
+_TICK_NS = 20_000_000
+"""Longer than between two ticks of a kernel's clock for files."""
+_COARSE_TICK_NS = 2_000_000_000
+"""The same for file systems that keep whole seconds, or even ones."""
+
+
+def begin_turn(home: Path, snapshots: Path, attempt_number: int) -> None:
+    """Save the home before a turn's first try; before any later try of the same turn, restore it.
+
+    Nothing may write to the home meanwhile. Cut off anywhere, it can be done again.
+    """
+    with _full_disk_told(snapshots):
+        saved = manifest.read(snapshots) or Manifest(attempt_number=-1)
+        snapshot = _Snapshot(home, snapshots, saved)
+        if saved.attempt_number == attempt_number:
+            snapshot.restore()
+        else:
+            snapshot.save(attempt_number)
+
+
+class _Snapshot:
+    def __init__(self, home: Path, folder: Path, saved: Manifest) -> None:
+        self._home = home
+        self._folder = folder
+        self._copies = folder / "files"
+        self._saved = saved
+        self._cloner = Cloner()
+        self._copies.mkdir(exist_ok=True, mode=0o700)
+        self._sweep(saved)
+
+    def save(self, attempt_number: int) -> None:
+        horizon_ns = _horizon_ns(self._folder)
+        listing = list_tree(self._home, READABLE)
+        try:
+            fresh = Manifest(
+                attempt_number=attempt_number,
+                files=self._save_files(listing, horizon_ns),
+                folders={path: _folder(status) for path, status in listing.folders.items()},
+                links=dict(_links(self._home, listing)),
+            )
+            self._settle(fresh)
+            fresh.write(self._folder)
+        except BaseException:
+            # What was copied is of no use, and the room may be what is missing. Whether the new manifest is in its
+            # place and durable is not known, so what either of the two names is kept.
+            self._sweep(self._saved, manifest.read(self._folder) or self._saved)
+            raise
+        finally:
+            lock_again(listing)
+        self._sweep(fresh)
+
+    def restore(self) -> None:
+        if self._home.is_symlink() or not self._home.is_dir():
+            self._home.unlink(missing_ok=True)
+            self._home.mkdir(mode=0o700)
+        listing = list_tree(self._home, WRITABLE)
+        self._remove_others(listing)
+        for path in self._saved.folders:
+            if path not in listing.folders:
+                (self._home / path).mkdir(mode=0o700)
+        rewritten = self._restore_files(listing)
+        self._restore_links(listing)
+        self._restore_folders()
+        if rewritten:
+            self._note(rewritten)
+
+    def _save_files(self, listing: Listing, horizon_ns: int) -> dict[str, SavedFile]:
+        files: dict[str, SavedFile] = {}
+        number = max(self._saved.numbers(), default=0)
+        for path, status in listing.files.items():
+            known = self._saved.files.get(path)
+            if known is not None and known.is_still(status):
+                files[path] = known
+                continue
+            try:
+                source = _open_locked(self._home / path)
+            except FileNotFoundError:
+                # One that is gone meanwhile is left out.
+                continue
+            number += 1
+            files[path] = self._save_file(source, number, horizon_ns)
+        return files
+
+    def _save_file(self, opened: int, number: int, horizon_ns: int) -> SavedFile:
+        with _opened(opened) as source, _opened(self._new_copy(str(number))) as target:
+            before = os.fstat(source)
+            self._cloner.copy(source, target)
+            status, size = os.fstat(source), os.fstat(target).st_size
+        saved = _file(number, status, horizon_ns)
+        steady = saved.size == size and status.st_ctime_ns == before.st_ctime_ns
+        return saved if steady else saved._replace(size=size, ctime_ns=0)
+
+    def _settle(self, made: Manifest) -> None:
+        """Make durable what the manifest will say.
+
+        That is the copies, and also what they are copies of: after a power cut a file whose times are as they were
+        must have its content, too. Last, and all at once, because that is several times faster than one by one.
+        """
+        known = self._saved.numbers()
+        fresh = {path: saved for path, saved in made.files.items() if saved.number not in known}
+        for saved in fresh.values():
+            sync(self._copies / str(saved.number))
+        sync(self._copies)
+        self._sync_home(path for path, saved in fresh.items() if saved.ctime_ns != 0)
+
+    def _sync_home(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(FileNotFoundError):
+                sync(self._home / path)
+
+    def _new_copy(self, name: str) -> int:
+        return os.open(self._copies / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def _sweep(self, *keep: Manifest) -> None:
+        names = {str(number) for each in keep for number in each.numbers()}
+        for copy in self._copies.iterdir():
+            if copy.name not in names:
+                copy.unlink()
+
+    def _remove_others(self, listing: Listing) -> None:
+        """Remove what is not in the snapshot, or is another kind of thing there."""
+        saved = self._saved
+        others = [*(listing.files.keys() - saved.files.keys()), *(listing.links.keys() - saved.links.keys())]
+        for path in (*others, *listing.specials):
+            (self._home / path).unlink()
+        for path in reversed(listing.folders):
+            if path not in saved.folders:
+                (self._home / path).rmdir()
+
+    def _restore_files(self, listing: Listing) -> dict[str, SavedFile]:
+        """Bring back what changed; returns it with its new times. Durable, so that the times can be trusted."""
+        changed = [
+            path
+            for path, saved in self._saved.files.items()
+            if path not in listing.files or not saved.is_still(listing.files[path])
+        ]
+        for path in changed:
+            self._restore_file(path, self._saved.files[path])
+        self._sync_home(path for path in changed if self._saved.files[path].mode & stat.S_IRUSR)
+        horizon_ns = _horizon_ns(self._folder)
+        return {
+            path: _file(self._saved.files[path].number, (self._home / path).lstat(), horizon_ns) for path in changed
+        }
+
+    def _restore_file(self, path: str, saved: SavedFile) -> None:
+        """A new file in the place of the old one: what the engine may have linked to it elsewhere is left alone."""
+        fresh = self._copies / "restored"
+        with _opened(self._open_copy(saved)) as source, _opened(self._new_copy(fresh.name)) as target:
+            self._cloner.copy(source, target)
+            os.fchmod(target, saved.mode)
+            os.utime(target, ns=(saved.mtime_ns, saved.mtime_ns))
+        fresh.replace(self._home / path)
+
+    def _open_copy(self, saved: SavedFile) -> int:
+        path = self._copies / str(saved.number)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise SnapshotDamaged(f"{path} is missing; cancel the run and start it anew") from error
+        if os.fstat(fd).st_size != saved.size:
+            os.close(fd)
+            raise SnapshotDamaged(f"{path} is not as long as it was; cancel the run and start it anew")
+        return fd
+
+    def _restore_links(self, listing: Listing) -> None:
+        for path, saved in self._saved.links.items():
+            full = self._home / path
+            if path in listing.links:
+                if _target(full) == saved.target:
+                    continue
+                full.unlink()
+            full.symlink_to(saved.target)
+            os.utime(full, ns=(saved.mtime_ns, saved.mtime_ns), follow_symlinks=False)
+
+    def _restore_folders(self) -> None:
+        """Modes and times, the deepest first: to change something in a folder changes its time."""
+        for path, saved in reversed(self._saved.folders.items()):
+            full = self._home / path
+            status = full.lstat()
+            if status.st_mtime_ns != saved.mtime_ns:
+                os.utime(full, ns=(saved.mtime_ns, saved.mtime_ns))
+            if stat.S_IMODE(status.st_mode) != saved.mode:
+                full.chmod(saved.mode)
+
+    def _note(self, rewritten: dict[str, SavedFile]) -> None:
+        """So that what was restored is not copied again before the next turn."""
+        saved = self._saved
+        Manifest(
+            attempt_number=saved.attempt_number,
+            files=saved.files | rewritten,
+            folders=saved.folders,
+            links=saved.links,
+        ).write(self._folder)
+
+
+def _file(number: int, status: os.stat_result, horizon_ns: int) -> SavedFile:
+    # One that we may not read cannot be made durable either, so it is not relied on.
+    tellable = status.st_ctime_ns < horizon_ns and status.st_mode & stat.S_IRUSR
+    return SavedFile(
+        number=number,
+        mode=stat.S_IMODE(status.st_mode),
+        size=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        ctime_ns=status.st_ctime_ns if tellable else 0,
+        inode=status.st_ino,
+    )
+
+
+def _folder(status: os.stat_result) -> SavedFolder:
+    return SavedFolder(mode=stat.S_IMODE(status.st_mode), mtime_ns=status.st_mtime_ns)
+
+
+def _links(home: Path, listing: Listing) -> Iterator[tuple[str, SavedLink]]:
+    for path, status in listing.links.items():
+        with suppress(FileNotFoundError):
+            yield path, SavedLink(target=_target(home / path), mtime_ns=status.st_mtime_ns)
+
+
+def _target(link: Path) -> str:
+    """To the letter; a `Path` would tidy it up."""
+    return os.readlink(link)  # noqa: PTH115
+
+
+def _horizon_ns(folder: Path) -> int:
+    """A file that last changed before this moment gets another time when it changes again.
+
+    By the file system's own clock, which may be another machine's.
+    """
+    with _opened(os.open(folder / "clock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)) as fd:
+        os.utime(fd)
+        now_ns = os.fstat(fd).st_ctime_ns
+    return now_ns - (_TICK_NS if now_ns % 1_000_000 else _COARSE_TICK_NS)
+
+
+def _open_locked(path: Path) -> int:
+    """Open a file for reading, also one that its engine has made unreadable."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(path, flags)
+    except PermissionError:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        path.chmod(mode | stat.S_IRUSR)
+        try:
+            return os.open(path, flags)
+        finally:
+            path.chmod(mode)
+
+
+@contextmanager
+def _opened(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _full_disk_told(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        message = f"the disk that holds {folder} is full; what was saved before is safe: make room and try again"
+        raise Unavailable(RefusalCode.DISK_FULL, message) from error

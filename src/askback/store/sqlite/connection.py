@@ -1,0 +1,248 @@
+"""Connections to the database file: whether it is fit to be opened, how it is set up, and its schema's version.
+
+A file that is not ours, not sound or too new is left as it is, byte for byte.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import apsw
+
+from askback.core.errors import RefusalCode, Unavailable
+from askback.store.sqlite import errors
+
+T = TypeVar("T")
+
+APPLICATION_ID = 0x41736B42
+PATIENCE_MS = 30_000
+"""How long one waits for another program that has the file locked."""
+
+_MAGIC = b"SQLite format 3\x00"
+_CHECKED_BYTES = 4 * 2**20
+"""A file up to this size is checked whole when it is opened, which takes some 10 ms; a larger one page by page, as
+it is read."""
+_CHECKED_WITH_LOG_BYTES = 64 * 2**20
+"""The same where the last program crashed, or somebody put another file in its place."""
+
+
+def open_writer(path: Path, scripts: Sequence[str] | None = None) -> apsw.Connection:
+    """The connection that writes. Makes the file if there is none, and brings its schema up to date."""
+    scripts = migrations() if scripts is None else scripts
+    with errors.faults_of(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_unfit(path)
+        if not path.exists():
+            # What people are asked and answer is for this user alone; SQLite gives its other files the same mode.
+            path.touch(mode=0o600)
+        connection = _connect(path)
+    try:
+        with errors.faults_of(path, connection):
+            _refuse_unreadable(connection, path, len(scripts))
+            _patiently(lambda: connection.pragma("journal_mode", "wal"))
+            _migrate(connection, scripts)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_reader(path: Path) -> apsw.Connection:
+    # Never makes a file: where there is none any more, there is nothing to read.
+    connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    connection.pragma("query_only", True)
+    return connection
+
+
+def fetch(connection: apsw.Connection, sql: str, bindings: apsw.Bindings | None = None) -> list[Any]:
+    """Every row at once: a statement that is not read to its end would keep the log from being checkpointed."""
+    rows: list[Any] = connection.execute(sql, bindings).fetchall()
+    return rows
+
+
+def fetch_page(
+    connection: apsw.Connection, sql: str, bindings: apsw.Bindings, *, size: int, most_bytes: int
+) -> tuple[list[Any], bool]:
+    """The first rows, at most `size` and with at most `most_bytes` of text in their last column; and whether more follow.
+
+    There is always one, however long it is. The statement asks for one row more than `size`.
+    """
+    found: list[Any] = []
+    with closing(connection.execute(sql, bindings)) as cursor:
+        for row in cursor:
+            most_bytes -= len(row[-1])
+            if len(found) == size or (found and most_bytes < 0):
+                return found, True
+            found.append(row)
+    return found, False
+
+
+def _connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
+    connection = apsw.Connection(os.fspath(path), flags=flags)
+    # Closing must not move pages from the log into a file that may yet turn out not to be ours.
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.set_busy_timeout(PATIENCE_MS)
+    connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216")
+    # What is erased is not left in the free part of a page.
+    connection.execute("PRAGMA secure_delete = FAST")
+    return connection
+
+
+def _refuse_unfit(path: Path) -> None:
+    """What can be told without SQLite, which may write where it only should look."""
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise errors.read_only(path)
+    if not path.exists():
+        if _log_size(path):
+            # SQLite would remove it, and with it what a backup of the database lacks.
+            raise errors.corrupt(path, "it is missing, but its log is there")
+        return
+    if not os.access(path, os.W_OK):
+        raise errors.read_only(path)
+    with path.open("rb") as file:
+        head = file.read(len(_MAGIC))
+    if head and head != _MAGIC:
+        raise errors.corrupt(path, "it does not begin like one")
+    if not head and _log_size(path):
+        raise errors.corrupt(path, "it is empty, but its log is not")
+
+
+def _log_size(path: Path) -> int:
+    log = path.with_name(path.name + "-wal")
+    return log.stat().st_size if log.exists() else 0
+
+
+def _refuse_unreadable(connection: apsw.Connection, path: Path, known: int) -> None:
+    found = _patiently(lambda: int(connection.pragma("user_version")))
+    empty = connection.execute("SELECT count(*) = 0 FROM sqlite_schema").get
+    ours = connection.pragma("application_id") == APPLICATION_ID
+    if not empty and not ours:
+        raise errors.foreign(path)
+    if found > known:
+        raise errors.newer(path, found, known)
+    with_log = _log_size(path) > 0
+    if with_log and not empty and not _belongs(connection, path):
+        raise errors.corrupt(path, "its log is that of another database")
+    if path.stat().st_size <= (_CHECKED_WITH_LOG_BYTES if with_log else _CHECKED_BYTES):
+        refuse_unsound(connection, path)
+
+
+def _belongs(connection: apsw.Connection, path: Path) -> bool:
+    """Whether the log continues this database: a run keeps its number for good, with the log and without it."""
+    sql = "SELECT number, id FROM runs ORDER BY number LIMIT 1"
+    address = f"file:{quote(os.fsencode(path))}?immutable=1"
+    without_log = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        first = fetch(without_log, sql)
+    except apsw.Error:
+        # Written for the first time, or just being moved: nothing to compare with.
+        return True
+    finally:
+        without_log.close()
+    return all(fetch(connection, "SELECT id FROM runs WHERE number = ?", row[:1]) in ([], [row[1:]]) for row in first)
+
+
+def refuse_unsound(connection: apsw.Connection, path: Path) -> None:
+    verdict = connection.execute("PRAGMA quick_check(1)").get
+    if verdict != "ok":
+        raise errors.corrupt(path, str(verdict).strip())
+
+
+def _migrate(connection: apsw.Connection, scripts: Sequence[str]) -> None:
+    if connection.pragma("user_version") == len(scripts):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for script in scripts[int(connection.pragma("user_version")) :]:
+            connection.execute(script)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {len(scripts)}; COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _patiently(attempt: Callable[[], T]) -> T:
+    """Two programs that open a new file at once: SQLite does not wait by itself while one switches it to WAL."""
+    give_up_at = time.monotonic() + PATIENCE_MS / 1000
+    while True:
+        try:
+            return attempt()
+        except apsw.BusyError:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.01)
+
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
+
+
+@cache
+def statements(file: str) -> Mapping[str, str]:
+    """The named statements of `sql/<file>.sql`."""
+    text = files("askback.store").joinpath("sql", f"{file}.sql").read_text(encoding="utf-8")
+    _, *parts = _NAME.split(text)
+    return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@cache
+def migrations() -> tuple[str, ...]:
+    """The scripts that make the schema, in order; script n leads to version n."""
+    folder = files("askback.store").joinpath("sql", "migrations")
+    scripts = sorted((entry.name, entry) for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return tuple(entry.read_text(encoding="utf-8") for _, entry in scripts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    path: Path
+    files: tuple[tuple[str, tuple[int, int]], ...]
+    """Every file by its name, with the device and the number that it had when it was opened."""
+
+    @classmethod
+    def of(cls, path: Path) -> Presence:
+        """Call it with the database open. The log and its index stay the same files for as long as it is."""
+        names = [os.fspath(path) + suffix for suffix in ("", "-wal", "-shm")]
+        found = [(name, _identity(name)) for name in names]
+        return cls(path=path, files=tuple((name, known) for name, known in found if known is not None))
+
+    def missing(self) -> str | None:
+        """The first file that is gone or another one now."""
+        return next((name for name, known in self.files if _identity(name) != known), None)
+
+    def fault(self) -> Unavailable | None:
+        name = self.missing()
+        if name is None:
+            return None
+        what = "is gone" if not os.path.lexists(name) else "was replaced"
+        message = (
+            f"{name} {what}: it is not the file that this program opened, so nothing more is stored;"
+            " stop every program on this data folder, put the file back or restore a backup, and start again"
+        )
+        return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+    @property
+    def only_log_is_gone(self) -> bool:
+        """What is in the log can still be moved into the database."""
+        return self.missing() == f"{self.path}-wal" and not os.path.lexists(f"{self.path}-wal")
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    try:
+        status = Path(name).stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

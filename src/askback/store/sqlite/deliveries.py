@@ -1,0 +1,79 @@
+"""What the sender of notifications writes: whom the server tells, what it takes on, and how that went."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import apsw
+
+from askback.core.webhooks import Attempt, Delivery, Webhook
+from askback.store.sqlite import outbox, rows
+from askback.store.sqlite.connection import fetch, statements
+from askback.store.sqlite.writes import Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """The server's webhooks from now on. One that was there before, by address and kind, keeps its deliveries."""
+
+    webhooks: Sequence[rows.Columns]
+
+    @classmethod
+    def of(cls, webhooks: Sequence[Webhook]) -> Registration:
+        return cls(webhooks=tuple(outbox.webhook_columns(webhook) for webhook in webhooks))
+
+    def write(self, connection: apsw.Connection) -> Change:
+        sql = statements("outbox")
+        there = {(url, kind): number for number, url, kind in fetch(connection, sql["server_webhooks"])}
+        for columns in self.webhooks:
+            number = there.pop((columns["url"], columns["kind"]), None)
+            if number is None:
+                outbox.add_webhooks(connection, None, [columns])
+            else:
+                connection.execute(sql["update_webhook"], columns | {"number": number})
+        for number in there.values():
+            connection.execute(sql["retire_webhook"], {"number": number})
+            connection.execute(sql["retire_deliveries"], {"number": number})
+        return Change()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    at: datetime
+    until: datetime
+    without_hosts: Collection[str]
+    limit: int
+
+    def write(self, connection: apsw.Connection) -> Change:
+        which = {
+            "at": rows.micros(self.at),
+            "until": rows.micros(self.until),
+            "limit": self.limit,
+            "without_hosts": json.dumps(sorted(self.without_hosts)),
+        }
+        numbers = sorted(number for (number,) in fetch(connection, statements("outbox")["claim"], which))
+        return Change(deliveries=tuple(outbox.due(connection, number) for number in numbers))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Kept only if nobody has taken the delivery on since."""
+
+    delivery: Delivery
+    attempt: Attempt
+
+    def write(self, connection: apsw.Connection) -> Change:
+        again, delivered = self.attempt.next_attempt_at, self.attempt.delivered_at
+        columns = {
+            "number": self.delivery.number,
+            "attempts": self.delivery.attempts,
+            "status": self.attempt.status,
+            "error": None if self.attempt.error is None else rows.clean(self.attempt.error),
+            "next_attempt_at": None if again is None else rows.micros(again),
+            "delivered_at": None if delivered is None else rows.micros(delivered),
+        }
+        connection.execute(statements("outbox")["note_attempt"], columns)
+        return Change()

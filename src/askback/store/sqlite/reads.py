@@ -1,0 +1,230 @@
+"""What is read from a store, each on a connection that somebody else opens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from askback.core.errors import Invalid, NotFound, RefusalCode
+from askback.core.interactions import Interaction, Json
+from askback.core.runs import Run, RunRequest, RunState
+from askback.store.base import PAGE_BYTES, Crowd, DeliveryPage, EventPage, RunFilter, RunPage, Tally
+from askback.store.sqlite import errors, outbox, rows
+from askback.store.sqlite.connection import Presence, fetch, fetch_page, open_reader, statements
+
+_MAX_INTEGER = 2**63 - 1
+_MAX_PAGE = 10_000
+
+
+def get(connection: apsw.Connection, run_id: str) -> Run:
+    return rows.load_run(_one(connection, "get", run_id)[0])
+
+
+def request(connection: apsw.Connection, run_id: str) -> RunRequest:
+    return rows.load_request(*_one(connection, "request", run_id))
+
+
+def result(connection: apsw.Connection, run_id: str) -> Json:
+    data = _one(connection, "result", run_id)[0]
+    return None if data is None else rows.load(data)
+
+
+def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None, limit: int) -> RunPage:
+    sql, values = filtered(where)
+    (before,) = _position(cursor, (_MAX_INTEGER,))
+    size = _bounded(limit)
+    found, more = fetch_page(
+        connection, sql, {"before": before, "limit": size + 1, **values}, size=size, most_bytes=PAGE_BYTES
+    )
+    return _page([(str(number), doc) for number, doc in found], more)
+
+
+def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
+    """The list's statement and its values. With a state and more, runs that are over have indices of their own; among
+    the others the state alone picks out few, and the plus keeps SQLite from taking another index.
+    """
+    state = where.state
+    more = {"skill": where.skill, "engine": where.engine}
+    combined = state is not None and any(more.values())
+    over = combined and state is not None and state.final
+    wanted = {"ended" if over else "state": state, **more}
+    values = {column: rows.clean(value) for column, value in wanted.items() if value is not None}
+    plus = "+" if combined and not over else ""
+    terms = [f" AND {plus if column in more else ''}{column} = :{column}" for column in values]
+    return statements("reads")["list_runs"].format(filters="".join(terms)), values
+
+
+def pending(connection: apsw.Connection, cursor: str | None, limit: int) -> RunPage:
+    asked_at, number = _position(cursor, (-_MAX_INTEGER, 0))
+    size = _bounded(limit)
+    after = {"asked_at": asked_at, "number": number, "limit": size + 1}
+    found, more = fetch_page(connection, statements("reads")["pending"], after, size=size, most_bytes=PAGE_BYTES)
+    return _page([(f"{asked_at}.{number}", doc) for asked_at, number, doc in found], more)
+
+
+def crowd(connection: apsw.Connection) -> Crowd:
+    ((total, newest),) = fetch(connection, statements("reads")["crowd"])
+    return Crowd(total=total, newest_at=None if newest is None else rows.moment(newest))
+
+
+def events(connection: apsw.Connection, run_id: str, after: int, limit: int, most_bytes: int = PAGE_BYTES) -> EventPage:
+    number = _one(connection, "number", run_id)[0]
+    size = _bounded(limit)
+    span = (number, max(0, min(after, _MAX_INTEGER)), size + 1)
+    found, more = fetch_page(connection, statements("reads")["events"], span, size=size, most_bytes=most_bytes)
+    return EventPage.of((rows.load_event(run_id, *row) for row in found), more=more)
+
+
+def interactions(connection: apsw.Connection, run_id: str) -> Sequence[Interaction]:
+    number = _one(connection, "number", run_id)[0]
+    found = fetch(connection, statements("reads")["interactions"], (number,))
+    return tuple(rows.load_interaction(doc) for (doc,) in found)
+
+
+def queued(
+    connection: apsw.Connection, keepers: Collection[str], without_engines: Collection[str], limit: int
+) -> Sequence[Run]:
+    which = {"keepers": _set(keepers), "without_engines": _set(without_engines), "limit": _bounded(limit)}
+    return _runs(fetch(connection, statements("reads")["queued"], which))
+
+
+def held(connection: apsw.Connection) -> Sequence[Run]:
+    return _runs(fetch(connection, statements("reads")["held"]))
+
+
+def overdue(connection: apsw.Connection, keepers: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
+    which = {"keepers": _set(keepers), "at": rows.micros(at), "limit": _bounded(limit)}
+    return _runs(fetch(connection, statements("reads")["overdue"], which))
+
+
+def next_deadline(connection: apsw.Connection, keepers: Collection[str]) -> datetime | None:
+    at = connection.execute(statements("reads")["next_deadline"], {"keepers": _set(keepers)}).get
+    return None if at is None else rows.moment(at)
+
+
+def keepers(connection: apsw.Connection) -> Collection[str]:
+    return frozenset(keeper for (keeper,) in fetch(connection, statements("reads")["keepers"]))
+
+
+def kept_by(connection: apsw.Connection, keeper: str) -> Sequence[Run]:
+    return _runs(fetch(connection, statements("reads")["kept_by"], (rows.clean(keeper),)))
+
+
+def over(connection: apsw.Connection, cursor: str | None, limit: int) -> RunPage:
+    (after,) = _position(cursor, (0,))
+    size = _bounded(limit)
+    which = {"after": after, "limit": size + 1}
+    found, more = fetch_page(connection, statements("forgetting")["over"], which, size=size, most_bytes=PAGE_BYTES)
+    return _page([(str(number), doc) for number, doc in found], more)
+
+
+def deliveries(connection: apsw.Connection, run_id: str | None, cursor: str | None, limit: int) -> DeliveryPage:
+    run = None if run_id is None else _one(connection, "number", run_id)[0]
+    (before,) = _position(cursor, (_MAX_INTEGER,))
+    size = _bounded(limit)
+    found = outbox.page(connection, run, before, size + 1)
+    here = tuple(found[:size])
+    return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
+
+
+def tally(connection: apsw.Connection, latest: int) -> Tally:
+    counts = statements("reads")["count_in_state"]
+    waits = fetch(connection, statements("reads")["answer_times"], {"latest": _bounded(latest)})
+    return Tally(
+        runs={state: int(connection.execute(counts, (state.value,)).get) for state in RunState},
+        answer_sec=tuple(micros / 1_000_000 for (micros,) in waits),
+    )
+
+
+def count_runs(connection: apsw.Connection) -> int:
+    return int(connection.execute(statements("reads")["count_runs"]).get)
+
+
+def _one(connection: apsw.Connection, name: str, run_id: str) -> Sequence[Any]:
+    for row in fetch(connection, statements("reads")[name], (rows.clean(run_id),)):
+        return tuple(row)
+    raise NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {run_id!r}; `askback runs` lists those there are")
+
+
+def _runs(found: Sequence[Any]) -> Sequence[Run]:
+    return tuple(rows.load_run(doc) for (doc,) in found)
+
+
+def _page(found: Sequence[tuple[str, str]], more: bool) -> RunPage:
+    return RunPage(items=tuple(rows.load_run(doc) for _, doc in found), next_cursor=found[-1][0] if more else None)
+
+
+def _position(cursor: str | None, start: tuple[int, ...]) -> tuple[int, ...]:
+    if cursor is None:
+        return start
+    parts = cursor.split(".")
+    try:
+        position = tuple(int(part) for part in parts)
+    except ValueError:
+        position = ()
+    if len(position) != len(start) or any(abs(part) > _MAX_INTEGER for part in position):
+        message = f"cursor {cursor!r} is not one that this list gave; begin again without a cursor"
+        raise Invalid(RefusalCode.INPUT_INVALID, message)
+    return position
+
+
+def _bounded(limit: int) -> int:
+    return max(1, min(limit, _MAX_PAGE))
+
+
+def _set(texts: Collection[str]) -> str:
+    return json.dumps(sorted({rows.clean(text) for text in texts}))
+
+
+T = TypeVar("T")
+
+THREADS = 4
+
+
+class Readers:
+    """Threads and connections are made when they are first needed."""
+
+    def __init__(self, path: Path, presence: Presence) -> None:
+        self._path = path
+        self._presence = presence
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="askback-store-reader")
+        self._local = threading.local()
+        self._open: list[apsw.Connection] = []
+        self._closed = False
+
+    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
+        if self._closed:
+            raise errors.closed(self._path)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.to_thread(self._end)
+
+    def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        if (fault := self._presence.fault()) is not None:
+            raise fault
+        with errors.faults_of(self._path):
+            connection = self._connection()
+        with errors.faults_of(self._path, connection):
+            return work(connection)
+
+    def _connection(self) -> apsw.Connection:
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = open_reader(self._path)
+            self._open.append(connection)
+        return connection
+
+    def _end(self) -> None:
+        self._pool.shutdown(wait=True)
+        for connection in self._open:
+            connection.close()

@@ -1,0 +1,205 @@
+"""The one thread that writes: it takes all writes that are waiting into one transaction, and one wait for the disk.
+
+Each write has a savepoint of its own, so that one that fails does not hurt the others. Callers are answered after the
+commit; listeners are told after the callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from askback.core.runs import Run
+from askback.store.sqlite import errors
+from askback.store.sqlite.connection import Presence
+from askback.store.sqlite.writes import Change, Write
+
+MAX_BATCH = 256
+CHECKPOINT_PAGES = 1000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    work: Write
+    answer: asyncio.Future[Change]
+
+
+Settled = tuple[Job, Change | Exception]
+
+
+class TransactionLost(Exception):
+    """SQLite has rolled the whole transaction back, and with it the writes of others."""
+
+
+class Writer:
+    """`tell` is called in the event loop with what a commit changed; `wake` in the writer's thread, after that."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        path: Path,
+        *,
+        tell: Callable[[Mapping[str, Run | None]], None],
+        wake: Callable[[Collection[str]], None],
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self.presence = Presence.of(path)
+        self._lost = False
+        self._tell = tell
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._log_pages = 0
+        self._closed = False
+        connection.set_wal_hook(self._note_log_size)
+        self._thread = threading.Thread(target=self._run, name="askback-store-writer", daemon=True)
+        self._thread.start()
+
+    async def write(self, work: Write) -> Change:
+        if self._closed:
+            raise errors.closed(self._path)
+        job = Job(work=work, answer=self._loop.create_future())
+        self._jobs.put(job)
+        return await job.answer
+
+    async def close(self) -> None:
+        """Finish what was asked for before."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        open_ = True
+        while open_:
+            batch, open_ = self._take()
+            if batch:
+                self._answer(self._settle(batch))
+                self._checkpoint()
+        self._end()
+
+    def _take(self) -> tuple[list[Job], bool]:
+        """All jobs that are waiting, and whether there will be more."""
+        batch: list[Job] = []
+        with contextlib.suppress(queue.Empty):
+            while len(batch) < MAX_BATCH:
+                job = self._jobs.get(block=not batch)
+                if job is None:
+                    return batch, False
+                batch.append(job)
+        return batch, True
+
+    # Inside the transaction.
+
+    def _settle(self, batch: Sequence[Job]) -> Sequence[Settled]:
+        try:
+            return self._commit(batch)
+        except Exception as error:  # nothing may end this thread: all who write would wait for ever
+            if len(batch) == 1:
+                return [(batch[0], self._told(error.__cause__ if isinstance(error, TransactionLost) else error))]
+        # One of them may be what the disk has no room for: let each stand for itself.
+        return [settled for job in batch for settled in self._settle([job])]
+
+    def _commit(self, batch: Sequence[Job]) -> Sequence[Settled]:
+        if (fault := self._fault()) is not None:
+            return [(job, fault) for job in batch]
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            return [(job, self._told(error)) for job in batch]
+        try:
+            settled = [(job, self._attempt(job.work)) for job in batch]
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        # Looked at once more: nobody may be told of what went into a file that was removed meanwhile.
+        if (fault := self._fault()) is not None:
+            return [(job, fault) for job in batch]
+        return settled
+
+    def _fault(self) -> Exception | None:
+        """Why nothing can be stored now; told in the log when it begins."""
+        fault = self.presence.fault()
+        if fault is not None and not self._lost:
+            log.error("%s", fault.message)
+            if self.presence.only_log_is_gone:
+                with contextlib.suppress(apsw.Error):
+                    self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._lost = fault is not None
+        return fault
+
+    def _attempt(self, work: Write) -> Change | Exception:
+        self._connection.execute("SAVEPOINT one")
+        try:
+            change = work.write(self._connection)
+        except Exception as error:  # whatever it is, it belongs to the caller who asked for this write
+            if not self._connection.in_transaction:
+                raise TransactionLost from error
+            self._connection.execute("ROLLBACK TO one; RELEASE one")
+            return self._told(error)
+        self._connection.execute("RELEASE one")
+        return change
+
+    def _told(self, error: BaseException | None) -> Exception:
+        """Trouble with the file as the caller shall see it; any other error as it is."""
+        if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
+            told = errors.unavailable(error, self._path, self._connection)
+            told.__cause__ = error
+            return told
+        return error if isinstance(error, Exception) else RuntimeError(repr(error))
+
+    # After the commit.
+
+    def _answer(self, settled: Sequence[Settled]) -> None:
+        changes: dict[str, Run | None] = {}
+        for _, outcome in settled:
+            if isinstance(outcome, Change) and outcome.changed_id is not None:
+                changes[outcome.changed_id] = outcome.run or changes.get(outcome.changed_id)
+        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it everyone who waits for an answer
+            self._loop.call_soon_threadsafe(self._deliver, settled, changes)
+        if changes:
+            self._wake(changes)
+
+    def _deliver(self, settled: Sequence[Settled], changes: Mapping[str, Run | None]) -> None:
+        for job, outcome in settled:
+            if job.answer.done():
+                continue
+            if isinstance(outcome, Change):
+                job.answer.set_result(outcome)
+            else:
+                job.answer.set_exception(outcome)
+        self._tell(changes)
+
+    # The log.
+
+    def _note_log_size(self, connection: apsw.Connection, database: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        """Move the log into the file, when nobody waits for it; passive, so it waits for nobody either."""
+        if self._log_pages < CHECKPOINT_PAGES:
+            return
+        self._log_pages = 0
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as error:
+            log.warning("checkpoint put off", extra={"error": str(error)})
+
+    def _end(self) -> None:
+        self._connection.set_busy_timeout(0)
+        with contextlib.suppress(apsw.Error):
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._connection.close()

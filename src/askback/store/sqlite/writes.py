@@ -1,0 +1,268 @@
+"""The changes that a store makes, each inside a transaction that somebody else opens and ends.
+
+What is to be written is encoded when the change is made, in the caller's thread, so that only SQLite is left to do
+while the file is locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import apsw
+
+from askback.core.errors import Conflict, Invalid, RefusalCode
+from askback.core.events import NewEvent
+from askback.core.interactions import Interaction
+from askback.core.lifecycle import Decision
+from askback.core.runs import Run, RunRequest, RunState
+from askback.core.webhooks import DueDelivery, Webhook
+from askback.store.base import IdempotencyKey, StaleWrite
+from askback.store.sqlite import outbox, rows
+from askback.store.sqlite.connection import fetch, statements
+
+EventRows = tuple[tuple[str, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a write did: the run as it stands now, and which run listeners are to be told of (None: nothing changed).
+
+    `deliveries` are those that were taken on, `forgotten` the ids of runs that were removed.
+    """
+
+    run: Run | None = None
+    changed_id: str | None = None
+    deliveries: tuple[DueDelivery, ...] = ()
+    forgotten: tuple[str, ...] = ()
+
+
+class Write(Protocol):
+    def write(self, connection: apsw.Connection) -> Change:
+        """Raises before anything is written, or leaves it to the caller to roll back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creation:
+    run: Run
+    columns: rows.Columns
+    events: EventRows
+    changes: tuple[outbox.StateChange, ...]
+    webhooks: tuple[rows.Columns, ...]
+    input: str
+    parameter: str
+    key: IdempotencyKey | None
+    most_open: int | None
+
+    @classmethod
+    def of(
+        cls,
+        decision: Decision,
+        request: RunRequest,
+        key: IdempotencyKey | None,
+        webhooks: Sequence[Webhook] = (),
+        most_open: int | None = None,
+    ) -> Creation:
+        doc = rows.dump(decision.run)
+        run = rows.load_run(doc)
+        events = rows.event_rows(decision.events)
+        if key is not None:
+            key = IdempotencyKey(key=rows.clean(key.key), body_digest=rows.clean(key.body_digest))
+        return cls(
+            run=run,
+            columns=rows.run_columns(run, doc, len(events)),
+            events=events,
+            changes=outbox.state_changes(decision.events),
+            webhooks=tuple(outbox.webhook_columns(webhook) for webhook in webhooks),
+            input=rows.dump(request.input),
+            parameter=rows.dump(request.parameter),
+            key=key,
+            most_open=most_open,
+        )
+
+    def write(self, connection: apsw.Connection) -> Change:
+        if self.key is not None and (earlier := _made_by(connection, self.key)) is not None:
+            return Change(run=earlier)
+        self._refuse_over_quota(connection)
+        sql = statements("writes")
+        made = fetch(connection, sql["insert_run"], self.columns)
+        if not made:
+            raise Conflict(RefusalCode.STATE_UNSUITABLE, f"there is a run {self.run.id} already; take another id")
+        number, last_seq = made[0]
+        _add_events(connection, number, last_seq, self.events)
+        connection.execute(sql["insert_request"], (number, self.input, self.parameter))
+        _keep_place(connection, number, None, self.run)
+        outbox.add_webhooks(connection, number, self.webhooks)
+        first = last_seq - len(self.events) + 1
+        outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.changes)
+        if self.key is not None:
+            key = {"key": self.key.key, "body_digest": self.key.body_digest, "run": number}
+            connection.execute(sql["insert_key"], key | {"created_at": self.columns["created_at"]})
+        return Change(run=self.run, changed_id=self.run.id)
+
+    def _refuse_over_quota(self, connection: apsw.Connection) -> None:
+        """In the transaction that creates the run: of two at the limit, one is refused."""
+        if self.most_open is None:
+            return
+        ((count,),) = fetch(connection, statements("writes")["count_open"], {"creator": self.columns["creator"]})
+        if count >= self.most_open:
+            message = (
+                f"{count} runs of this token are not over yet, which is the most there may be; wait, or cancel some"
+            )
+            raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    before: Run
+    run: Run
+    columns: rows.Columns
+    events: EventRows
+    changes: tuple[outbox.StateChange, ...]
+    asked: rows.Columns | None
+    closed: rows.Columns | None
+    result: str | None
+
+    @classmethod
+    def of(cls, before: Run, decision: Decision) -> Move:
+        events = rows.event_rows(decision.events)
+        run, doc = rows.stored(decision.run)
+        return cls(
+            before=before,
+            run=run,
+            columns=rows.run_columns(run, doc, len(events)) | {"before": before.version},
+            events=events,
+            changes=outbox.state_changes(decision.events),
+            asked=_interaction_columns(decision.asked),
+            closed=_interaction_columns(decision.closed),
+            result=rows.dump(decision.result) if run.state is RunState.SUCCEEDED else None,
+        )
+
+    def write(self, connection: apsw.Connection) -> Change:
+        sql = statements("writes")
+        moved = fetch(connection, sql[self._update], self.columns)
+        if not moved:
+            raise StaleWrite(self.run.id)
+        number, last_seq = moved[0]
+        _add_events(connection, number, last_seq, self.events)
+        _keep_place(connection, number, self.before, self.run)
+        first = last_seq - len(self.events) + 1
+        outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.changes)
+        if self.closed is not None and not fetch(connection, sql["close_interaction"], self.closed | {"run": number}):
+            raise RuntimeError(f"run {self.run.id} has no open question {self.closed['interaction_id']} to close")
+        if self.asked is not None:
+            connection.execute(sql["insert_interaction"], self.asked | {"run": number})
+        if self.result is not None:
+            connection.execute(sql["insert_result"], (number, self.result))
+        if self.run.state.final:
+            # Kept until now to tell the engine, and to mask it where the engine repeats it.
+            connection.execute(sql["erase_secrets"], (number,))
+        return Change(run=self.run, changed_id=self.run.id)
+
+    @property
+    def _update(self) -> str:
+        """Columns that have not changed are not written: each would cost its indices a rewrite."""
+        if self.run.state.final:
+            return "end_run"
+        return "update_doc" if _searched(self.before) == _searched(self.run) else "update_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    run_id: str
+    epoch: int
+    events: EventRows
+
+    @classmethod
+    def of(cls, run_id: str, epoch: int, events: Sequence[NewEvent]) -> Addition:
+        return cls(run_id=rows.clean(run_id), epoch=epoch, events=rows.event_rows(events))
+
+    def write(self, connection: apsw.Connection) -> Change:
+        fence = {"id": self.run_id, "epoch": self.epoch, "added": len(self.events)}
+        added = fetch(connection, statements("writes")["add_to_running"], fence)
+        if not added:
+            raise StaleWrite(self.run_id)
+        number, last_seq = added[0]
+        _add_events(connection, number, last_seq, self.events)
+        return Change(changed_id=self.run_id if self.events else None)
+
+
+class Nothing:
+    """A write that changes nothing: it shows that writes come through."""
+
+    def write(self, connection: apsw.Connection) -> Change:
+        return Change()
+
+
+def _made_by(connection: apsw.Connection, key: IdempotencyKey) -> Run | None:
+    found = fetch(connection, statements("writes")["find_key"], {"key": key.key})
+    if not found:
+        return None
+    digest, doc = found[0]
+    if digest != key.body_digest:
+        message = f"the idempotency key {key.key!r} was used for another request; send a new key with a new request"
+        raise Invalid(RefusalCode.IDEMPOTENCY_KEY_REUSED, message)
+    return rows.load_run(doc)
+
+
+def _add_events(connection: apsw.Connection, number: int, last_seq: int, events: EventRows) -> None:
+    first = last_seq - len(events) + 1
+    numbered = [(number, seq, *event) for seq, event in enumerate(events, start=first)]
+    connection.executemany(statements("writes")["insert_event"], numbered)
+
+
+def _keep_place(connection: apsw.Connection, number: int, before: Run | None, run: Run) -> None:
+    """A run stands in the queue exactly while it is queued; a new keeper does not cost it its place."""
+    sql = statements("writes")
+    was_queued = before is not None and before.state is RunState.QUEUED
+    is_queued = run.state is RunState.QUEUED
+    if is_queued and not was_queued:
+        connection.execute(sql["enqueue"], (number, run.keeper, run.engine))
+    elif was_queued and not is_queued:
+        connection.execute(sql["dequeue"], (number,))
+    elif is_queued:
+        connection.execute(sql["hand_over"], (run.keeper, number))
+
+
+def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None:
+    return None if interaction is None else rows.interaction_columns(interaction)
+
+
+def _searched(run: Run) -> tuple[object, ...]:
+    """What of a run has columns of its own, besides the version."""
+    return (
+        run.state,
+        run.epoch,
+        run.keeper,
+        run.worker,
+        run.wait_deadline_at,
+        run.cancel_requested,
+        run.pending_interaction,
+    )
+
+
+# What belongs to a run goes before it, and deliveries before their webhooks.
+_ORDER = ("deliveries", "webhooks", "keys", "events", "interactions", "request", "result", "run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgetting:
+    run_ids: tuple[str, ...]
+
+    @classmethod
+    def of(cls, run_ids: Sequence[str]) -> Forgetting:
+        return cls(run_ids=tuple(rows.clean(run_id) for run_id in run_ids))
+
+    def write(self, connection: apsw.Connection) -> Change:
+        return Change(forgotten=tuple(run_id for run_id in self.run_ids if _forget(connection, run_id)))
+
+
+def _forget(connection: apsw.Connection, run_id: str) -> bool:
+    sql = statements("forgetting")
+    found = fetch(connection, sql["number_of_over"], (run_id,))
+    for (number,) in found:
+        for what in _ORDER:
+            connection.execute(sql[f"forget_{what}"], (number,))
+    return bool(found)

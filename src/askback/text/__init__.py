@@ -1,0 +1,1 @@
+"""Text from outside: strict JSON and YAML, terminal-safe output, redaction. Knows no domain."""

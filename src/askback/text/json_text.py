@@ -1,0 +1,260 @@
+"""JSON in text that somebody else wrote: read strictly, found wherever it stands, at a cost that stays linear.
+
+Knows nothing of markers, questions or schemas. Nothing here raises on a text but `NotJson`, however hostile it is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from askback.core.interactions import Json
+
+MAX_DEPTH = 100
+"""Deeper values are refused: no output needs them, and not everything behind us could write them down."""
+
+_LONGEST_READ = 32_000_000
+_LONGEST_SEARCHED = 8_000_000
+_STRIDE = 65_536
+_MOST_FENCED = 64
+_MOST_EMBEDDED = 64
+_MOST_HITS = 20_000
+_MOST_MISSES = 2_000
+_MOST_DIGITS = 1_001
+MOST_VALUES = 250_000
+"""Values in one document: eight megabytes of `[],` would become two hundred of lists."""
+_MOST_SIGNS = 4 * MOST_VALUES
+_SIGNS = ",:[{"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# Possessive: a whole block in one line is no fence, and must not be found out by trying every way to read it.
+_FENCE = re.compile(r"^[ \t>]*+(`{3,}|~{3,})[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
+# An array counts only at the start of a line: `[1]` within a sentence is a footnote.
+_OPENING = re.compile(r'\{\s*+(?:\}|"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+:)|^[ \t]*+(\[)', re.MULTILINE | re.DOTALL)
+
+
+class NotJson(ValueError):
+    """The text is no JSON value that every other program could read too."""
+
+
+class Place(StrEnum):
+    WHOLE = "whole"
+    FENCED = "fenced"
+    EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A JSON value and where it stands; the fences around one are part of its place."""
+
+    value: Json
+    place: Place
+    start: int
+    end: int
+
+
+def clean(text: str) -> str:
+    """The text without halves of characters, which nothing could write as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # In parts: others get their turn between two of them.
+        parts = (text[at : at + _STRIDE] for at in range(0, len(text), _STRIDE))
+        return "".join(_SURROGATE.sub("\ufffd", part) for part in parts)
+    return text
+
+
+def loads(text: str) -> Json:
+    """Read one JSON value, or raise `NotJson`. Line breaks within strings are let through: models write them."""
+    if len(text) > _LONGEST_READ:
+        raise NotJson("the text is too long")
+    if _has_too_many_values(text):
+        raise NotJson(f"it has more than {MOST_VALUES} values")
+    try:
+        value = _decoder().decode(text)
+    except (ValueError, RecursionError) as error:
+        raise NotJson(str(error)) from None
+    if not _is_shallow(value):
+        raise NotJson(f"it is nested deeper than {MAX_DEPTH} levels")
+    return _cleaned(value) if "\\u" in text else value
+
+
+def find(text: str) -> tuple[Found, ...]:
+    """The JSON values in a text, the likeliest first: the whole; fenced blocks; objects in the prose. Later ones come first."""
+    try:
+        return (Found(value=loads(text.strip()), place=Place.WHOLE, start=0, end=len(text)),)
+    except NotJson:
+        fenced = [found for pair in _fences(text) if (found := _read_fenced(text, *pair)) is not None]
+    return (*reversed(fenced), *reversed(_embedded(text, fenced)))
+
+
+def _fences(text: str) -> Sequence[tuple[re.Match[str], re.Match[str]]]:
+    pairs: deque[tuple[re.Match[str], re.Match[str]]] = deque(maxlen=_MOST_FENCED)
+    opening: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text):
+        if opening is None or fence[2]:
+            opening = fence
+        elif fence[1].startswith(opening[1]):
+            pairs.append((opening, fence))
+            opening = None
+    return pairs
+
+
+def _read_fenced(text: str, opening: re.Match[str], closing: re.Match[str]) -> Found | None:
+    language = opening[2].lower()
+    if language not in ("", "json", "jsonc", "json5"):
+        return None
+    try:
+        value = loads(text[opening.end() : closing.start()].strip())
+    except NotJson:
+        return None
+    if not language and not isinstance(value, dict | list):
+        return None
+    return Found(value=value, place=Place.FENCED, start=opening.start(), end=closing.end())
+
+
+def _embedded(text: str, fenced: Sequence[Found]) -> Sequence[Found]:
+    """Objects and arrays in the prose; none at all when there is too much to be sure which one is the last."""
+    found: deque[Found] = deque(maxlen=_MOST_EMBEDDED)
+    if len(text) > _LONGEST_SEARCHED:
+        return found
+    budget, hits, misses, at = 4 * len(text) + 100_000, 0, 0, _searched_from(text)
+    rest, base = text, 0
+    while (opening := _OPENING.search(text, at)) is not None:
+        start = opening.start(1) if opening[1] else opening.start()
+        if (fence_end := _end_of_fence(fenced, start)) is not None:
+            at = fence_end
+            continue
+        if start - base > _STRIDE:
+            # A decoder's error counts every line before it; it must not have the whole text before it each time.
+            rest, base = text[start:], start
+        value, length, cost = _read_at(rest, start - base)
+        budget -= cost
+        if length is None:
+            misses, at = misses + 1, start + 1
+        else:
+            hits, at = hits + 1, start + length
+            found.append(Found(value=value, place=Place.EMBEDDED, start=start, end=at))
+        if budget < 0 or hits > _MOST_HITS or misses > _MOST_MISSES:
+            return ()
+    return found
+
+
+def _end_of_fence(fenced: Sequence[Found], at: int) -> int | None:
+    return next((found.end for found in fenced if found.start <= at < found.end), None)
+
+
+def _read_at(text: str, start: int) -> tuple[Json, int | None, int]:
+    """The value that begins at `start`, its length (None: there is no value), and how much text was read in vain."""
+    try:
+        value, end = _decoder().raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        return None, None, error.pos - start
+    except (ValueError, RecursionError):
+        return None, None, len(text) - start
+    if not _is_shallow(value):
+        return None, None, len(text) - start
+    return _cleaned(value) if text.find("\\u", start, end) >= 0 else value, end - start, 0
+
+
+def _signs(text: str, start: int = 0) -> int:
+    """The signs that begin a value, wherever they stand: never fewer than there are values."""
+    return sum(text.count(sign, start) for sign in _SIGNS)
+
+
+def _has_too_many_values(text: str) -> bool:
+    """Counted before anything is made of them. Signs within strings do not count, but are looked at only if they matter."""
+    if _signs(text) <= MOST_VALUES:
+        return False
+    bare = text.replace("\\\\", "").replace('\\"', "")
+    if bare.count('"') > _MOST_SIGNS:
+        return True
+    return _signs("".join(bare.split('"')[::2])) > MOST_VALUES
+
+
+def _searched_from(text: str) -> int:
+    """Where the end of a text begins that cannot hold too many values."""
+    start = 0
+    while _signs(text, start) > MOST_VALUES:
+        start = (start + len(text) + 1) // 2
+    return start
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    return json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole, strict=False)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _whole(digits: str) -> int:
+    """Readers differ in how many digits they take, and what was written down must be readable by all of ours."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number is too long")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _is_shallow(value: Json) -> bool:
+    """Level by level, so that depth costs no stack."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list)]
+        if not level:
+            return True
+    return False
+
+
+def _inside(value: Json) -> Iterator[Json]:
+    if isinstance(value, dict):
+        return iter(value.values())
+    return iter(value) if isinstance(value, list) else iter(())
+
+
+def _cleaned(value: Json) -> Json:
+    """The value with `clean` done to every text in it."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(item) for key, item in value.items()}
+    return value
+
+
+_LARGE = 65_536
+_PER_VALUE = 16
+
+
+def is_large(*documents: Any) -> bool:
+    """Whether they take about 64 KB or more as text. Costs no more than looking at that much."""
+    weight, pending = 0, list(documents)
+    while pending and weight < _LARGE:
+        value = pending.pop()
+        weight += _PER_VALUE
+        if isinstance(value, str):
+            weight += len(value)
+        elif isinstance(value, dict):
+            weight += _PER_VALUE * len(value)
+            if weight < _LARGE:
+                pending.extend(value)
+                pending.extend(value.values())
+        elif isinstance(value, list | tuple):
+            weight += _PER_VALUE * len(value)
+            if weight < _LARGE:
+                pending.extend(value)
+    return weight >= _LARGE

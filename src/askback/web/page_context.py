@@ -1,0 +1,115 @@
+"""What every page has at hand: the service, the texts and the templates. Knows no page, and nothing of who may come in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from askback.service import Service
+from askback.web import translations
+from askback.web.translations import Words
+
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+ANSWER, READ, SUBMIT = "answer", "read", "submit"
+_FOLDER = Path(__file__).parent / "templates"
+_FRAME = ("frame", "state")
+
+
+class Link(Protocol):
+    """What the holder of a link may answer."""
+
+    @property
+    def run_id(self) -> str: ...
+
+    @property
+    def interaction_id(self) -> str: ...
+
+
+class Grant(Protocol):
+    """Who a request is from."""
+
+    @property
+    def link(self) -> Link | None: ...
+
+    def allows(self, *scopes: Any) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PageContext:
+    service: Service
+    clock: Callable[[], datetime]
+    health: Callable[[], Awaitable[Mapping[str, Any]]]
+    """What `/healthz` says."""
+    languages: Mapping[str, Words]
+    templates: Environment
+
+    def speech(self, request: Request) -> Words:
+        chosen = translations.choose(
+            request.cookies.get(translations.COOKIE), request.headers.get("accept-language", "")
+        )
+        return self.languages[chosen]
+
+    def show(self, request: Request, template: str, status: HTTPStatus = HTTPStatus.OK, **values: Any) -> Response:
+        speech, grant = self.speech(request), request.scope.get("grant")
+        text = self.templates.get_template(template).render(
+            t=speech,
+            language=speech.language,
+            languages=translations.NAMES,
+            may=lambda *scopes: grant is not None and grant.allows(*scopes),
+            script_words=lambda *prefixes: as_script(speech.beginning(*_FRAME, *prefixes)),
+            **values,
+        )
+        headers = {"Content-Security-Policy": CSP, "Content-Language": speech.language}
+        return Response(text.encode(errors="replace"), status, headers, "text/html; charset=utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One address. It is for whoever has one of the scopes, or with `by_link` for the holder of a link."""
+
+    path: str
+    show: Callable[[PageContext, Request], Awaitable[Response]]
+    scopes: tuple[str, ...] = (READ,)
+    by_link: bool = False
+
+    def is_for(self, grant: Grant) -> bool:
+        return grant.link is not None if self.by_link else grant.allows(*self.scopes)
+
+
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals.update(as_script=as_script, moment=moment)
+    return made
+
+
+def as_script(document: Any) -> Markup:
+    """JSON for a `<script>` block: nothing in it can end the block."""
+    text = json.dumps(document, ensure_ascii=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)
+
+
+def moment(when: datetime) -> Markup:
+    """A time, which the page writes as people read it."""
+    text = when.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return Markup('<time datetime="{0}" data-relative>{0}</time>').format(text)

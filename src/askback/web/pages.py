@@ -1,0 +1,256 @@
+"""The list of runs: newest first, by state, skill and engine, and by words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from askback.core.runs import Run, RunState
+from askback.core.views import inbox_page_view, inbox_view, run_view
+from askback.service import Service
+from askback.store.base import RunFilter, RunPage
+from askback.web import files
+from askback.web.format import duration_text, size_text
+from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
+
+PAGE_SIZE = 50
+MOST_SEARCHED = 1000
+"""How many runs one search looks through; the next page goes on from there."""
+_SCAN = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a list is asked for."""
+
+    state: RunState | None
+    skill: str | None
+    engine: str | None
+    words: str
+
+    @classmethod
+    def of(cls, request: Request) -> Wish:
+        given = request.query_params
+        known = [state for state in RunState if state == given.get("state")]
+        return cls(
+            state=known[0] if known else None,
+            skill=given.get("skill") or None,
+            engine=given.get("engine") or None,
+            words=given.get("q", "").strip(),
+        )
+
+    @property
+    def narrow(self) -> bool:
+        return self != Wish(state=None, skill=None, engine=None, words="")
+
+    @property
+    def filter(self) -> RunFilter:
+        return RunFilter(state=self.state, skill=self.skill, engine=self.engine)
+
+    @property
+    def stream(self) -> str:
+        """Where the runs that may be in such a list are followed."""
+        return _address("/v1/runs", {"skill": self.skill, "engine": self.engine})
+
+    def address(self, **changes: str | None) -> str:
+        given = {"state": self.state, "skill": self.skill, "engine": self.engine, "q": self.words, **changes}
+        return _address("/runs", given)
+
+
+async def runs(desk: PageContext, request: Request) -> Response:
+    wish, cursor = Wish.of(request), request.query_params.get("cursor") or None
+    page = await _page(desk.service, wish, cursor)
+    skills = await desk.service.pools.skills.run(desk.service.skills.names)
+    return desk.show(
+        request,
+        "runs.html",
+        wish=wish,
+        runs=page.items,
+        states=list(RunState),
+        skills=sorted({*skills, *([wish.skill] if wish.skill else [])}),
+        engines=sorted({*desk.service.engines.names, *([wish.engine] if wish.engine else [])}),
+        first=cursor is None,
+        further=wish.address(cursor=page.next_cursor) if page.next_cursor else None,
+    )
+
+
+async def _page(service: Service, wish: Wish, cursor: str | None) -> RunPage:
+    if not wish.words:
+        return await service.list_runs(wish.filter, cursor, PAGE_SIZE)
+    found: list[Run] = []
+    for _ in range(MOST_SEARCHED // _SCAN):
+        page = await service.list_runs(wish.filter, cursor, _SCAN)
+        cursor = page.next_cursor
+        found += [run for run in page.items if _speaks_of(run, wish.words)]
+        if cursor is None or len(found) >= PAGE_SIZE:
+            break
+    return RunPage(items=tuple(found), next_cursor=cursor)
+
+
+def _address(path: str, given: Mapping[str, str | None]) -> str:
+    query = urlencode({name: value for name, value in given.items() if value})
+    return f"{path}?{query}" if query else path
+
+
+def _speaks_of(run: Run, words: str) -> bool:
+    question, error = run.pending_interaction, run.error
+    texts = [run.id, run.skill.id, run.engine]
+    texts += [question.prompt] if question else []
+    texts += [error.code, error.message] if error else []
+    text = " ".join(texts).lower()
+    return all(word in text for word in words.lower().split())
+
+
+_RUN_LIST = (Page(path="/runs", show=runs),)
+
+
+_BAR_WIDTH = 600
+_LEAST_BAR = 4
+_MOST_SQUARES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A part of the picture of runs by state, in the units of its view box."""
+
+    state: RunState
+    count: int
+    x: float
+    width: float
+
+
+async def dashboard(desk: PageContext, request: Request) -> Response:
+    tally, health = await desk.service.tally(), await desk.health()
+    oldest = (await desk.service.pending(limit=1)).items
+    waits = sorted(tally.answer_sec)
+    return desk.show(
+        request,
+        "dashboard.html",
+        counts=tally.runs,
+        bars=bars([(state, tally.runs[state]) for state in RunState]),
+        bar_width=_BAR_WIDTH,
+        slots=health["slots"],
+        squares=squares(health["slots"]["taken"], health["slots"]["total"]),
+        health=health,
+        disk_free=size_text(health["disk_free_bytes"]),
+        oldest_asked=oldest[0].pending_interaction if oldest else None,
+        oldest_queued=_duration(health["oldest_queued_sec"]),
+        answers=len(waits),
+        median=_duration(quantile(waits, 0.5)),
+        p90=_duration(quantile(waits, 0.9)),
+    )
+
+
+def squares(taken: int, total: int) -> list[bool]:
+    """The slots as a row of squares, those in use first; of very many, as many as a row holds."""
+    shown = min(total, _MOST_SQUARES)
+    return [place < taken * shown / total for place in range(shown)]
+
+
+def _duration(seconds: float | None) -> str | None:
+    """Not broken between a number and its unit, in the narrow boxes it stands in."""
+    return None if seconds is None else duration_text(seconds).replace(" ", "\u00a0")
+
+
+def bars(counts: Sequence[tuple[RunState, int]]) -> list[Bar]:
+    """One bar in parts: each as wide as its share, but none that is there too thin to be seen."""
+    there = [(state, count) for state, count in counts if count]
+    total = sum(count for _, count in there)
+    widths = [max(_BAR_WIDTH * count / total, _LEAST_BAR) for _, count in there]
+    scale = _BAR_WIDTH / sum(widths) if widths else 1
+    made: list[Bar] = []
+    x = 0.0
+    for (state, count), width in zip(there, widths, strict=True):
+        made.append(Bar(state=state, count=count, x=round(x, 2), width=round(width * scale, 2)))
+        x += width * scale
+    return made
+
+
+def quantile(ordered: Sequence[float], share: float) -> float | None:
+    """The value that this share of them does not exceed; none of nothing."""
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else None
+
+
+_DASHBOARD = (Page(path="/dashboard", show=dashboard),)
+
+
+async def run(desk: PageContext, request: Request) -> Response:
+    found = await desk.service.get(request.path_params["run_id"])
+    skills = await desk.service.pools.skills.run(desk.service.skills.names)
+    return desk.show(
+        request,
+        "run.html",
+        run=found,
+        first=_first(desk, found),
+        files=await files.listed(desk, found.id),
+        runs_again=found.skill.id in skills,
+    )
+
+
+def _first(desk: PageContext, run: Run) -> dict[str, Any]:
+    view = run_view(run)
+    if (reason := desk.service.queue_reason(run)) is not None:
+        view["queue_reason"] = reason
+    return view
+
+
+_RUN = (Page(path="/runs/{run_id}", show=run),)
+
+
+async def inbox(desk: PageContext, request: Request) -> Response:
+    page = await desk.service.inbox(limit=200)
+    first = inbox_page_view(page.items, page.next_cursor, page.crowd.total)
+    return desk.show(request, "inbox.html", first=first)
+
+
+_INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)),)
+
+
+async def engines(desk: PageContext, request: Request) -> Response:
+    return desk.show(request, "engines.html", engines=await usable_first(desk))
+
+
+async def usable_first(desk: PageContext) -> list[dict[str, Any]]:
+    """Each engine with its `condition`: `ready`, `signed_out` or `missing`; those that can be used come first."""
+    found = [view | {"condition": _condition(view)} for view in await desk.service.engines.views()]
+    order = ("ready", "signed_out", "missing")
+    return sorted(found, key=lambda view: order.index(view["condition"]))
+
+
+def _condition(view: dict[str, Any]) -> str:
+    if not view["found"]:
+        return "missing"
+    return "signed_out" if view["signed_in"] is False else "ready"
+
+
+_ENGINES = (Page(path="/engines", show=engines),)
+
+
+PATH = "/answers/{link}"
+
+
+async def answer(desk: PageContext, request: Request) -> Response:
+    link = request.scope["grant"].link
+    run = await desk.service.get(link.run_id)
+    asked = run.pending_interaction
+    pending = asked is not None and asked.interaction_id == link.interaction_id
+    first = inbox_view(run) if pending else None
+    here = f"/answers/{request.path_params['link']}"
+    return desk.show(request, "answer.html", first=first, here=here)
+
+
+_ANSWER = (Page(path=PATH, show=answer, by_link=True),)
+
+
+async def sessions(desk: PageContext, request: Request) -> Response:
+    return desk.show(request, "sessions.html")
+
+
+_SESSIONS = (Page(path="/sessions", show=sessions, scopes=(READ, ANSWER, SUBMIT)),)
+
+PAGES = (*_INBOX, *_RUN_LIST, *_RUN, *_DASHBOARD, *_ENGINES, *_SESSIONS, *_ANSWER)

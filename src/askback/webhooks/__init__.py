@@ -1,0 +1,1 @@
+"""Webhooks: message formats, sending, delivery with retries."""

@@ -1,0 +1,1 @@
+"""One turn: prepare, execute, observe, verdict."""

@@ -1,0 +1,87 @@
+"""A machine that is short of processes, memory or open files: what fails for that is tried again, for a few minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from askback.core.errors import ErrorCode, is_temporary
+from askback.core.outcomes import TurnOutcome, engine_failure
+from askback.work.run_control import RunControl
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PATIENCE_SEC = 180.0
+_FIRST_PAUSE_SEC = 0.1
+_LONGEST_PAUSE_SEC = 5.0
+
+
+class CannotStart(Exception):
+    """The turn ends before its engine runs; the outcome says why."""
+
+    def __init__(self, outcome: TurnOutcome) -> None:
+        super().__init__(str(outcome))
+        self.outcome = outcome
+
+
+class Stopped(Exception):
+    """The turn was asked to stop before its engine could be started."""
+
+
+class Shortage:
+    """What turns share: one of them logs that a shortage began, and one that it is over."""
+
+    def __init__(self, patience_sec: float = _PATIENCE_SEC) -> None:
+        self._patience_sec = patience_sec
+        self._is_on = False
+
+    async def outlast(self, attempt: Callable[[], Awaitable[T]], stop: RunControl) -> tuple[T, bool]:
+        """What the attempt gives, and whether it had to be repeated.
+
+        Raises `CannotStart` when the shortage does not end, and `Stopped` when the turn is to stop before it does.
+        """
+        deadline, pause, delayed = time.monotonic() + self._patience_sec, _FIRST_PAUSE_SEC, False
+        while True:
+            try:
+                result = await attempt()
+            except Exception as error:
+                if not is_temporary(error):
+                    raise
+                delayed = True
+                self._begins(error)
+                if time.monotonic() >= deadline:
+                    raise CannotStart(_failure(error)) from error
+            else:
+                self._ends()
+                return result, delayed
+            await _pause(stop, pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SEC)
+
+    def _begins(self, error: Exception) -> None:
+        if not self._is_on:
+            log.warning("the machine is short of resources, turns wait: %s", error)
+        self._is_on = True
+
+    def _ends(self) -> None:
+        if self._is_on:
+            log.warning("engines can be started again")
+        self._is_on = False
+
+
+def _failure(error: Exception) -> TurnOutcome:
+    message = "the machine had no processes, memory or open files left to start the engine; try again later"
+    return engine_failure(ErrorCode.ENGINE_START_FAILED, message, detail=str(error))
+
+
+async def _pause(stop: RunControl, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    if stop.reason is not None:
+        raise Stopped
