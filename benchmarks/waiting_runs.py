@@ -45,9 +45,9 @@ COMMIT_SEC = 3.0
 
 COPY_RUNS = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)
-INSERT INTO runs (id, version, epoch, state, ended, skill, engine, keeper, worker, created_at, asked_at, deadline_at,
+INSERT INTO runs (id, version, epoch, state, ended, skill, engine, owner, worker, created_at, asked_at, deadline_at,
     last_seq, doc)
-SELECT id || '-' || n, version, epoch, state, ended, skill, engine, keeper, worker, created_at, asked_at,
+SELECT id || '-' || n, version, epoch, state, ended, skill, engine, owner, worker, created_at, asked_at,
     deadline_at + n, last_seq, json_set(doc, '$.id', id || '-' || n)
 FROM runs, numbers WHERE id = :id
 """
@@ -103,7 +103,7 @@ async def finished(store: Store, run_id: str) -> Run:
 
 
 async def reply(store: Store, run_id: str) -> None:
-    signal = Replied(interaction_id="question-1", response="red", keeper=SHARED, at=NOW)
+    signal = Replied(interaction_id="question-1", response="red", owner=SHARED, at=NOW)
     await move(store, run_id, signal)
 
 

@@ -52,7 +52,7 @@ def test_an_answer_to_a_run_whose_program_is_gone_ends_what_is_left_before_it_is
     async def main() -> None:
         async with opened(world.settings()) as gone:
             run = await submit(gone, skill, options={"interactive_profile": "sticky_process"})
-            run = await move(gone.store, run.id, SlotAcquired(worker=run.keeper, at=now()), seen=run)
+            run = await move(gone.store, run.id, SlotAcquired(worker=run.owner, at=now()), seen=run)
             left = sleeper(run.id)
             process = identity(left.pid)
             assert process is not None

@@ -118,7 +118,7 @@ class App:
 
     async def take_over(self, run_id: str) -> Run:
         """Carry on a run that a program which is gone left behind, also in the middle of a turn."""
-        return await self.recovery.take_up(await self.service.adopt(run_id))
+        return await self.recovery.restart(await self.service.adopt(run_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -141,7 +141,7 @@ class _Ground:
     uploads: Uploads
 
     @property
-    def keeper(self) -> str:
+    def owner(self) -> str:
         return SHARED if self.serving else self.name
 
 
@@ -216,7 +216,7 @@ def _wire(ground: _Ground) -> App:
         spawner=ground.spawner,
         service=_service(ground, recovery),
         worker=_worker(ground),
-        deadlines=Deadlines(store=store, keepers={ground.keeper}, clock=now),
+        deadlines=Deadlines(store=store, owners={ground.owner}, clock=now),
         recovery=recovery,
         vitals=Vitals(store=store, pools=ground.pools, clock=now),
         notifications=Notifications(store=store, sending=_sending(settings), clock=now) if serving else None,
@@ -235,9 +235,9 @@ def _service(ground: _Ground, recovery: Recovery) -> Service:
             default_engine=ground.settings.default_engine,
         ),
         workspaces=ground.workspaces,
-        keeper=ground.keeper,
+        owner=ground.owner,
         is_alive=ground.programs.is_alive,
-        take_up=recovery.take_up,
+        restart=recovery.restart,
         clock=now,
         new_id=new_run_id,
         queue_reason=ground.slots.reason,
@@ -263,7 +263,7 @@ def _worker(ground: _Ground) -> Worker:
     )
     return Worker(
         name=ground.name,
-        keepers={ground.keeper},
+        owners={ground.owner},
         store=ground.store,
         slots=ground.slots,
         carry=partial(carrying, bench),

@@ -84,9 +84,9 @@ class Service:
         library: Library,
         engines: EnginesHere,
         workspaces: Workspaces,
-        keeper: str,
+        owner: str,
         is_alive: Callable[[str], bool],
-        take_up: Callable[[Run], Awaitable[Run]],
+        restart: Callable[[Run], Awaitable[Run]],
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         queue_reason: Callable[[Run], str],
@@ -97,9 +97,9 @@ class Service:
         self._library = library
         self.engines = engines
         self._workspaces = workspaces
-        self._keeper = keeper
+        self._owner = owner
         self._is_alive = is_alive
-        self._take_up = take_up
+        self._restart = restart
         self._clock = clock
         self._new_id = new_id
         self._queue_reason = queue_reason
@@ -131,7 +131,7 @@ class Service:
             options=options,
             max_attempt=package.max_attempt,
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
-            keeper=self._keeper,
+            owner=self._owner,
             created_by=wanted.created_by,
             created_at=now,
             updated_at=now,
@@ -196,8 +196,8 @@ class Service:
         wanted = interaction_id or pending.interaction_id
         if wanted == pending.interaction_id and (problems := await self._unfit(pending, response)):
             raise Invalid(RefusalCode.REPLY_INVALID, "the answer does not fit the question", problems)
-        keeper = run.keeper if self.keeps_elsewhere(run) else self._keeper
-        signal = Replied(interaction_id=wanted, response=response, keeper=keeper, at=self._clock())
+        owner = run.owner if self.owned_elsewhere(run) else self._owner
+        signal = Replied(interaction_id=wanted, response=response, owner=owner, at=self._clock())
         return await move(self._store, run_id, signal, seen=run)
 
     async def _unfit(self, pending: Interaction, response: Json) -> Sequence[str]:
@@ -211,7 +211,7 @@ class Service:
         """A run that waits with a process whose program is gone can take no answer any more: it is over."""
         if not (run.sticky and run.pending_interaction and run.worker) or self._is_alive(run.worker):
             return run
-        run = await self._take_up(run)
+        run = await self._restart(run)
         if run.pending_interaction is not None:
             raise Conflict(
                 RefusalCode.INTERACTION_NOT_PENDING,
@@ -240,17 +240,17 @@ class Service:
     async def adopt(self, run_id: str) -> Run:
         """Carry the run on in this program, if the one that kept it is gone."""
         run = await self._store.get(run_id)
-        if run.keeper != self._keeper and self._is_alive(run.keeper):
+        if run.owner != self._owner and self._is_alive(run.owner):
             raise Conflict(
                 RefusalCode.RUN_HELD,
                 f"run {run.id} is kept by another askback that is running; answer it there, or with `askback reply {run.id}`",
             )
-        signal = Adopted(keeper=self._keeper, left_by=run.keeper, at=self._clock())
+        signal = Adopted(owner=self._owner, left_by=run.owner, at=self._clock())
         return await move(self._store, run_id, signal, seen=run)
 
-    def keeps_elsewhere(self, run: Run) -> bool:
+    def owned_elsewhere(self, run: Run) -> bool:
         """Whether another program carries the run on: one that lives, or any server."""
-        return run.keeper != self._keeper and (run.keeper == SHARED or self._is_alive(run.keeper))
+        return run.owner != self._owner and (run.owner == SHARED or self._is_alive(run.owner))
 
     # Looking.
 

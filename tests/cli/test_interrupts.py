@@ -117,7 +117,7 @@ def test_a_run_whose_program_is_ended_at_work_can_be_taken_up(tmp_path: Path, nu
     ran = askback(world, "run", "--continue", run_id, "--json")
     assert (ran.code, ran.json["data"]) == (0, {"colour": "red"})
     # An orderly end is no crash: it does not count against the run.
-    assert stored(world, run_id).take_ups == 0
+    assert stored(world, run_id).restarts == 0
 
 
 def test_a_program_that_is_ended_says_so_in_json(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class Model:
     """
 
     id: str
-    keeper: str
+    owner: str
     auto: bool
     sticky: bool
     require_reply: bool
@@ -33,7 +33,7 @@ class Model:
     first_turn: bool = True
     epoch: int = 0
     version: int = 1
-    take_ups: int = 0
+    restarts: int = 0
     repairs: int = 0
     session: str | None = None
     session_turn: int = 0
@@ -51,7 +51,7 @@ class Model:
         return self.sticky and not self.auto
 
     def facts(self) -> dict[str, Any]:
-        names = ("state", "keeper", "attempt", "epoch", "version", "take_ups", "repairs", "session", "canceling")
+        names = ("state", "owner", "attempt", "epoch", "version", "restarts", "repairs", "session", "canceling")
         facts = {name: getattr(self, name) for name in (*names, "pending", "deadline", "error", "tokens")}
         return {**facts, "next attempt": self.next_attempt}
 
@@ -79,7 +79,7 @@ class Model:
     def end_turn(self, epoch: int, kind: str, tokens: int) -> bool | None:
         if not self.holds(epoch):
             return None
-        self.take_ups = 0
+        self.restarts = 0
         self.tokens += tokens
         self.told["usage"] += 1
         if self.canceling:
@@ -112,14 +112,14 @@ class Model:
     def lose_turn(self, epoch: int, counted: bool) -> bool | None:
         if not self.holds(epoch):
             return None
-        self.take_ups += counted
+        self.restarts += counted
         if self.session_turn == self.attempt:
             self.session, self.session_turn = None, 0
         if self.canceling:
             return self.become("canceled")
         if self.stays and not self.first_turn:
             return self.fail("INTERACTION_PROCESS_LOST")
-        if self.take_ups > 3:
+        if self.restarts > 3:
             return self.fail("ORCHESTRATOR_RESTART_INTERRUPTED")
         return self.become("queued")
 
@@ -138,10 +138,10 @@ class Model:
     def waits_for(self, interaction_id: str) -> bool:
         return self.state == "waiting_user" and not self.canceling and self.pending == interaction_id
 
-    def reply(self, interaction_id: str, response: str | None, keeper: str) -> bool | None:
+    def reply(self, interaction_id: str, response: str | None, owner: str) -> bool | None:
         if not self.waits_for(interaction_id):
             return None
-        self.keeper = keeper
+        self.owner = owner
         return self.go_on("answered", response, "user")
 
     def pass_deadline(self, interaction_id: str, now: datetime, default: str) -> bool | None:
@@ -191,14 +191,14 @@ class Model:
     def end_held(self) -> bool:
         return self.cancel_now() if self.canceling else self.fail(str(self.error))
 
-    def adopt(self, keeper: str, left_by: str) -> bool | None:
+    def adopt(self, owner: str, left_by: str) -> bool | None:
         if self.state not in OPEN:
             return None
-        if keeper == self.keeper:
+        if owner == self.owner:
             return False
-        if left_by != self.keeper:
+        if left_by != self.owner:
             return None
-        self.keeper = keeper
+        self.owner = owner
         return True
 
     # What the above have in common.
@@ -230,12 +230,12 @@ class Model:
 def facts_of(run: Run) -> dict[str, Any]:
     return {
         "state": run.state,
-        "keeper": run.keeper,
+        "owner": run.owner,
         "attempt": run.attempt_number,
         "next attempt": run.next_turn.attempt_number,
         "epoch": run.epoch,
         "version": run.version,
-        "take_ups": run.take_ups,
+        "restarts": run.restarts,
         "repairs": run.repairs,
         "session": None if run.handle is None else run.handle.handle_value,
         "canceling": run.cancel_requested,

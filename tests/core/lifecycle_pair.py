@@ -57,7 +57,7 @@ OUTCOMES: dict[str, TurnOutcome] = {
 
 
 class Pair:
-    """A few runs, in the model and in the store, with keepers that no other pair has."""
+    """A few runs, in the model and in the store, with owners that no other pair has."""
 
     def __init__(self, runner: asyncio.Runner, store: Store, name: str) -> None:
         self.runner = runner
@@ -73,7 +73,7 @@ class Pair:
         self.queue: list[str] = []
         self.asked: dict[str, datetime] = {}
 
-    def keeper(self, name: str) -> str:
+    def owner(self, name: str) -> str:
         return f"{self.prefix}-{name}"
 
     def open_runs(self) -> list[str]:
@@ -81,8 +81,8 @@ class Pair:
 
     # Signals.
 
-    def create(self, keeper: str, **facts: Any) -> None:
-        model = Model(id=f"{self.prefix}-{len(self.models)}", keeper=self.keeper(keeper), **facts)
+    def create(self, owner: str, **facts: Any) -> None:
+        model = Model(id=f"{self.prefix}-{len(self.models)}", owner=self.owner(owner), **facts)
         self.models[model.id] = model
         self.told[model.id] = Counter()
         self.last_seq[model.id] = 0
@@ -130,10 +130,10 @@ class Pair:
             self.asked[run] = asked_at
             self.compare(run)
 
-    def reply(self, run: str, right: bool, response: str | None, keeper: str) -> None:
+    def reply(self, run: str, right: bool, response: str | None, owner: str) -> None:
         interaction_id = self.interaction_id(run, right)
-        signal = Replied(interaction_id=interaction_id, response=response, keeper=self.keeper(keeper), at=self.now)
-        self.send(run, signal, lambda model: model.reply(interaction_id, response, signal.keeper))
+        signal = Replied(interaction_id=interaction_id, response=response, owner=self.owner(owner), at=self.now)
+        self.send(run, signal, lambda model: model.reply(interaction_id, response, signal.owner))
 
     def pass_deadline(self, run: str, right: bool, wait_sec: int) -> None:
         interaction_id = self.interaction_id(run, right)
@@ -157,9 +157,9 @@ class Pair:
         epoch = self.models[run].epoch + off
         self.send(run, ProcessLost(epoch=epoch, at=self.now), lambda model: model.lose_process(epoch))
 
-    def adopt(self, run: str, keeper: str, left_by: str) -> None:
-        signal = Adopted(keeper=self.keeper(keeper), left_by=self.keeper(left_by), at=self.now)
-        self.send(run, signal, lambda model: model.adopt(signal.keeper, signal.left_by))
+    def adopt(self, run: str, owner: str, left_by: str) -> None:
+        signal = Adopted(owner=self.owner(owner), left_by=self.owner(left_by), at=self.now)
+        self.send(run, signal, lambda model: model.adopt(signal.owner, signal.left_by))
         self.lists_agree()
 
     def append(self, run: str, off: int, count: int) -> None:
@@ -229,7 +229,7 @@ class Pair:
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
             created_at=self.now,
             updated_at=self.now,
-            keeper=model.keeper,
+            owner=model.owner,
             max_attempt=model.max_attempt,
         )
 
@@ -277,12 +277,12 @@ class Pair:
         self.runner.run(self.compare_lists())
 
     async def compare_lists(self) -> None:
-        for keeper in (self.keeper("first"), self.keeper("second")):
-            queued = await self.store.queued([keeper], without_engines=[], limit=100)
-            assert [run.id for run in queued] == [id_ for id_ in self.queue if self.models[id_].keeper == keeper]
-        keepers = [self.keeper("first"), self.keeper("second")]
+        for owner in (self.owner("first"), self.owner("second")):
+            queued = await self.store.queued([owner], without_engines=[], limit=100)
+            assert [run.id for run in queued] == [id_ for id_ in self.queue if self.models[id_].owner == owner]
+        owners = [self.owner("first"), self.owner("second")]
         deadlines = [m.deadline for m in self.models.values() if m.deadline and not m.canceling]
-        assert await self.store.next_deadline(keepers) == min(deadlines, default=None)
+        assert await self.store.next_deadline(owners) == min(deadlines, default=None)
 
     def all_lists_agree(self) -> None:
         self.runner.run(self.compare_all_lists())
@@ -294,10 +294,10 @@ class Pair:
         assert [run.id for run in pending if run.id in self.models] == [id_ for _, id_ in waiting]
         held = [m.id for m in models if m.state == "running" or (m.state == "waiting_user" and m.stays)]
         assert sorted(run.id for run in await self.store.held() if run.id in self.models) == sorted(held)
-        keepers = {keeper for keeper in await self.store.keepers() if keeper.startswith(self.prefix + "-")}
-        assert keepers == {m.keeper for m in models if m.state in OPEN}
-        for keeper in keepers:
-            kept = [m for m in models if m.state in OPEN and m.keeper == keeper]
-            assert [run.id for run in await self.store.kept_by(keeper)] == [m.id for m in kept]
-            overdue = await self.store.overdue([keeper], self.now, 100)
+        owners = {owner for owner in await self.store.owners() if owner.startswith(self.prefix + "-")}
+        assert owners == {m.owner for m in models if m.state in OPEN}
+        for owner in owners:
+            kept = [m for m in models if m.state in OPEN and m.owner == owner]
+            assert [run.id for run in await self.store.owned_by(owner)] == [m.id for m in kept]
+            overdue = await self.store.overdue([owner], self.now, 100)
             assert len(overdue) == sum(bool(m.deadline and m.deadline <= self.now and not m.canceling) for m in kept)

@@ -271,8 +271,8 @@ SIGNALS: dict[str, Maker] = {
     "ends-wrong": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=WRONG, at=NOW)),
     "ends-asking": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=ASKING, at=NOW)),
     "ends-broken": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=BROKEN, at=NOW)),
-    "reply": lambda run, epoch: (run, Replied(interaction_id="colour", response="red", keeper=KEEPER, at=NOW)),
-    "reply-other": lambda run, epoch: (run, Replied(interaction_id="size", response="red", keeper=KEEPER, at=NOW)),
+    "reply": lambda run, epoch: (run, Replied(interaction_id="colour", response="red", owner=KEEPER, at=NOW)),
+    "reply-other": lambda run, epoch: (run, Replied(interaction_id="size", response="red", owner=KEEPER, at=NOW)),
     "deadline-required": lambda run, epoch: (
         reply_required(run, True),
         DeadlinePassed(interaction_id="colour", at=NOW),
@@ -291,15 +291,15 @@ SIGNALS: dict[str, Maker] = {
     "process-lost": lambda run, epoch: (run, ProcessLost(epoch=epoch, at=NOW)),
     "expired-reply": lambda run, epoch: (
         expired(run),
-        Replied(interaction_id="colour", response="red", keeper=KEEPER, at=NOW),
+        Replied(interaction_id="colour", response="red", owner=KEEPER, at=NOW),
     ),
     "expired-deadline": lambda run, epoch: (expired(run), DeadlinePassed(interaction_id="colour", at=NOW)),
     "expired-gone": lambda run, epoch: (expired(run), ProcessTreeEnded(epoch=epoch, at=NOW)),
     "expired-lost": lambda run, epoch: (expired(run), ProcessLost(epoch=epoch, at=NOW)),
     "expired-cancel": lambda run, epoch: (expired(run), CancelRequested(at=NOW)),
-    "adopt": lambda run, epoch: (run, Adopted(keeper="another", left_by=KEEPER, at=NOW)),
-    "adopt-again": lambda run, epoch: (run, Adopted(keeper=KEEPER, left_by="another", at=NOW)),
-    "adopt-late": lambda run, epoch: (run, Adopted(keeper="another", left_by="third", at=NOW)),
+    "adopt": lambda run, epoch: (run, Adopted(owner="another", left_by=KEEPER, at=NOW)),
+    "adopt-again": lambda run, epoch: (run, Adopted(owner=KEEPER, left_by="another", at=NOW)),
+    "adopt-late": lambda run, epoch: (run, Adopted(owner="another", left_by="third", at=NOW)),
 }
 
 PROFILES = {"resumable": ProfileKind.RESUMABLE, "sticky": ProfileKind.STICKY_PROCESS}

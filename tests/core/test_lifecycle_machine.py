@@ -30,7 +30,7 @@ from askback.store.sqlite import SqliteStore
 
 RUNS = 3
 FACTS: dict[str, list[Any]] = {
-    "keeper": ["first", "second"],
+    "owner": ["first", "second"],
     "auto": [False, False, True],
     "sticky": [False, True],
     "require_reply": [False, True],
@@ -78,7 +78,7 @@ class Lifecycles(RuleBasedStateMachine):
                 self.pair.start(run)
             case "running" | "waiting_user", 0 if model.canceling:
                 self.pair.tree_gone(run, 0)
-            case "running", 3 | 4 | 5 if model.take_ups:
+            case "running", 3 | 4 | 5 if model.restarts:
                 self.pair.lose_turn(run, 0, counted=True)
             case "running", 0 | 1 | 2 if model.session is None:
                 self.pair.name_session(run, 0, "s-1")

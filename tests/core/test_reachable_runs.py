@@ -15,7 +15,7 @@ from specimens import ASKING, BROKEN, DONE, HANDLE, NOW, OTHER_HANDLE, PROCESS, 
 from test_decide_table import TRANSITIONS
 
 from askback.core.interactions import InteractionOutcome
-from askback.core.lifecycle import MAX_TAKE_UPS, Decision, Refusal, decide
+from askback.core.lifecycle import MAX_RESTARTS, Decision, Refusal, decide
 from askback.core.runs import Mode, ProfileKind, Run, RunOptions, RunState
 from askback.core.signals import (
     Adopted,
@@ -69,11 +69,11 @@ def signals_for(run: Run) -> Iterator[Signal]:
         yield TurnLost(epoch=epoch, at=NOW)
         yield TurnLost(epoch=epoch, at=NOW, counted=False)
         yield ProcessLost(epoch=epoch, at=NOW)
-    yield Replied(interaction_id=pending, response="red", keeper="keeper", at=NOW)
+    yield Replied(interaction_id=pending, response="red", owner="owner", at=NOW)
     yield DeadlinePassed(interaction_id=pending, at=LATER)
     yield CancelRequested(at=NOW)
-    for left_by in (run.keeper, "somebody else"):
-        yield Adopted(keeper="another", left_by=left_by, at=NOW)
+    for left_by in (run.owner, "somebody else"):
+        yield Adopted(owner="another", left_by=left_by, at=NOW)
 
 
 def likeness(run: Run) -> tuple[object, ...]:
@@ -83,14 +83,14 @@ def likeness(run: Run) -> tuple[object, ...]:
         run.next_turn.kind,
         run.next_turn.attempt_number,
         run.attempt_number,
-        run.take_ups,
+        run.restarts,
         run.repairs,
         run.handle,
         run.process,
         run.cancel_requested,
         run.interaction_ids,
         run.wait_deadline_at,
-        run.keeper,
+        run.owner,
     )
 
 
@@ -295,8 +295,8 @@ def test_no_turn_goes_past_max_attempt(walked: Walk) -> None:
 
 
 def test_a_turn_that_was_cut_off_starts_again_at_most_three_times(walked: Walk) -> None:
-    waiting_for_a_start = [run.take_ups for run in walked.runs if not run.state.final]
-    assert max(waiting_for_a_start) == MAX_TAKE_UPS == 3
+    waiting_for_a_start = [run.restarts for run in walked.runs if not run.state.final]
+    assert max(waiting_for_a_start) == MAX_RESTARTS == 3
 
 
 @pytest.mark.contract("C-3")

@@ -66,7 +66,7 @@ def test_times_are_told_in_utc() -> None:
 def test_a_secret_reply_is_not_shown() -> None:
     asked = AskUser(question=Question(interaction_id="key", prompt="The key?", kind="secret"))
     waiting = decision(running_run(), ended(running_run(), asked)).run
-    closed = decision(waiting, Replied(interaction_id="key", response="hush", keeper="", at=NOW)).closed
+    closed = decision(waiting, Replied(interaction_id="key", response="hush", owner="", at=NOW)).closed
     assert closed is not None
     assert "hush" not in json.dumps(interaction_view(closed))
 
@@ -74,7 +74,7 @@ def test_a_secret_reply_is_not_shown() -> None:
 def test_an_answered_question_shows_who_and_when() -> None:
     waiting = decision(running_run(), ended(running_run(), ASKING)).run
     later = NOW + timedelta(seconds=1)
-    closed = decision(waiting, Replied(interaction_id="colour", response={"a": 1}, keeper="", at=later)).closed
+    closed = decision(waiting, Replied(interaction_id="colour", response={"a": 1}, owner="", at=later)).closed
     assert closed is not None
     shown = interaction_view(closed)
     assert (shown["prompt"], shown["response"], shown["answered_by"]) == ("Which colour?", {"a": 1}, "user")

@@ -53,7 +53,7 @@ def test_a_start_takes_the_number_of_the_turn_that_was_ordered() -> None:
     made = decision(queued_run(next_turn=order, attempt_number=3, epoch=7), SlotAcquired(worker="w-2", at=NOW))
     assert (made.run.attempt_number, made.run.epoch, made.run.worker) == (4, 8, "w-2")
     assert event_types(made) == ["run.state", "turn.started"]
-    assert made.events[1].data == {"attempt_number": 4, "kind": TurnKind.REPLY, "take_ups": 0, "worker": "w-2"}
+    assert made.events[1].data == {"attempt_number": 4, "kind": TurnKind.REPLY, "restarts": 0, "worker": "w-2"}
 
 
 def test_the_first_start_is_kept_as_the_time_of_start() -> None:
@@ -302,7 +302,7 @@ def test_a_result_of_null_is_a_result() -> None:
 
 @pytest.mark.contract("B-1")
 def test_a_turn_that_was_cut_off_too_often_says_by_what() -> None:
-    run = running_run(take_ups=3)
+    run = running_run(restarts=3)
     lost = decision(run, TurnLost(epoch=EPOCH, at=NOW, why="the disk was full")).run
     assert lost.error is not None
     assert lost.error.code is ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED

@@ -44,7 +44,7 @@ STICKY = ProfileKind.STICKY_PROCESS
 
 
 def reply(interaction_id: str = "colour", **more: object) -> Replied:
-    return Replied(**({"interaction_id": interaction_id, "response": "red", "keeper": KEEPER, "at": NOW} | more))
+    return Replied(**({"interaction_id": interaction_id, "response": "red", "owner": KEEPER, "at": NOW} | more))
 
 
 def deadline(run: Run) -> DeadlinePassed:
@@ -73,12 +73,12 @@ def test_a_reply_is_kept_with_who_and_when() -> None:
 
 
 def test_a_reply_queues_the_next_turn_and_starts_nothing() -> None:
-    made = decision(waiting_run(), reply(keeper="other"))
+    made = decision(waiting_run(), reply(owner="other"))
     order = TurnOrder(kind=TurnKind.REPLY, attempt_number=2, interaction_id="colour")
     assert made.run.state is RunState.QUEUED
     assert made.run.next_turn == order
     assert (made.run.attempt_number, made.run.worker, made.run.handle) == (1, None, HANDLE)
-    assert made.run.keeper == "other"
+    assert made.run.owner == "other"
     assert event_types(made) == ["interaction.closed", "run.state"]
 
 
@@ -209,9 +209,9 @@ def lost(run: Run, *, counted: bool = True) -> Run:
 
 def test_a_turn_starts_three_times_after_its_first_start_and_no_more() -> None:
     run = decision(queued_run(), SlotAcquired(worker="w", at=NOW)).run
-    for take_ups in (1, 2, 3):
+    for restarts in (1, 2, 3):
         run = lost(run)
-        assert (run.state, run.take_ups, run.attempt_number) == (RunState.RUNNING, take_ups, 1)
+        assert (run.state, run.restarts, run.attempt_number) == (RunState.RUNNING, restarts, 1)
     made = decision(run, TurnLost(epoch=run.epoch, at=NOW))
     assert made.run.state is RunState.FAILED
     assert made.run.error is not None
@@ -221,19 +221,19 @@ def test_a_turn_starts_three_times_after_its_first_start_and_no_more() -> None:
 
 
 def test_a_planned_stop_does_not_count() -> None:
-    run = running_run(take_ups=3)
+    run = running_run(restarts=3)
     for _ in range(10):
         run = lost(run, counted=False)
-    assert (run.state, run.take_ups) == (RunState.RUNNING, 3)
+    assert (run.state, run.restarts) == (RunState.RUNNING, 3)
 
 
 def test_a_turn_that_ends_properly_clears_the_count() -> None:
-    run = running_run(take_ups=3)
-    assert decision(run, ended(run, ASKING)).run.take_ups == 0
-    assert decision(run, ended(run, WRONG)).run.take_ups == 0
+    run = running_run(restarts=3)
+    assert decision(run, ended(run, ASKING)).run.restarts == 0
+    assert decision(run, ended(run, WRONG)).run.restarts == 0
 
 
-def test_a_turn_that_is_taken_up_again_is_the_same_turn() -> None:
+def test_a_turn_that_is_restarted_is_the_same_turn() -> None:
     order = TurnOrder(kind=TurnKind.REPLY, attempt_number=2, interaction_id="colour")
     run = lost(running_run(attempt_number=2, next_turn=order))
     assert (run.next_turn, run.attempt_number, run.handle, run.epoch) == (order, 2, HANDLE, EPOCH + 1)
@@ -249,7 +249,7 @@ def test_a_session_that_began_in_the_lost_turn_is_given_up_with_it() -> None:
 # Another program.
 
 
-def test_a_run_that_is_adopted_has_its_new_keeper_and_nothing_else() -> None:
-    made = decision(waiting_run(), Adopted(keeper="another", left_by=KEEPER, at=NOW))
-    assert made.run == waiting_run().evolve(keeper="another", version=made.run.version, updated_at=NOW)
+def test_a_run_that_is_adopted_has_its_new_owner_and_nothing_else() -> None:
+    made = decision(waiting_run(), Adopted(owner="another", left_by=KEEPER, at=NOW))
+    assert made.run == waiting_run().evolve(owner="another", version=made.run.version, updated_at=NOW)
     assert made.events == ()

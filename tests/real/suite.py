@@ -33,7 +33,7 @@ from askback.settings import load
 async def main():
     folder = Path(sys.argv[2])
     async with opened(load(folder / "askback.toml", data_dir=folder / "data"), serving=True) as app:
-        await app.recovery.take_up_all()
+        await app.recovery.restart_all()
         async with app.working():
             print("ready", flush=True)
             await asyncio.Event().wait()

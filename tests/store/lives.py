@@ -81,12 +81,10 @@ async def finish(store: Store, run: Run, data: Json = None) -> Run:
     return await move(store, run.id, TurnEnded(epoch=run.epoch, outcome=Final(data=data, done=True), at=NOON))
 
 
-async def reply(store: Store, run: Run, response: Json = "red", keeper: str = SHARED) -> Run:
+async def reply(store: Store, run: Run, response: Json = "red", owner: str = SHARED) -> Run:
     assert run.pending_interaction is not None
     interaction_id = run.pending_interaction.interaction_id
-    return await move(
-        store, run.id, Replied(interaction_id=interaction_id, response=response, keeper=keeper, at=at(60))
-    )
+    return await move(store, run.id, Replied(interaction_id=interaction_id, response=response, owner=owner, at=at(60)))
 
 
 async def running(store: Store, run: Run) -> Run:

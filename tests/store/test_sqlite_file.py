@@ -93,6 +93,26 @@ def test_a_file_of_the_format_before_is_brought_up_to_date(database: Path) -> No
         assert connection.execute("SELECT count(*) FROM later").get == 1
 
 
+def test_runs_of_the_first_formats_keep_their_owner_and_their_restarts(database: Path) -> None:
+    changed(
+        database,
+        "UPDATE runs SET doc = json_set(doc, '$.keeper', 'program-1', '$.take_ups', 2)",
+        "UPDATE runs SET doc = json_remove(doc, '$.owner', '$.restarts')",
+        "UPDATE runs SET owner = 'program-1'",
+        "ALTER TABLE runs RENAME COLUMN owner TO keeper",
+        "ALTER TABLE queue RENAME COLUMN owner TO keeper",
+        "PRAGMA user_version = 3",
+    )
+
+    async def main() -> None:
+        async with opened("sqlite", database.parent) as store:
+            run = await store.get("run-7")
+            assert (run.owner, run.restarts) == ("program-1", 2)
+            assert len(await store.owned_by("program-1")) > 0
+
+    asyncio.run(main())
+
+
 def test_a_migration_that_fails_leaves_the_file_as_it_was(database: Path) -> None:
     with pytest.raises(Unavailable, match="no_such_table"):
         open_writer(database, (*migrations(), LATER + "; DROP TABLE no_such_table"))
@@ -105,7 +125,7 @@ def test_a_field_that_was_added_later_has_its_default_in_old_rows(database: Path
     async def main() -> None:
         async with opened("sqlite", database.parent) as store:
             before = await store.get("run-7")
-            removed = "'$.take_ups', '$.warnings', '$.usage', '$.options.repair_attempts'"
+            removed = "'$.restarts', '$.warnings', '$.usage', '$.options.repair_attempts'"
             changed(database, f"UPDATE runs SET doc = json_remove(doc, {removed})")
             assert await store.get("run-7") == before
 
@@ -298,7 +318,10 @@ def test_a_file_from_before_webhooks_keeps_its_runs_and_gets_them(tmp_path: Path
     async def main() -> None:
         async with opened("sqlite", tmp_path) as store:
             run = await create(store, new_run())
-        before_creators = "DROP INDEX runs_open_by_creator; ALTER TABLE runs DROP COLUMN creator"
+        renamed_later = (
+            "ALTER TABLE runs RENAME COLUMN owner TO keeper; ALTER TABLE queue RENAME COLUMN owner TO keeper"
+        )
+        before_creators = f"{renamed_later}; DROP INDEX runs_open_by_creator; ALTER TABLE runs DROP COLUMN creator"
         changed(path, f"DROP TABLE deliveries; DROP TABLE webhooks; {before_creators}; PRAGMA user_version = 1")
         async with opened("sqlite", tmp_path) as store:
             assert await store.get(run.id) == run

@@ -26,7 +26,7 @@ FOR_PEOPLE = {"count_runs", "crowd"}
 
 STATEMENTS = {
     **statements("writes"),
-    **statements("forgetting"),
+    **statements("deletion"),
     **{name: outbox.statement(name) for name in statements("outbox")},
     **{name: sql for name, sql in statements("reads").items() if name not in FOR_PEOPLE | {"list_runs"}},
 }
@@ -36,7 +36,7 @@ FILTERS = [
         (None, RunState.WAITING_USER, RunState.FAILED), (None, "skill"), (None, "engine")
     )
 ]
-MAY_BE_SCANNED = r"SCAN (keepers VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW)"
+MAY_BE_SCANNED = r"SCAN (owners VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW)"
 """What the caller passes, or what the statement itself has made of a few lookups."""
 
 
@@ -87,18 +87,18 @@ async def fill(store: Store, count: int) -> None:
         (succeeded, {}),
         (succeeded, {"skill": "rare"}),
         (waiting, {}),
-        (waiting, {"options": DECIDED, "keeper": "crowd"}),
-        (create, {"keeper": "crowd"}),
-        (create, {"keeper": "me", "engine": "full"}),
+        (waiting, {"options": DECIDED, "owner": "crowd"}),
+        (create, {"owner": "crowd"}),
+        (create, {"owner": "me", "engine": "full"}),
     ]
     crowd = itertools.product(range(count), kinds)
     await asyncio.gather(
         *(make(store, new_run(f"{make.__name__}-{n}-{sorted(changes)}", **changes)) for n, (make, changes) in crowd)
     )
     for number in range(3):
-        await create(store, new_run(f"mine-{number}", keeper="me"))
-        await running(store, new_run(f"busy-{number}", keeper="me", engine="rare"))
-        await waiting(store, new_run(f"late-{number}", keeper="me", options=DECIDED))
+        await create(store, new_run(f"mine-{number}", owner="me"))
+        await running(store, new_run(f"busy-{number}", owner="me", engine="rare"))
+        await waiting(store, new_run(f"late-{number}", owner="me", options=DECIDED))
 
 
 FAR = datetime.max.replace(tzinfo=NOON.tzinfo)
@@ -117,7 +117,7 @@ READS: dict[str, Callable[[apsw.Connection], Any]] = {
     "held": reads.held,
     "overdue": lambda connection: reads.overdue(connection, ["me", "crowd"], FAR, 3),
     "next deadline": lambda connection: reads.next_deadline(connection, ["me", "crowd"]),
-    "keepers": reads.keepers,
+    "owners": reads.owners,
 }
 
 
@@ -152,5 +152,5 @@ def test_a_read_takes_as_many_steps_among_many_runs_as_among_few(small_and_large
 
 
 def test_a_read_that_goes_through_all_would_be_seen(small_and_large: tuple[Path, Path]) -> None:
-    small, large = (steps(folder, lambda connection: reads.kept_by(connection, "crowd")) for folder in small_and_large)
+    small, large = (steps(folder, lambda connection: reads.owned_by(connection, "crowd")) for folder in small_and_large)
     assert large > small * 5

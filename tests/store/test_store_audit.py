@@ -54,7 +54,7 @@ def test_every_question_and_reply_is_kept_with_who_and_both_times(open_store: Op
     async def main() -> None:
         async with open_store() as store:
             run = await waiting(store, new_run(), at(10))
-            await move(store, run.id, Replied(interaction_id="colour", response={"value": "red"}, keeper="", at=at(70)))
+            await move(store, run.id, Replied(interaction_id="colour", response={"value": "red"}, owner="", at=at(70)))
             run = await start(store, run)
             await ask(store, run, Question(prompt="How many?", interaction_id="count"), at(200))
         async with open_store() as store:

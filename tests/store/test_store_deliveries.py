@@ -121,7 +121,7 @@ def test_webhooks_of_the_server_are_told_of_the_runs_that_servers_keep(open_stor
         async with open_store() as store:
             await store.register_webhooks([HOOK])
             await create(store, new_run("shared"))
-            await create(store, new_run("someones", keeper="someone"))
+            await create(store, new_run("someones", owner="someone"))
             assert [(each.run_id, each.webhook) for each in await log(store)] == [("shared", HOOK)]
 
     asyncio.run(main())

@@ -34,8 +34,8 @@ def ids(runs: Sequence[Run] | RunPage) -> list[str]:
     return [run.id for run in (runs.items if isinstance(runs, RunPage) else runs)]
 
 
-async def queue(store: Store, *keepers: str, without: Sequence[str] = (), limit: int = 100) -> list[str]:
-    return ids(await store.queued(keepers or (SHARED,), without_engines=without, limit=limit))
+async def queue(store: Store, *owners: str, without: Sequence[str] = (), limit: int = 100) -> list[str]:
+    return ids(await store.queued(owners or (SHARED,), without_engines=without, limit=limit))
 
 
 # Newest first.
@@ -157,11 +157,11 @@ def test_a_run_is_in_the_queue_exactly_while_it_is_queued(open_store: OpenStore)
     asyncio.run(main())
 
 
-def test_a_keeper_sees_only_its_own_turns(open_store: OpenStore) -> None:
+def test_an_owner_sees_only_its_own_turns(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            for keeper in ("a", "b", SHARED, "a"):
-                await create(store, new_run(f"{keeper}-{len(await queue(store, 'a', 'b', SHARED))}", keeper=keeper))
+            for owner in ("a", "b", SHARED, "a"):
+                await create(store, new_run(f"{owner}-{len(await queue(store, 'a', 'b', SHARED))}", owner=owner))
             assert await queue(store, "a") == ["a-0", "a-3"]
             assert await queue(store, SHARED) == ["-2"]
             assert await queue(store, "b", "a") == ["a-0", "b-1", "a-3"]
@@ -174,20 +174,20 @@ def test_a_keeper_sees_only_its_own_turns(open_store: OpenStore) -> None:
 def test_a_run_that_is_adopted_keeps_its_place(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            for name, keeper in (("left", "dead"), ("mine", "me")):
-                await create(store, new_run(name, keeper=keeper))
-            await move(store, "left", Adopted(keeper="me", left_by="dead", at=NOON))
+            for name, owner in (("left", "dead"), ("mine", "me")):
+                await create(store, new_run(name, owner=owner))
+            await move(store, "left", Adopted(owner="me", left_by="dead", at=NOON))
             assert await queue(store, "dead") == []
             assert await queue(store, "me") == ["left", "mine"]
 
     asyncio.run(main())
 
 
-def test_a_reply_hands_the_run_to_its_new_keeper(open_store: OpenStore) -> None:
+def test_a_reply_hands_the_run_to_its_new_owner(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            run = await waiting(store, new_run(keeper="old"))
-            await reply(store, run, keeper="new")
+            run = await waiting(store, new_run(owner="old"))
+            await reply(store, run, owner="new")
             assert (await queue(store, "old"), await queue(store, "new")) == ([], [run.id])
 
     asyncio.run(main())
@@ -220,16 +220,16 @@ def test_what_a_worker_holds_is_what_runs_or_waits_with_a_process(open_store: Op
     asyncio.run(main())
 
 
-def test_keepers_are_those_of_runs_that_are_not_over(open_store: OpenStore) -> None:
+def test_owners_are_those_of_runs_that_are_not_over(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            assert set(await store.keepers()) == set()
-            for make, keeper in ((create, "a"), (running, "b"), (waiting, "c"), (succeeded, "d"), (waiting, SHARED)):
-                await make(store, new_run(f"run-{keeper}", keeper=keeper))
-                await make(store, new_run(f"again-{keeper}", keeper=keeper))
-            assert set(await store.keepers()) == {"a", "b", "c", SHARED}
-            assert ids(await store.kept_by("b")) == ["run-b", "again-b"]
-            assert ids(await store.kept_by("d")) == []
+            assert set(await store.owners()) == set()
+            for make, owner in ((create, "a"), (running, "b"), (waiting, "c"), (succeeded, "d"), (waiting, SHARED)):
+                await make(store, new_run(f"run-{owner}", owner=owner))
+                await make(store, new_run(f"again-{owner}", owner=owner))
+            assert set(await store.owners()) == {"a", "b", "c", SHARED}
+            assert ids(await store.owned_by("b")) == ["run-b", "again-b"]
+            assert ids(await store.owned_by("d")) == []
 
     asyncio.run(main())
 
@@ -240,9 +240,9 @@ def test_keepers_are_those_of_runs_that_are_not_over(open_store: OpenStore) -> N
 def test_overdue_runs_come_earliest_first(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            for name, seconds, keeper in (("b", 20, "me"), ("a", 10, "me"), ("c", 30, "you"), ("x", 5, "them")):
-                await waiting(store, new_run(name, options=DECIDED, keeper=keeper), at(seconds))
-            await waiting(store, new_run("for-ever", keeper="me"))
+            for name, seconds, owner in (("b", 20, "me"), ("a", 10, "me"), ("c", 30, "you"), ("x", 5, "them")):
+                await waiting(store, new_run(name, options=DECIDED, owner=owner), at(seconds))
+            await waiting(store, new_run("for-ever", owner="me"))
             both = ("me", "you")
             assert ids(await store.overdue(both, at(TIMEOUT_SEC + 9), 9)) == []
             assert ids(await store.overdue(both, at(TIMEOUT_SEC + 10), 9)) == ["a"]

@@ -18,7 +18,7 @@ from askback.store.base import Store, move
 
 
 def replied(text: str) -> Replied:
-    return Replied(interaction_id="colour", response=text, keeper="", at=at(60))
+    return Replied(interaction_id="colour", response=text, owner="", at=at(60))
 
 
 async def outcomes(store: Store, *signals: Signal) -> list[Any]:

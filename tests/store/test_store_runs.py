@@ -71,7 +71,7 @@ def test_a_run_with_every_field_set_is_read_back_as_it_was_stored(open_store: Op
 
     async def main() -> None:
         async with open_store() as store:
-            run = await running(store, new_run(max_attempt=4, keeper="me"))
+            run = await running(store, new_run(max_attempt=4, owner="me"))
             run = await note_process(store, run)
             run = await move(store, run.id, CancelRequested(at=at(1)))
             whole = run.evolve(version=run.version + 1, warnings=(warning,), error=error, usage=Usage(input_tokens=3))

@@ -13,7 +13,7 @@ from askback.store.sqlite import rows
 PROGRAM = """
 import sys, threading, time
 sys.setswitchinterval(1e-5)
-from askback.store import rows
+from askback.store.sqlite import rows
 document = sys.stdin.read()
 def read(delay):
     time.sleep(delay)

@@ -70,7 +70,7 @@ def test_what_json_cannot_hold_is_refused_and_nothing_is_stored(open_store: Open
                 await finish(store, run, value)
             assert await store.get(run.id) == run
             assert await store.events(run.id) == events
-            assert await store.keepers() == {""}
+            assert await store.owners() == {""}
 
     asyncio.run(main())
 
@@ -102,8 +102,8 @@ def test_text_that_is_no_text_is_mended(open_store: OpenStore) -> None:
 
     async def main() -> None:
         async with open_store() as store:
-            run = await create(store, new_run(broken, keeper=broken, engine=broken), RunRequest(input={broken: broken}))
-            assert (run.id, run.keeper, run.engine) == (mended, mended, mended)
+            run = await create(store, new_run(broken, owner=broken, engine=broken), RunRequest(input={broken: broken}))
+            assert (run.id, run.owner, run.engine) == (mended, mended, mended)
             assert await store.get(broken) == await store.get(mended) == run
             assert (await store.request(run.id)).input == {mended: mended}
             assert await store.queued([broken], without_engines=[], limit=1) == (run,)

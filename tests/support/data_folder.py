@@ -62,7 +62,7 @@ class World:
         """A program that carries runs out."""
         async with opened(self.settings(config), serving=serving) as app:
             if serving:
-                await app.recovery.take_up_all()
+                await app.recovery.restart_all()
             async with app.working():
                 yield app
 

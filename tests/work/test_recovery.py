@@ -27,7 +27,7 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from world import World
+from support.data_folder import World
 async def main():
     async with World(Path(sys.argv[2])).working(serving=True):
         print("ready", flush=True)
@@ -204,7 +204,7 @@ def test_a_planned_stop_puts_turns_back_and_does_not_count(tmp_path: Path) -> No
             assert Tree(mark=run.id).members() == set()
         async with world.working(serving=True) as app:
             stopped = await app.service.get(run.id)
-            assert stopped.take_ups == 0
+            assert stopped.restarts == 0
             (work / "go").touch()
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
 
@@ -289,7 +289,7 @@ def test_what_a_program_leaves_is_taken_up_by_a_server_that_runs_already(
         async with world.working(serving=True) as server, asyncio.timeout(20):
             async with opened(world.settings()) as gone:
                 run = await submit(gone, skill, options=options)
-                run = await move(gone.store, run.id, SlotAcquired(worker=run.keeper, at=now()), seen=run)
+                run = await move(gone.store, run.id, SlotAcquired(worker=run.owner, at=now()), seen=run)
                 if "waiting" in left:
                     asked = AskUser(question=Question(prompt="Which?"))
                     await move(gone.store, run.id, TurnEnded(epoch=run.epoch, outcome=asked, at=now()))
@@ -331,7 +331,7 @@ def test_a_run_that_was_taken_up_meanwhile_is_left_alone(tmp_path: Path) -> None
             await until(lambda: (work / "started").exists())
             run = await reach(app, run.id, RunState.RUNNING)
             before = run.evolve(worker="program-dead", epoch=run.epoch - 1)
-            assert (await app.recovery.take_up(before)).worker == run.worker
+            assert (await app.recovery.restart(before)).worker == run.worker
             (work / "go").touch()
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
             started = [event for event in await events_of(app, run.id) if event.type is EventType.TURN_STARTED]
@@ -350,16 +350,16 @@ def test_a_run_that_a_living_program_took_over_meanwhile_is_not_taken_from_it(tm
         async with world.working() as gone:
             run = await waiting(gone, (await submit(gone, skill)).id)
         async with opened(world.settings(), serving=True) as server, opened(world.settings()) as living:
-            kept_by = server.store.kept_by
+            owned_by = server.store.owned_by
 
-            async def late(keeper: str) -> Sequence[Run]:
-                kept = await kept_by(keeper)
+            async def late(owner: str) -> Sequence[Run]:
+                kept = await owned_by(owner)
                 await living.take_over(run.id)
                 return kept
 
-            server.store.kept_by = late  # type: ignore[method-assign]
-            await server.recovery.take_up_all()
-            assert not living.service.keeps_elsewhere(await living.service.get(run.id))
+            server.store.owned_by = late  # type: ignore[method-assign]
+            await server.recovery.restart_all()
+            assert not living.service.owned_elsewhere(await living.service.get(run.id))
 
     run_async(main)
 
@@ -374,14 +374,14 @@ def test_a_program_that_stands_still_while_it_takes_runs_up_does_not_hold_up_oth
     async def main() -> None:
         async with opened(world.settings()) as gone:
             run = await submit(gone, skill)
-            run = await move(gone.store, run.id, SlotAcquired(worker=run.keeper, at=now()), seen=run)
+            run = await move(gone.store, run.id, SlotAcquired(worker=run.owner, at=now()), seen=run)
         async with opened(world.settings(), serving=True) as app, asyncio.timeout(20):
             stopped = Instances(world.data_dir / "programs").take_turn()
             assert stopped is not None
             with pytest.raises(Unavailable, match="too long; end it"):
-                await app.recovery.take_up_all()
+                await app.recovery.restart_all()
             stopped.release()
-            await app.recovery.take_up_all()
+            await app.recovery.restart_all()
             assert (await app.service.get(run.id)).state is RunState.QUEUED
 
     run_async(main)

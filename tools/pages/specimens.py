@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from askback.core.errors import ErrorCode, RunError
 from askback.core.interactions import Interaction, Question
-from askback.core.lifecycle import MAX_TAKE_UPS, Decision, Refusal, Stay, decide
+from askback.core.lifecycle import MAX_RESTARTS, Decision, Refusal, Stay, decide
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
 from askback.core.runs import (
     SHARED,
@@ -138,13 +138,13 @@ def _in_later_turn(run: Run) -> Run:
 
 
 def _often_lost(run: Run) -> Run:
-    return run.evolve(take_ups=MAX_TAKE_UPS)
+    return run.evolve(restarts=MAX_RESTARTS)
 
 
 def circumstances() -> list[Circumstance]:
     """Without a cancel, and with the epoch under which the run is held."""
-    reply = Replied(interaction_id="q", response="", keeper="", at=LATE)
-    other_reply = Replied(interaction_id="another", response="", keeper="", at=LATE)
+    reply = Replied(interaction_id="q", response="", owner="", at=LATE)
+    other_reply = Replied(interaction_id="another", response="", owner="", at=LATE)
     deadline = DeadlinePassed(interaction_id="q", at=LATE)
     lost = TurnLost(epoch=EPOCH, at=LATE)
     first_handle = HandleNamed(epoch=EPOCH, handle=HANDLE, at=LATE)
@@ -179,15 +179,15 @@ def circumstances() -> list[Circumstance]:
         Circumstance(when="the user cancels", signal=CancelRequested(at=LATE)),
         Circumstance(when="the first turn was cut off", signal=lost),
         Circumstance(when="a later turn was cut off", signal=lost, prepare=_in_later_turn),
-        Circumstance(when=f"a turn was cut off after {MAX_TAKE_UPS} take-ups", signal=lost, prepare=_often_lost),
+        Circumstance(when=f"a turn was cut off after {MAX_RESTARTS} take-ups", signal=lost, prepare=_often_lost),
         Circumstance(when="a sticky run's process ended", signal=ProcessLost(epoch=EPOCH, at=LATE)),
         Circumstance(
             when="the run's program is dead, and another carries it on",
-            signal=Adopted(keeper="another", left_by=SHARED, at=LATE),
+            signal=Adopted(owner="another", left_by=SHARED, at=LATE),
         ),
         Circumstance(
             when="the same, but a third one does so already",
-            signal=Adopted(keeper="another", left_by="dead", at=LATE),
+            signal=Adopted(owner="another", left_by="dead", at=LATE),
         ),
     ]
 
@@ -203,7 +203,7 @@ def cancel_circumstances() -> list[Circumstance]:
         Circumstance(when="the process ended", signal=ProcessLost(epoch=EPOCH, at=LATE), prepare=cancel_asked),
         Circumstance(
             when="the question is answered",
-            signal=Replied(interaction_id="q", response="", keeper="", at=LATE),
+            signal=Replied(interaction_id="q", response="", owner="", at=LATE),
             prepare=cancel_asked,
         ),
         Circumstance(
@@ -220,7 +220,7 @@ def expiry_circumstances() -> list[Circumstance]:
         Circumstance(when="the process ended", signal=ProcessLost(epoch=EPOCH, at=LATE), prepare=expired),
         Circumstance(
             when="the question is answered",
-            signal=Replied(interaction_id="q", response="", keeper="", at=LATE),
+            signal=Replied(interaction_id="q", response="", owner="", at=LATE),
             prepare=expired,
         ),
         Circumstance(when="the user cancels", signal=CancelRequested(at=LATE), prepare=expired),

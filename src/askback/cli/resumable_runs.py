@@ -26,7 +26,7 @@ async def _left(service: Service) -> list[str]:
     lines = [f"{run.id} ({run.skill.id}) waits for an answer: {_question(run)}" for run in pending.items]
     for state in (RunState.RUNNING, RunState.QUEUED):
         page = await service.list_runs(RunFilter(state=state), limit=_MOST_SHOWN)
-        cut_off = [run for run in page.items if not service.keeps_elsewhere(run)]
+        cut_off = [run for run in page.items if not service.owned_elsewhere(run)]
         lines += [f"{run.id} ({run.skill.id}) was cut off" for run in cut_off]
     return lines[:_MOST_SHOWN]
 

@@ -33,7 +33,7 @@ def turn_started(run: Run, at: datetime) -> NewEvent:
     data = {
         "attempt_number": run.attempt_number,
         "kind": run.next_turn.kind,
-        "take_ups": run.take_ups,
+        "restarts": run.restarts,
         "worker": run.worker,
     }
     return NewEvent(type=EventType.TURN_STARTED, at=at, data=data)
@@ -57,7 +57,7 @@ def turn_ended(run: Run, signal: TurnEnded, warnings: tuple[RunWarning, ...]) ->
 
 
 def turn_interrupted(run: Run, at: datetime) -> NewEvent:
-    data = {"attempt_number": run.attempt_number, "outcome": "interrupted", "take_ups": run.take_ups}
+    data = {"attempt_number": run.attempt_number, "outcome": "interrupted", "restarts": run.restarts}
     return NewEvent(type=EventType.TURN_ENDED, at=at, data=data)
 
 

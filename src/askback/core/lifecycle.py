@@ -30,9 +30,9 @@ from askback.core.signals import (
     TurnEnded,
     TurnLost,
 )
-from askback.core.turns import MAX_TAKE_UPS
+from askback.core.turns import MAX_RESTARTS
 
-__all__ = ["MAX_TAKE_UPS", "Decision", "Refusal", "Stay", "create", "decide"]
+__all__ = ["MAX_RESTARTS", "Decision", "Refusal", "Stay", "create", "decide"]
 
 
 def create(run: Run, request: Mapping[str, Any]) -> Decision:
@@ -58,7 +58,7 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
         case ProcessTreeEnded():
             return _end_without_tree(run, signal)
         case TurnLost():
-            return turns.take_up(run, signal)
+            return turns.restart(run, signal)
         case ProcessLost():
             return waits.lose_process(run, signal)
         case Adopted():
@@ -89,9 +89,9 @@ def _end_without_tree(run: Run, signal: ProcessTreeEnded) -> Decision | Refusal:
 def _adopt(run: Run, signal: Adopted) -> Decision | Stay | Refusal:
     if run.state.final:
         return Refusal(code=RefusalCode.RUN_FINAL, message=f"run {run.id} is {run.state} already")
-    if run.keeper == signal.keeper:
-        return Stay(reason="the run has that keeper")
-    if run.keeper != signal.left_by:
+    if run.owner == signal.owner:
+        return Stay(reason="the run has that owner")
+    if run.owner != signal.left_by:
         message = f"another program took run {run.id} over meanwhile; look at it again"
         return Refusal(code=RefusalCode.RUN_HELD, message=message)
-    return Decision(run=run.evolve(version=run.version + 1, keeper=signal.keeper, updated_at=signal.at))
+    return Decision(run=run.evolve(version=run.version + 1, owner=signal.owner, updated_at=signal.at))

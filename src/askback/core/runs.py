@@ -11,7 +11,7 @@ from askback.core.errors import RunError, RunWarning
 from askback.core.interactions import Interaction
 
 SHARED = ""
-"""The keeper of a run that any server on the data folder may carry on."""
+"""The owner of a run that any server on the data folder may carry on."""
 
 
 class RunState(StrEnum):
@@ -143,7 +143,7 @@ class Usage:
 class Run:
     """The row. `version` guards every change; `epoch` counts claims, so that a worker that was given up cannot write.
 
-    `keeper` names the one program that may carry the run on (`SHARED`: any server); `worker` the one that does now.
+    `owner` names the one program that may carry the run on (`SHARED`: any server); `worker` the one that does now.
     """
 
     id: str
@@ -156,14 +156,14 @@ class Run:
     next_turn: TurnOrder
     created_at: datetime
     updated_at: datetime
-    keeper: str = SHARED
+    owner: str = SHARED
     created_by: str | None = None
     """The name of the token that it was created with."""
     version: int = 1
     epoch: int = 0
     attempt_number: int = 1
     max_attempt: int | None = None
-    take_ups: int = 0
+    restarts: int = 0
     repairs: int = 0
     worker: str | None = None
     process: ProcessIdentity | None = None

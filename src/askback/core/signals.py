@@ -44,11 +44,11 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """`keeper` is who carries the run on from here."""
+    """`owner` is who carries the run on from here."""
 
     interaction_id: str
     response: Json
-    keeper: str
+    owner: str
     at: datetime
 
 
@@ -97,7 +97,7 @@ class ProcessLost:
 class Adopted:
     """Another program carries the run on: the one that it was `left_by` is dead."""
 
-    keeper: str
+    owner: str
     left_by: str
     at: datetime
 

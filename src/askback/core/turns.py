@@ -18,7 +18,7 @@ from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
 from askback.core.runs import Handle, Mode, Run, RunState, TurnKind, TurnOrder, Usage
 from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnEnded, TurnLost
 
-MAX_TAKE_UPS = 3
+MAX_RESTARTS = 3
 """How often a turn that was cut off is started again after its first start."""
 
 _INTERACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -65,7 +65,7 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
     usage = run.usage if signal.usage is None else (run.usage or Usage()) + signal.usage
     ended = run.evolve(
         version=run.version + 1,
-        take_ups=0,
+        restarts=0,
         process=run.process if run.sticky else None,
         usage=usage,
         warnings=_merge(run.warnings, warnings),
@@ -202,13 +202,13 @@ def _warnings_of(outcome: TurnOutcome) -> tuple[RunWarning, ...]:
 # That it was cut off.
 
 
-def take_up(run: Run, signal: TurnLost) -> Decision | Refusal:
+def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
     if run.state is not RunState.RUNNING or run.epoch != signal.epoch:
         return stale(run)
-    take_ups = run.take_ups + signal.counted
+    restarts = run.restarts + signal.counted
     lost = run.evolve(
         version=run.version + 1,
-        take_ups=take_ups,
+        restarts=restarts,
         worker=None,
         process=None,
         handle=_handle_before_turn(run),
@@ -219,10 +219,10 @@ def take_up(run: Run, signal: TurnLost) -> Decision | Refusal:
     interrupted = event_factory.turn_interrupted(lost, signal.at)
     if run.sticky and run.next_turn.kind is not TurnKind.START:
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=process_lost())
-    if take_ups > MAX_TAKE_UPS:
+    if restarts > MAX_RESTARTS:
         error = RunError(
             code=ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED,
-            message=f"turn {run.attempt_number} was cut off {take_ups} times, at last because {signal.why}; "
+            message=f"turn {run.attempt_number} was cut off {restarts} times, at last because {signal.why}; "
             "it is not started again",
         )
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=error)

@@ -28,7 +28,7 @@ def reply(run: Run, signal: Replied) -> Decision | Refusal:
         answered_by=AnsweredBy.USER,
         answered_at=signal.at,
     )
-    return _go_on(run.evolve(keeper=signal.keeper), closed, signal.at)
+    return _go_on(run.evolve(owner=signal.owner), closed, signal.at)
 
 
 def pass_deadline(run: Run, signal: DeadlinePassed) -> Decision | Stay | Refusal:

@@ -168,29 +168,29 @@ class Store(Protocol):
         """Figures for people; `latest` is how many questions back the answers are looked at, from the newest one."""
         ...
 
-    async def queued(self, keepers: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
-        """Runs whose turn is next, first come first served, of these keepers."""
+    async def queued(self, owners: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
+        """Runs whose turn is next, first come first served, of these owners."""
         ...
 
     async def held(self) -> Sequence[Run]:
         """Runs that some worker holds: running, or waiting with a process."""
         ...
 
-    async def overdue(self, keepers: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
-        """Waiting runs of these keepers whose deadline is not after `at`, the earliest first.
+    async def overdue(self, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
+        """Waiting runs of these owners whose deadline is not after `at`, the earliest first.
 
         A run that is being canceled is not decided by its deadline any more, so it is not among them.
         """
         ...
 
-    async def next_deadline(self, keepers: Collection[str]) -> datetime | None: ...
+    async def next_deadline(self, owners: Collection[str]) -> datetime | None: ...
 
-    async def keepers(self) -> Collection[str]:
+    async def owners(self) -> Collection[str]:
         """Who keeps the runs that are not final."""
         ...
 
-    async def kept_by(self, keeper: str) -> Sequence[Run]:
-        """The runs of one keeper that are not final."""
+    async def owned_by(self, owner: str) -> Sequence[Run]:
+        """The runs of one owner that are not final."""
         ...
 
     # Notifications: an outbox that is written with the state, and is its own log.

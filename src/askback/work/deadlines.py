@@ -20,9 +20,9 @@ _BATCH = 100
 
 
 class Deadlines:
-    def __init__(self, *, store: Store, keepers: Collection[str], clock: Callable[[], datetime]) -> None:
+    def __init__(self, *, store: Store, owners: Collection[str], clock: Callable[[], datetime]) -> None:
         self._store = store
-        self._keepers = frozenset(keepers)
+        self._owners = frozenset(owners)
         self._clock = clock
 
     async def run(self) -> None:
@@ -39,7 +39,7 @@ class Deadlines:
             changes.close()
 
     async def _fire(self) -> None:
-        while runs := await self._store.overdue(self._keepers, self._clock(), _BATCH):
+        while runs := await self._store.overdue(self._owners, self._clock(), _BATCH):
             for run in runs:
                 assert run.pending_interaction is not None
                 signal = DeadlinePassed(interaction_id=run.pending_interaction.interaction_id, at=self._clock())
@@ -49,7 +49,7 @@ class Deadlines:
 
     async def _sleep(self, changes: Changes) -> None:
         """Until the earliest deadline, or until a run begins to wait with one."""
-        deadline = await self._store.next_deadline(self._keepers)
+        deadline = await self._store.next_deadline(self._owners)
         seconds = None
         if deadline is not None:
             seconds = min(max((deadline - self._clock()).total_seconds(), 0), _LONGEST_SLEEP_SEC)

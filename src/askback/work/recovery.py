@@ -44,22 +44,22 @@ class Recovery:
         while True:
             await asyncio.sleep(_LOOK_SEC)
             try:
-                await self.take_up_all()
+                await self.restart_all()
             except (Unavailable, OSError) as error:
                 log.error("what programs left behind cannot be taken up yet: %s", error)
 
-    async def take_up_all(self) -> None:
+    async def restart_all(self) -> None:
         """For a server: everything that no living program keeps is the server's from now on."""
-        for keeper in await self._store.keepers():
-            if keeper != SHARED and not self._programs.is_alive(keeper):
-                await self._adopt_all_of(keeper)
+        for owner in await self._store.owners():
+            if owner != SHARED and not self._programs.is_alive(owner):
+                await self._adopt_all_of(owner)
         for run in await self._store.held():
-            if run.keeper == SHARED:
+            if run.owner == SHARED:
                 with suppress(NotFound):
-                    await self.take_up(run)
+                    await self.restart(run)
         self._programs.forget_dead()
 
-    async def take_up(self, run: Run) -> Run:
+    async def restart(self, run: Run) -> Run:
         """Put back a run whose worker is dead; one that lives or is not held stays as it is."""
         if run.worker is None or self._programs.is_alive(run.worker):
             return run
@@ -107,8 +107,8 @@ class Recovery:
         except OSError as error:
             log.error("a sign-in cannot be removed from a run's home: %s", error, extra={"run": run.id})
 
-    async def _adopt_all_of(self, keeper: str) -> None:
-        for run in await self._store.kept_by(keeper):
+    async def _adopt_all_of(self, owner: str) -> None:
+        for run in await self._store.owned_by(owner):
             with suppress(Conflict, NotFound):
-                signal = Adopted(keeper=SHARED, left_by=keeper, at=self._clock())
+                signal = Adopted(owner=SHARED, left_by=owner, at=self._clock())
                 await move(self._store, run.id, signal, seen=run)

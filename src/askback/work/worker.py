@@ -57,20 +57,20 @@ Carry = Callable[[Run, RunControl], AbstractAsyncContextManager[Carrier]]
 
 
 class Worker:
-    """Works for the runs of `keepers` under the name of its program."""
+    """Works for the runs of `owners` under the name of its program."""
 
     def __init__(
         self,
         *,
         name: str,
-        keepers: Collection[str],
+        owners: Collection[str],
         store: Store,
         slots: Slots,
         carry: Carry,
         clock: Callable[[], datetime],
     ) -> None:
         self._name = name
-        self._keepers = frozenset(keepers)
+        self._owners = frozenset(owners)
         self._store = store
         self._slots = slots
         self._carry = carry
@@ -128,7 +128,7 @@ class Worker:
         try:
             while not self._stopping and self._slots.free > 0:
                 runs = await self._store.queued(
-                    self._keepers, without_engines=self._slots.full_engines(), limit=self._slots.free
+                    self._owners, without_engines=self._slots.full_engines(), limit=self._slots.free
                 )
                 if tried.issuperset(run.id for run in runs):
                     return

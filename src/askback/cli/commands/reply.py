@@ -126,8 +126,8 @@ async def _go_on(app: App, run: Run, display: Display, answered: Interaction, *,
     from askback.core.runs import SHARED
     from askback.core.views import run_view
 
-    if app.service.keeps_elsewhere(run):
-        place = "its server" if run.keeper == SHARED else "the program that keeps it"
+    if app.service.owned_elsewhere(run):
+        place = "its server" if run.owner == SHARED else "the program that keeps it"
         display.write(f"✔ sent; run {run.id} goes on in {place}")
         return Ending(run=run, exit_code=0, document=run_view(run))
     after = await app.service.closed_at(run.id, answered.interaction_id)

@@ -88,7 +88,7 @@ def _carry(
 
     async def main() -> int:
         async with opened(settings) as app:
-            run = await app.service.submit(wanted) if wanted else await _take_up(app, continued)
+            run = await app.service.submit(wanted) if wanted else await _restart(app, continued)
             with choose(as_json=as_json) as display:
                 opening = f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}"
                 ending = await converse(app, run, display, answers=answers, can_ask=can_ask, opening=opening)
@@ -98,7 +98,7 @@ def _carry(
     return in_program(main)
 
 
-async def _take_up(app: App, run_id: str) -> Run:
+async def _restart(app: App, run_id: str) -> Run:
     """The run, from now on carried by this program; one that is over is only told."""
     from askback.cli.resumable_runs import find_run
 

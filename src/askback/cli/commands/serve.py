@@ -72,7 +72,7 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
     listening = _listen(settings.server.host, settings.server.port)
     port: int = listening[0].getsockname()[1]
     async with opened(settings, serving=True) as app:
-        await app.recovery.take_up_all()
+        await app.recovery.restart_all()
         web = web_server(app, port)
         # Engines and the database need files too.
         most = open_files // 2

@@ -44,13 +44,13 @@ LIMIT :limit
 -- name: crowd
 SELECT count(*), max(asked_at) FROM runs INDEXED BY runs_waiting WHERE state = 'waiting_user'
 
--- Each keeper's queue has a lane an engine: the head of each lane is looked up, never the whole queue.
+-- Each owner's queue has a lane an engine: the head of each lane is looked up, never the whole queue.
 -- name: queued
-WITH RECURSIVE lanes (keeper, engine) AS (
-    SELECT keepers.value, (SELECT min(engine) FROM queue WHERE keeper = keepers.value)
-    FROM json_each(:keepers) AS keepers
+WITH RECURSIVE lanes (owner, engine) AS (
+    SELECT owners.value, (SELECT min(engine) FROM queue WHERE owner = owners.value)
+    FROM json_each(:owners) AS owners
     UNION ALL
-    SELECT keeper, (SELECT min(engine) FROM queue WHERE queue.keeper = lanes.keeper AND engine > lanes.engine)
+    SELECT owner, (SELECT min(engine) FROM queue WHERE queue.owner = lanes.owner AND engine > lanes.engine)
     FROM lanes
     WHERE engine IS NOT NULL
 )
@@ -60,7 +60,7 @@ WHERE lanes.engine IS NOT NULL
     AND lanes.engine NOT IN (SELECT value FROM json_each(:without_engines))
     AND queue.position IN (
         SELECT position FROM queue AS lane
-        WHERE lane.keeper = lanes.keeper AND lane.engine = lanes.engine
+        WHERE lane.owner = lanes.owner AND lane.engine = lanes.engine
         ORDER BY position LIMIT :limit
     )
     AND runs.number = queue.run
@@ -72,35 +72,35 @@ SELECT doc FROM runs INDEXED BY runs_held WHERE worker IS NOT NULL ORDER BY numb
 
 -- name: overdue
 SELECT runs.doc
-FROM json_each(:keepers) AS keepers CROSS JOIN runs
+FROM json_each(:owners) AS owners CROSS JOIN runs
 WHERE runs.number IN (
     SELECT number FROM runs AS due
-    WHERE due.keeper = keepers.value AND due.deadline_at IS NOT NULL AND due.deadline_at <= :at
+    WHERE due.owner = owners.value AND due.deadline_at IS NOT NULL AND due.deadline_at <= :at
     ORDER BY due.deadline_at LIMIT :limit
 )
 ORDER BY runs.deadline_at, runs.number
 LIMIT :limit
 
 -- name: next_deadline
-SELECT min((SELECT min(deadline_at) FROM runs WHERE keeper = keepers.value AND deadline_at IS NOT NULL))
-FROM json_each(:keepers) AS keepers
+SELECT min((SELECT min(deadline_at) FROM runs WHERE owner = owners.value AND deadline_at IS NOT NULL))
+FROM json_each(:owners) AS owners
 
--- name: keepers
-WITH RECURSIVE found (keeper) AS (
-    SELECT min(keeper) FROM runs INDEXED BY runs_open WHERE state IN ('queued', 'running', 'waiting_user')
+-- name: owners
+WITH RECURSIVE found (owner) AS (
+    SELECT min(owner) FROM runs INDEXED BY runs_open WHERE state IN ('queued', 'running', 'waiting_user')
     UNION ALL
     SELECT (
-        SELECT min(keeper) FROM runs INDEXED BY runs_open
-        WHERE state IN ('queued', 'running', 'waiting_user') AND runs.keeper > found.keeper
+        SELECT min(owner) FROM runs INDEXED BY runs_open
+        WHERE state IN ('queued', 'running', 'waiting_user') AND runs.owner > found.owner
     )
     FROM found
-    WHERE keeper IS NOT NULL
+    WHERE owner IS NOT NULL
 )
-SELECT keeper FROM found WHERE keeper IS NOT NULL
+SELECT owner FROM found WHERE owner IS NOT NULL
 
--- name: kept_by
+-- name: owned_by
 SELECT doc FROM runs INDEXED BY runs_open
-WHERE state IN ('queued', 'running', 'waiting_user') AND keeper = ?
+WHERE state IN ('queued', 'running', 'waiting_user') AND owner = ?
 ORDER BY number
 
 -- name: count_in_state

@@ -11,24 +11,24 @@ INSERT INTO idempotency_keys (key, body_digest, run, created_at) VALUES (:key, :
 
 -- name: insert_run
 INSERT INTO runs
-    (id, version, epoch, state, ended, skill, engine, keeper, creator, worker, created_at, asked_at, deadline_at,
+    (id, version, epoch, state, ended, skill, engine, owner, creator, worker, created_at, asked_at, deadline_at,
      last_seq, doc)
 VALUES
-    (:id, :version, :epoch, :state, :ended, :skill, :engine, :keeper, :creator, :worker, :created_at, :asked_at,
+    (:id, :version, :epoch, :state, :ended, :skill, :engine, :owner, :creator, :worker, :created_at, :asked_at,
      :deadline_at, :added, :doc)
 ON CONFLICT (id) DO NOTHING
 RETURNING number, last_seq
 
 -- name: end_run
 UPDATE runs
-SET version = :version, epoch = :epoch, state = :state, ended = :ended, keeper = :keeper, worker = :worker,
+SET version = :version, epoch = :epoch, state = :state, ended = :ended, owner = :owner, worker = :worker,
     asked_at = :asked_at, deadline_at = :deadline_at, last_seq = last_seq + :added, doc = :doc
 WHERE id = :id AND version = :before
 RETURNING number, last_seq
 
 -- name: update_run
 UPDATE runs
-SET version = :version, epoch = :epoch, state = :state, keeper = :keeper, worker = :worker, asked_at = :asked_at,
+SET version = :version, epoch = :epoch, state = :state, owner = :owner, worker = :worker, asked_at = :asked_at,
     deadline_at = :deadline_at, last_seq = last_seq + :added, doc = :doc
 WHERE id = :id AND version = :before
 RETURNING number, last_seq
@@ -65,13 +65,13 @@ WHERE run = :run AND interaction_id = :interaction_id AND outcome = 'pending'
 RETURNING number
 
 -- name: enqueue
-INSERT INTO queue (run, keeper, engine) VALUES (?, ?, ?)
+INSERT INTO queue (run, owner, engine) VALUES (?, ?, ?)
 
 -- name: dequeue
 DELETE FROM queue WHERE run = ?
 
 -- name: hand_over
-UPDATE queue SET keeper = ? WHERE run = ?
+UPDATE queue SET owner = ? WHERE run = ?
 
 -- name: erase_secrets
 UPDATE interactions

@@ -155,23 +155,23 @@ class SqliteStore:
     async def tally(self, latest: int = 500) -> Tally:
         return await self._read(lambda connection: reads.tally(connection, latest))
 
-    async def queued(self, keepers: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
-        return await self._read(lambda connection: reads.queued(connection, keepers, without_engines, limit))
+    async def queued(self, owners: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
+        return await self._read(lambda connection: reads.queued(connection, owners, without_engines, limit))
 
     async def held(self) -> Sequence[Run]:
         return await self._read(reads.held)
 
-    async def overdue(self, keepers: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
-        return await self._read(lambda connection: reads.overdue(connection, keepers, at, limit))
+    async def overdue(self, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
+        return await self._read(lambda connection: reads.overdue(connection, owners, at, limit))
 
-    async def next_deadline(self, keepers: Collection[str]) -> datetime | None:
-        return await self._read(lambda connection: reads.next_deadline(connection, keepers))
+    async def next_deadline(self, owners: Collection[str]) -> datetime | None:
+        return await self._read(lambda connection: reads.next_deadline(connection, owners))
 
-    async def keepers(self) -> Collection[str]:
-        return await self._read(reads.keepers)
+    async def owners(self) -> Collection[str]:
+        return await self._read(reads.owners)
 
-    async def kept_by(self, keeper: str) -> Sequence[Run]:
-        return await self._read(lambda connection: reads.kept_by(connection, keeper))
+    async def owned_by(self, owner: str) -> Sequence[Run]:
+        return await self._read(lambda connection: reads.owned_by(connection, owner))
 
     async def next_delivery(self, *, without_hosts: Collection[str] = ()) -> datetime | None:
         return await self._read(lambda connection: outbox.next_delivery(connection, without_hosts))

@@ -63,7 +63,7 @@ def add_deliveries(
 ) -> None:
     """One for each webhook of the run; those of the server are told of the runs that servers keep."""
     for change in changes:
-        columns = {"run": number, "seq": first_seq + change.place, "shared": run.keeper == SHARED, "doc": doc}
+        columns = {"run": number, "seq": first_seq + change.place, "shared": run.owner == SHARED, "doc": doc}
         columns |= {"old": change.old, "new": change.new, "at": change.at}
         connection.execute(statements("outbox")["insert_deliveries"], columns)
 

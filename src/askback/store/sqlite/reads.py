@@ -90,9 +90,9 @@ def interactions(connection: apsw.Connection, run_id: str) -> Sequence[Interacti
 
 
 def queued(
-    connection: apsw.Connection, keepers: Collection[str], without_engines: Collection[str], limit: int
+    connection: apsw.Connection, owners: Collection[str], without_engines: Collection[str], limit: int
 ) -> Sequence[Run]:
-    which = {"keepers": _set(keepers), "without_engines": _set(without_engines), "limit": _bounded(limit)}
+    which = {"owners": _set(owners), "without_engines": _set(without_engines), "limit": _bounded(limit)}
     return _runs(fetch(connection, statements("reads")["queued"], which))
 
 
@@ -100,29 +100,29 @@ def held(connection: apsw.Connection) -> Sequence[Run]:
     return _runs(fetch(connection, statements("reads")["held"]))
 
 
-def overdue(connection: apsw.Connection, keepers: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
-    which = {"keepers": _set(keepers), "at": rows.micros(at), "limit": _bounded(limit)}
+def overdue(connection: apsw.Connection, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
+    which = {"owners": _set(owners), "at": rows.micros(at), "limit": _bounded(limit)}
     return _runs(fetch(connection, statements("reads")["overdue"], which))
 
 
-def next_deadline(connection: apsw.Connection, keepers: Collection[str]) -> datetime | None:
-    at = connection.execute(statements("reads")["next_deadline"], {"keepers": _set(keepers)}).get
+def next_deadline(connection: apsw.Connection, owners: Collection[str]) -> datetime | None:
+    at = connection.execute(statements("reads")["next_deadline"], {"owners": _set(owners)}).get
     return None if at is None else rows.moment(at)
 
 
-def keepers(connection: apsw.Connection) -> Collection[str]:
-    return frozenset(keeper for (keeper,) in fetch(connection, statements("reads")["keepers"]))
+def owners(connection: apsw.Connection) -> Collection[str]:
+    return frozenset(owner for (owner,) in fetch(connection, statements("reads")["owners"]))
 
 
-def kept_by(connection: apsw.Connection, keeper: str) -> Sequence[Run]:
-    return _runs(fetch(connection, statements("reads")["kept_by"], (rows.clean(keeper),)))
+def owned_by(connection: apsw.Connection, owner: str) -> Sequence[Run]:
+    return _runs(fetch(connection, statements("reads")["owned_by"], (rows.clean(owner),)))
 
 
 def over(connection: apsw.Connection, cursor: str | None, limit: int) -> RunPage:
     (after,) = _position(cursor, (0,))
     size = _bounded(limit)
     which = {"after": after, "limit": size + 1}
-    found, more = fetch_page(connection, statements("forgetting")["over"], which, size=size, most_bytes=PAGE_BYTES)
+    found, more = fetch_page(connection, statements("deletion")["over"], which, size=size, most_bytes=PAGE_BYTES)
     return _page([(str(number), doc) for number, doc in found], more)
 
 

@@ -109,7 +109,7 @@ def run_columns(run: Run, doc: str, added: int) -> Columns:
         "ended": run.state if run.state.final else None,
         "skill": run.skill.id,
         "engine": run.engine,
-        "keeper": run.keeper,
+        "owner": run.owner,
         "creator": run.created_by,
         "worker": run.worker,
         "created_at": micros(run.created_at),

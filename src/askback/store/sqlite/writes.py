@@ -214,16 +214,16 @@ def _add_events(connection: apsw.Connection, number: int, last_seq: int, events:
 
 
 def _keep_place(connection: apsw.Connection, number: int, before: Run | None, run: Run) -> None:
-    """A run stands in the queue exactly while it is queued; a new keeper does not cost it its place."""
+    """A run stands in the queue exactly while it is queued; a new owner does not cost it its place."""
     sql = statements("writes")
     was_queued = before is not None and before.state is RunState.QUEUED
     is_queued = run.state is RunState.QUEUED
     if is_queued and not was_queued:
-        connection.execute(sql["enqueue"], (number, run.keeper, run.engine))
+        connection.execute(sql["enqueue"], (number, run.owner, run.engine))
     elif was_queued and not is_queued:
         connection.execute(sql["dequeue"], (number,))
     elif is_queued:
-        connection.execute(sql["hand_over"], (run.keeper, number))
+        connection.execute(sql["hand_over"], (run.owner, number))
 
 
 def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None:
@@ -235,7 +235,7 @@ def _searched(run: Run) -> tuple[object, ...]:
     return (
         run.state,
         run.epoch,
-        run.keeper,
+        run.owner,
         run.worker,
         run.wait_deadline_at,
         run.cancel_requested,
@@ -260,7 +260,7 @@ class Forgetting:
 
 
 def _forget(connection: apsw.Connection, run_id: str) -> bool:
-    sql = statements("forgetting")
+    sql = statements("deletion")
     found = fetch(connection, sql["number_of_over"], (run_id,))
     for (number,) in found:
         for what in _ORDER:
