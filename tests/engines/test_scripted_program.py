@@ -392,7 +392,7 @@ def test_every_misbehaviour_is_in_the_documents() -> None:
 # The demo, and the start.
 
 
-DEMO = Path(Scripted.default_command[-1]).parents[2] / "skills/demo/trip-planner/assets/scripted.json"
+DEMO = Path(Scripted.default_command[-1]).parents[3] / "skills/demo/trip-planner/assets/scripted.json"
 _SLEEP = re.compile(r'"sleep_sec": ([0-9.]+)')
 
 

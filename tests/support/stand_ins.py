@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-_RECORDED = Path(__file__).parent / "engines"
+_RECORDED = Path(__file__).parents[1] / "engines"
 _ANSWER = json.dumps({"colour": "red", "__SKILL_DONE__": True})
 _QUESTION = "Which colour?"
 _PROGRAM = """
