@@ -56,8 +56,7 @@ from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
 from askback.work.recovery import Recovery
 from askback.work.retention import Retention, RetentionPolicy
-from askback.work.turn.executor import carrying
-from askback.work.turn.prepare import TurnContext
+from askback.work.turn.context import TurnContext
 from askback.work.vitals import Vitals
 from askback.work.worker import Slots, Worker
 
@@ -248,9 +247,9 @@ def _service(ground: _Ground, recovery: Recovery) -> Service:
 
 def _worker(ground: _Ground) -> Worker:
     limits = ground.settings.limits
-    bench = TurnContext(
+    context = TurnContext(
         store=ground.store,
-        packages=ground.library,
+        library=ground.library,
         workspaces=ground.workspaces,
         locks=ground.settings.data_dir / "locks",
         engines=ground.engines,
@@ -261,14 +260,7 @@ def _worker(ground: _Ground) -> Worker:
         clock=now,
         pools=ground.pools,
     )
-    return Worker(
-        name=ground.name,
-        owners={ground.owner},
-        store=ground.store,
-        slots=ground.slots,
-        carry=partial(carrying, bench),
-        clock=now,
-    )
+    return Worker(name=ground.name, owners={ground.owner}, slots=ground.slots, context=context)
 
 
 def _sending(settings: Settings) -> DeliveryPolicy:

@@ -138,10 +138,10 @@ def test_a_shortage_that_does_not_end_has_its_own_code() -> None:
             await Shortage(patience_sec=0.05).outlast(fails, RunControl())
         assert isinstance(refused.value.outcome, TurnError)
         assert refused.value.outcome.error.code is ErrorCode.ENGINE_START_FAILED
-        stop = RunControl()
-        stop.ask(StopReason.CANCEL)
+        control = RunControl()
+        control.stop(StopReason.CANCEL)
         with pytest.raises(Stopped):
-            await Shortage().outlast(fails, stop)
+            await Shortage().outlast(fails, control)
 
     run_async(main)
 

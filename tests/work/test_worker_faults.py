@@ -19,6 +19,8 @@ from askback.skills import library
 from askback.skills.package import read_package
 from askback.work import worker
 from askback.work.run_control import RunControl
+from askback.work.turn.context import TurnContext
+from askback.work.turn.execute import RunExecutor, executing
 from support.data_folder import ASK, World, over, reach, run_async, submit, until
 
 FINISH = {"finish": {"colour": "red"}}
@@ -242,17 +244,17 @@ def test_a_run_that_is_claimed_again_before_its_last_carrier_is_done_can_be_canc
 
     async def main() -> None:
         async with world.working("slots = 2\n") as app, asyncio.timeout(20):
-            carry, claims = app.worker._carry, 0
+            claims = 0
 
             @asynccontextmanager
-            async def slowly_left(run: Run, stop: RunControl) -> AsyncIterator[worker.Carrier]:
+            async def slowly_left(context: TurnContext, control: RunControl) -> AsyncIterator[RunExecutor]:
                 nonlocal claims
                 claims += 1
-                async with carry(run, stop) as carrier:
-                    yield carrier
+                async with executing(context, control) as executor:
+                    yield executor
                 await until(lambda: claims == 2)
 
-            monkeypatch.setattr(app.worker, "_carry", slowly_left)
+            monkeypatch.setattr(worker, "executing", slowly_left)
             during(app, "append", failing_once())
             run = await submit(app, skill)
             await until(lambda: claims == 2 and (app.workspaces.of(run.id).cwd / "started").exists())
@@ -271,26 +273,25 @@ def test_old_news_of_a_run_do_not_cost_it_the_end_of_its_turn(tmp_path: Path, mo
 
     async def main() -> None:
         async with world.working() as app, asyncio.timeout(20):
-            carry = app.worker._carry
 
             @asynccontextmanager
-            async def told_late(run: Run, stop: RunControl) -> AsyncIterator[worker.Carrier]:
-                async with carry(run, stop) as carrier:
+            async def notified_late(context: TurnContext, control: RunControl) -> AsyncIterator[Any]:
+                async with executing(context, control) as executor:
                     waited: list[Run] = []
 
                     async def hold(run: Run) -> Any:
                         waited.append(run)
-                        return await carrier.hold(run)
+                        return await executor.hold(run)
 
                     async def turn(run: Run) -> Any:
-                        signal = await carrier.turn(run)
+                        signal = await executor.turn(run)
                         for each in waited:
-                            stop.tell_news(each)
+                            control.note_change(each)
                         return signal
 
                     yield SimpleNamespace(turn=turn, hold=hold)
 
-            monkeypatch.setattr(app.worker, "_carry", told_late)
+            monkeypatch.setattr(worker, "executing", notified_late)
             run = await submit(app, skill, options={"interactive_profile": "sticky_process"})
             await reach(app, run.id, RunState.WAITING_USER)
             await app.service.reply(run.id, "red")

@@ -21,6 +21,7 @@ from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, Turn
 MAX_RESTARTS = 3
 """How often a turn that was cut off is started again after its first start."""
 
+_ASKED = ("output: the turn asked a question instead of finishing",)
 _INTERACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -72,27 +73,76 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
         updated_at=signal.at,
     )
     events = event_factory.turn_ended(run, signal, warnings)
+    outcome, at = signal.outcome, signal.at
     if run.cancel_requested:
-        return _end_canceled(ended, signal.at, events)
-    match signal.outcome:
+        return _end_canceled(ended, at, events)
+    if (error := _fatal(ended, outcome)) is not None:
+        return finish(ended, RunState.FAILED, at, events, error=error)
+    match outcome:
         case Final():
-            return _end_final(ended, signal.outcome, signal.at, events)
+            return (
+                _repair(ended, outcome.problems, at, events)
+                if outcome.problems
+                else _succeed(ended, outcome, at, events)
+            )
         case AskUser():
-            return _end_asking(ended, signal.outcome.question, signal.at, events)
+            if run.mode is Mode.AUTO:
+                return _repair(ended, _ASKED, at, events)
+            return _wait(ended, outcome.question, at, events)
         case TurnError():
-            return finish(ended, RunState.FAILED, signal.at, events, error=signal.outcome.error)
+            raise AssertionError("an error is fatal")
         case _:
-            assert_never(signal.outcome)
+            assert_never(outcome)
+
+
+def ends_run(run: Run, outcome: TurnOutcome) -> bool:
+    """Whether a turn with this outcome is the run's last."""
+    succeeded = isinstance(outcome, Final) and not outcome.problems
+    return succeeded or _fatal(run, outcome) is not None
+
+
+def _fatal(run: Run, outcome: TurnOutcome) -> RunError | None:
+    """The error with which this outcome ends the run: its own, or that no further turn is possible."""
+    match outcome:
+        case TurnError(error=error):
+            return error
+        case Final(problems=problems):
+            return _no_repair(run, problems) if problems else None
+        case AskUser():
+            return _no_repair(run, _ASKED) if run.mode is Mode.AUTO else _no_wait(run)
+        case _:
+            assert_never(outcome)
+
+
+def _no_repair(run: Run, problems: tuple[str, ...]) -> RunError | None:
+    resumable = run.handle is not None or run.sticky
+    if run.repairs < run.options.repair_attempts and resumable and not _at_max_attempt(run):
+        return None
+    return RunError(
+        code=ErrorCode.OUTPUT_SCHEMA_INVALID, message="the output does not pass its schema: " + "; ".join(problems)
+    )
+
+
+def _no_wait(run: Run) -> RunError | None:
+    if _at_max_attempt(run):
+        return RunError(
+            code=ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED,
+            message=f"turn {run.attempt_number} of at most {run.max_attempt} ended without a result",
+        )
+    if run.handle is None and not run.sticky:
+        return RunError(
+            code=ErrorCode.SESSION_RESUME_FAILED,
+            message="the engine asked a question but named no session to resume",
+        )
+    return None
 
 
 def _end_canceled(run: Run, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
-    """A sticky run's process outlives its turn; the run is canceled only when `TreeGone` says that nothing lives."""
+    """The process of a sticky run outlives its turn; the run is canceled when `ProcessTreeEnded` arrives."""
     return Decision(run=run, events=events) if run.sticky else finish(run, RunState.CANCELED, at, events)
 
 
-def _end_final(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
-    if final.problems:
-        return _repair(run, final.problems, at, events)
+def _succeed(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
     if run.mode is Mode.INTERACTIVE and not final.done:
         warning = RunWarning(
             code=WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER,
@@ -105,13 +155,6 @@ def _end_final(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...
 
 def _repair(run: Run, problems: tuple[str, ...], at: datetime, events: tuple[NewEvent, ...]) -> Decision:
     """The next turn tells the engine what is wrong. The run keeps its slot and stays `running`."""
-    resumable = run.handle is not None or run.sticky
-    if run.repairs >= run.options.repair_attempts or not resumable or _at_max_attempt(run):
-        error = RunError(
-            code=ErrorCode.OUTPUT_SCHEMA_INVALID,
-            message="the output does not pass its schema: " + "; ".join(problems),
-        )
-        return finish(run, RunState.FAILED, at, events, error=error)
     number = run.attempt_number + 1
     repairing = run.evolve(
         repairs=run.repairs + 1,
@@ -121,21 +164,7 @@ def _repair(run: Run, problems: tuple[str, ...], at: datetime, events: tuple[New
     return Decision(run=repairing, events=(*events, event_factory.turn_started(repairing, at)))
 
 
-def _end_asking(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
-    if run.mode is Mode.AUTO:
-        return _repair(run, ("output: the turn asked a question instead of finishing",), at, events)
-    if _at_max_attempt(run):
-        error = RunError(
-            code=ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED,
-            message=f"turn {run.attempt_number} of at most {run.max_attempt} ended without a result",
-        )
-        return finish(run, RunState.FAILED, at, events, error=error)
-    if run.handle is None and not run.sticky:
-        error = RunError(
-            code=ErrorCode.SESSION_RESUME_FAILED,
-            message="the engine asked a question but named no session to go on with",
-        )
-        return finish(run, RunState.FAILED, at, events, error=error)
+def _wait(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
     interaction = _interaction(run, question, at)
     waiting = run.evolve(
         state=RunState.WAITING_USER,

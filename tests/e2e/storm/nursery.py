@@ -30,7 +30,7 @@ from askback.process.locks import FileLock
 from askback.process.spawn_direct import Direct
 from askback.process.workspace import Workspace
 from askback.store.sqlite.connection import statements
-from askback.work.turn import execute, resident
+from askback.work.turn import process
 
 
 def _without_snapshots() -> None:
@@ -51,7 +51,7 @@ def _without_lock() -> None:
         return FileLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), path)
 
     tree.Tree.end = end  # type: ignore[method-assign]
-    execute.take_lock = resident.take_lock = take_lock  # type: ignore[attr-defined]
+    process.take_lock = take_lock
 
 
 def _without_guardian() -> None:

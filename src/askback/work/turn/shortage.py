@@ -41,7 +41,7 @@ class Shortage:
         self._patience_sec = patience_sec
         self._is_on = False
 
-    async def outlast(self, attempt: Callable[[], Awaitable[T]], stop: RunControl) -> tuple[T, bool]:
+    async def outlast(self, attempt: Callable[[], Awaitable[T]], control: RunControl) -> tuple[T, bool]:
         """What the attempt gives, and whether it had to be repeated.
 
         Raises `CannotStart` when the shortage does not end, and `Stopped` when the turn is to stop before it does.
@@ -60,7 +60,7 @@ class Shortage:
             else:
                 self._ends()
                 return result, delayed
-            await _pause(stop, pause)
+            await _pause(control, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SEC)
 
     def _begins(self, error: Exception) -> None:
@@ -79,9 +79,9 @@ def _failure(error: Exception) -> TurnOutcome:
     return engine_failure(ErrorCode.ENGINE_START_FAILED, message, detail=str(error))
 
 
-async def _pause(stop: RunControl, seconds: float) -> None:
+async def _pause(control: RunControl, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await stop.wait()
-    if stop.reason is not None:
+            await control.wait()
+    if control.reason is not None:
         raise Stopped

@@ -17,7 +17,8 @@ from askback.process.limits import Breach, Resource, ResourceLimits
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import output_check
 from askback.text.redaction import Redactor
-from askback.work.turn.observe import Parsing, TurnObserver
+from askback.work.turn.context import Parsing
+from askback.work.turn.observe import TurnObserver
 
 MOST_RESULT = 10_000_000
 """Bytes of a run's result as JSON."""
@@ -26,11 +27,11 @@ _WORST_GROWTH = 6
 
 
 async def verdict(
-    parsing: Parsing, run: Run, package: SkillPackage, reading: TurnObserver, result: Completed | TurnFailed
+    parsing: Parsing, run: Run, package: SkillPackage, observer: TurnObserver, result: Completed | TurnFailed
 ) -> TurnOutcome:
     """The turn's outcome, without the secrets that the engine was given."""
-    outcome = await _verdict(parsing, run, package, reading, result)
-    return await parsing.run(lambda: _masked(outcome, reading.redactor), reading.printed)
+    outcome = await _verdict(parsing, run, package, observer, result)
+    return await parsing.run(lambda: _masked(outcome, observer.redactor), observer.printed)
 
 
 def _masked(outcome: TurnOutcome, redactor: Redactor) -> TurnOutcome:
@@ -52,26 +53,26 @@ def _masked(outcome: TurnOutcome, redactor: Redactor) -> TurnOutcome:
 
 
 async def _verdict(
-    parsing: Parsing, run: Run, package: SkillPackage, reading: TurnObserver, result: Completed | TurnFailed
+    parsing: Parsing, run: Run, package: SkillPackage, observer: TurnObserver, result: Completed | TurnFailed
 ) -> TurnOutcome:
     """A turn that resumes a session in a new process counts only in that very session."""
     resuming = run.handle is not None and not run.sticky
-    if reading.strayed.is_set():
+    if observer.strayed.is_set():
         message = "the engine went on in another session than the one it was asked to resume"
-        return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=reading.session)
+        return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=observer.session)
     if isinstance(result, TurnFailed):
         return engine_failure(
-            result.code, result.message, detail=result.detail, resuming=resuming, confirmed=reading.confirmed
+            result.code, result.message, detail=result.detail, resuming=resuming, confirmed=observer.confirmed
         )
-    if resuming and not reading.confirmed:
+    if resuming and not observer.confirmed:
         message = "the engine did not say which session it went on with"
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)
-    if reading.asked is not None:
-        return _asking(AskUser(question=reading.asked))
+    if observer.asked is not None:
+        return _asking(AskUser(question=observer.asked))
     if package.output_schema is not None:
         # What a check costs depends on the schema too.
         return await parsing.aside(lambda: _conclusion(run, package, result))
-    return await parsing.run(lambda: _conclusion(run, package, result), reading.printed)
+    return await parsing.run(lambda: _conclusion(run, package, result), observer.printed)
 
 
 def _conclusion(run: Run, package: SkillPackage, result: Completed) -> TurnOutcome:
