@@ -6,7 +6,7 @@ Everything is checked here before anything is stored. Turns are the worker's; th
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -36,8 +36,11 @@ from askback.following.run_changes import Movements
 from askback.following.run_events import Tails
 from askback.installed.engines import EnginesHere
 from askback.process.artifacts import Bundle
+from askback.process.locks import Instances
 from askback.process.pools import Pool, Pools
+from askback.process.slots import Slots
 from askback.process.workspace import MOST_LISTED, Artifact, Workspaces
+from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
@@ -85,11 +88,11 @@ class Service:
         engines: EnginesHere,
         workspaces: Workspaces,
         owner: str,
-        is_alive: Callable[[str], bool],
-        restart: Callable[[Run], Awaitable[Run]],
+        instances: Instances,
+        recovery: Recovery,
+        slots: Slots,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
-        queue_reason: Callable[[Run], str],
         private_webhooks: bool,
         pools: Pools,
     ) -> None:
@@ -98,11 +101,11 @@ class Service:
         self.engines = engines
         self._workspaces = workspaces
         self._owner = owner
-        self._is_alive = is_alive
-        self._restart = restart
+        self._instances = instances
+        self._recovery = recovery
+        self._slots = slots
         self._clock = clock
         self._new_id = new_id
-        self._queue_reason = queue_reason
         self._private_webhooks = private_webhooks
         self.pools = pools
         self._tails = Tails(store)
@@ -209,9 +212,9 @@ class Service:
 
     async def _with_its_process(self, run: Run) -> Run:
         """A run that waits with a process whose program is gone can take no answer any more: it is over."""
-        if not (run.sticky and run.pending_interaction and run.worker) or self._is_alive(run.worker):
+        if not (run.sticky and run.pending_interaction and run.worker) or self._instances.is_alive(run.worker):
             return run
-        run = await self._restart(run)
+        run = await self._recovery.restart(run)
         if run.pending_interaction is not None:
             raise Conflict(
                 RefusalCode.INTERACTION_NOT_PENDING,
@@ -237,20 +240,20 @@ class Service:
     async def cancel(self, run_id: str) -> Run:
         return await move(self._store, run_id, CancelRequested(at=self._clock()))
 
-    async def adopt(self, run_id: str) -> Run:
-        """Carry the run on in this program, if the one that kept it is gone."""
+    async def take_over(self, run_id: str) -> Run:
+        """Execute the run in this program if its owner has died, also in the middle of a turn."""
         run = await self._store.get(run_id)
-        if run.owner != self._owner and self._is_alive(run.owner):
+        if run.owner != self._owner and self._instances.is_alive(run.owner):
             raise Conflict(
                 RefusalCode.RUN_HELD,
-                f"run {run.id} is kept by another askback that is running; answer it there, or with `askback reply {run.id}`",
+                f"run {run.id} belongs to another askback that is running; answer it there, or with `askback reply {run.id}`",
             )
         signal = Adopted(owner=self._owner, left_by=run.owner, at=self._clock())
-        return await move(self._store, run_id, signal, seen=run)
+        return await self._recovery.restart(await move(self._store, run_id, signal, seen=run))
 
     def owned_elsewhere(self, run: Run) -> bool:
         """Whether another program carries the run on: one that lives, or any server."""
-        return run.owner != self._owner and (run.owner == SHARED or self._is_alive(run.owner))
+        return run.owner != self._owner and (run.owner == SHARED or self._instances.is_alive(run.owner))
 
     # Looking.
 
@@ -315,7 +318,7 @@ class Service:
 
     def queue_reason(self, run: Run) -> str | None:
         """Why a queued run does not run yet."""
-        return self._queue_reason(run) if run.state is RunState.QUEUED else None
+        return self._slots.reason(run.engine) if run.state is RunState.QUEUED else None
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Every event of the run from the beginning, then as they come; ends with the run. Misses and doubles none."""

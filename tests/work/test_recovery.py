@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from askback import recovery
 from askback.bootstrap import now, opened
 from askback.core.errors import Conflict, ErrorCode, RefusalCode, Unavailable
 from askback.core.events import EventType
@@ -20,7 +21,6 @@ from askback.core.signals import SlotAcquired, TurnEnded
 from askback.process.locks import Instances
 from askback.process.tree import MARK, Tree
 from askback.store.base import RunFilter, move
-from askback.work import recovery
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 
 SERVER = """
@@ -245,7 +245,7 @@ def test_a_run_of_a_living_program_cannot_be_taken_over(tmp_path: Path) -> None:
             run = await waiting(mine, (await submit(mine, skill)).id)
             async with world.working() as other:
                 with pytest.raises(Conflict) as refused:
-                    await other.take_over(run.id)
+                    await other.service.take_over(run.id)
                 assert refused.value.code is RefusalCode.RUN_HELD
                 # Its question may be answered from anywhere; it goes on where it is kept.
                 await other.service.reply(run.id, "red")
@@ -354,7 +354,7 @@ def test_a_run_that_a_living_program_took_over_meanwhile_is_not_taken_from_it(tm
 
             async def late(owner: str) -> Sequence[Run]:
                 kept = await owned_by(owner)
-                await living.take_over(run.id)
+                await living.service.take_over(run.id)
                 return kept
 
             server.store.owned_by = late  # type: ignore[method-assign]

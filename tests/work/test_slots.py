@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from askback.bootstrap import App
 from askback.core.events import EventType
-from askback.work.worker import Slots
+from askback.process.slots import Slots
 from support.data_folder import World, events_of, over, run_async, submit, until
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -21,6 +20,7 @@ from askback.core.errors import (
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessLost, ProcessTreeEnded, Signal, SlotAcquired, TurnEnded, TurnLost
+from askback.process.slots import Slots
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.context import TurnContext
@@ -248,37 +248,3 @@ def _unwritten(fault: BaseException) -> str | None:
         return _TEMPORARY.get(fault.code)
     full = isinstance(fault, OSError) and fault.errno in FULL_DISK
     return _TEMPORARY[RefusalCode.DISK_FULL] if full else None
-
-
-class Slots:
-    def __init__(self, total: int, per_engine: Mapping[str, int]) -> None:
-        self.total = total
-        self._per_engine = dict(per_engine)
-        self._taken: Counter[str] = Counter()
-
-    @property
-    def free(self) -> int:
-        return self.total - self._taken.total()
-
-    def full_engines(self) -> frozenset[str]:
-        """Engines that may have no further process even if slots are free."""
-        return frozenset(name for name, most in self._per_engine.items() if self._taken[name] >= most)
-
-    @property
-    def taken(self) -> int:
-        return self._taken.total()
-
-    def reason(self, run: Run) -> str:
-        """Why a queued run does not run yet: no free slot, none for its engine, or it is about to start."""
-        if self.free <= 0:
-            return "slots"
-        return "engine_slots" if run.engine in self.full_engines() else "starting"
-
-    def take(self, engine: str) -> bool:
-        if self.free <= 0 or engine in self.full_engines():
-            return False
-        self._taken[engine] += 1
-        return True
-
-    def release(self, engine: str) -> None:
-        self._taken[engine] -= 1

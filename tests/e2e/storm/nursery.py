@@ -18,6 +18,7 @@ import uvicorn.lifespan.off
 import uvicorn.loops.asyncio  # noqa: F401
 
 import askback.bootstrap
+import askback.bootstrap.server
 import askback.cli.commands.serve
 import askback.cli.connection
 import askback.http.app
@@ -56,7 +57,7 @@ def _without_lock() -> None:
 
 def _without_guardian() -> None:
     """Engines are the server's own children, and what they leave is looked for by their marks."""
-    askback.bootstrap._spawner = lambda *_: Direct()  # type: ignore[assignment]
+    askback.bootstrap.make_spawner = lambda *_: Direct()
 
 
 def _without_fence() -> None:
