@@ -170,7 +170,7 @@ class Model:
             return None
         if self.canceling or self.error is not None:
             return self.end_held()
-        return self.fail("INTERACTION_PROCESS_LOST", "expired")
+        return self.fail("INTERACTION_PROCESS_LOST", "abandoned")
 
     # Canceling and keeping.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -108,6 +109,16 @@ def test_an_auto_run_that_only_asked_fails_by_its_output() -> None:
     assert made.asked is None
 
 
+@pytest.mark.contract("H-12")
+@pytest.mark.parametrize(("named_at", "kept"), [(1, True), (2, False)])
+def test_a_handle_that_was_first_named_in_a_cut_off_turn_is_dropped_with_it(named_at: int, kept: bool) -> None:
+    handle = replace(HANDLE, created_at_turn=named_at)
+    run = running_run(handle=handle, attempt_number=2)
+    queued = decision(run, TurnLost(epoch=EPOCH, at=NOW)).run
+    assert queued.state is RunState.QUEUED
+    assert queued.handle == (handle if kept else None)
+
+
 # Repair.
 
 
@@ -155,6 +166,7 @@ def test_a_repair_needs_a_session_to_go_on_with() -> None:
     assert decision(resident, ended(resident, WRONG)).run.state is RunState.RUNNING
 
 
+@pytest.mark.contract("C-3")
 def test_a_wait_makes_room_for_new_repairs() -> None:
     run = running_run(repairs=1, attempt_number=2)
     assert decision(run, ended(run, ASKING)).run.repairs == 0

@@ -146,10 +146,12 @@ def test_a_resumable_run_is_decided_at_its_deadline() -> None:
     ("signal", "outcome"),
     [
         (DeadlinePassed(interaction_id="colour", at=NOW), InteractionOutcome.EXPIRED),
-        (ProcessLost(epoch=EPOCH, at=NOW), InteractionOutcome.EXPIRED),
+        (ProcessLost(epoch=EPOCH, at=NOW), InteractionOutcome.ABANDONED),
     ],
 )
-def test_a_wait_that_ran_out_is_not_told_as_an_answer(signal: DeadlinePassed, outcome: InteractionOutcome) -> None:
+def test_a_wait_that_nobody_answered_is_not_reported_as_an_answer(
+    signal: DeadlinePassed, outcome: InteractionOutcome
+) -> None:
     made = decision(waiting_run(profile=STICKY), signal)
     assert made.closed is not None
     assert made.closed.outcome is outcome

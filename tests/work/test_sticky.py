@@ -222,7 +222,7 @@ def test_a_process_that_is_gone_fails_the_run_at_once(tmp_path: Path, how: str) 
             failed = await over(app, run.id)
             assert failed.error is not None
             assert failed.error.code is ErrorCode.INTERACTION_PROCESS_LOST
-            assert [each.outcome for each in await app.service.interactions(run.id)] == [InteractionOutcome.EXPIRED]
+            assert [each.outcome for each in await app.service.interactions(run.id)] == [InteractionOutcome.ABANDONED]
             with pytest.raises(Conflict):
                 await app.service.reply(run.id, "red", "colour")
 

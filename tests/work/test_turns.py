@@ -193,6 +193,16 @@ def test_lenient_validation_waits_with_a_question_made_from_the_message(tmp_path
     run_async(main)
 
 
+@pytest.mark.contract("T-5")
+def test_a_malformed_question_beside_a_valid_output_is_a_warning_of_the_run(tmp_path: Path) -> None:
+    run, data = play(tmp_path, [{"say": '{"ask_user": {"interaction_id": "q"}}'}, {"output": {"colour": "red"}}])
+    assert (run.state, data) == (RunState.SUCCEEDED, {"colour": "red"})
+    assert set(codes(run)) == {
+        WarningCode.ASK_USER_PAYLOAD_INVALID,
+        WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER,
+    }
+
+
 @pytest.mark.contract("T-7", "C-8")
 def test_tools_and_prompts_can_neither_finish_nor_ask(tmp_path: Path) -> None:
     """The tool's output and the prompt hold marker, output and question; only the assistant's message counts."""

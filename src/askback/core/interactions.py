@@ -19,6 +19,8 @@ class InteractionOutcome(StrEnum):
     AUTO_DECIDED = "auto_decided"
     EXPIRED = "expired"
     CANCELED = "canceled"
+    ABANDONED = "abandoned"
+    """The run ended otherwise, for example because its process was lost."""
 
 
 class AnsweredBy(StrEnum):

@@ -74,8 +74,9 @@ def conclude(answer: Answer, *, mode: Mode, validation: Validation, has_schema: 
     if answer.done:
         return Final(data=answer.output, done=True, problems=answer.output_problems or ("output: none was found",))
     if passed and has_schema:
-        return Final(data=answer.output, done=False)
-    return _question_from_message(answer)
+        return Final(data=answer.output, done=False, warnings=_question_warnings(answer))
+    question = answer.question or Question(prompt=answer.message.strip() or NO_MESSAGE)
+    return AskUser(question=question, warnings=_question_warnings(answer))
 
 
 def _conclude_auto(answer: Answer, *, has_schema: bool) -> Final:
@@ -95,23 +96,17 @@ def _conclude_auto(answer: Answer, *, has_schema: bool) -> Final:
 
 
 def _malformed_question(answer: Answer) -> TurnError:
-    return TurnError(
-        error=RunError(
-            code=ErrorCode.ASK_USER_PAYLOAD_INVALID,
-            message="the engine's question is malformed: " + "; ".join(answer.question_problems),
-        )
-    )
+    return TurnError(error=RunError(code=ErrorCode.ASK_USER_PAYLOAD_INVALID, message=_what_is_malformed(answer)))
 
 
-def _question_from_message(answer: Answer) -> AskUser:
-    question = answer.question or Question(prompt=answer.message.strip() or NO_MESSAGE)
+def _question_warnings(answer: Answer) -> tuple[RunWarning, ...]:
     if not answer.question_problems:
-        return AskUser(question=question)
-    warning = RunWarning(
-        code=WarningCode.ASK_USER_PAYLOAD_INVALID,
-        message="the engine's question is malformed: " + "; ".join(answer.question_problems),
-    )
-    return AskUser(question=question, warnings=(warning,))
+        return ()
+    return (RunWarning(code=WarningCode.ASK_USER_PAYLOAD_INVALID, message=_what_is_malformed(answer)),)
+
+
+def _what_is_malformed(answer: Answer) -> str:
+    return "the engine's question is malformed: " + "; ".join(answer.question_problems)
 
 
 def engine_failure(

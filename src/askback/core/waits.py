@@ -105,4 +105,4 @@ def lose_process(run: Run, signal: ProcessLost) -> Decision | Refusal:
         return finish_held(run, signal.at)
     lost = run.evolve(version=run.version + 1, updated_at=signal.at)
     error = signal.error or process_lost()
-    return finish(lost, RunState.FAILED, signal.at, (), error=error, interaction=InteractionOutcome.EXPIRED)
+    return finish(lost, RunState.FAILED, signal.at, (), error=error, interaction=InteractionOutcome.ABANDONED)

@@ -25,6 +25,7 @@ _SETTLED = {
     InteractionOutcome.ANSWERED: "  (answered elsewhere)",
     InteractionOutcome.AUTO_DECIDED: "  (the time is up: decided without an answer)",
     InteractionOutcome.EXPIRED: "  (the time is up)",
+    InteractionOutcome.ABANDONED: "  (the run ended without an answer)",
 }
 
 

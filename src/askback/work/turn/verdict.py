@@ -39,17 +39,22 @@ def _masked(outcome: TurnOutcome, redactor: Redactor) -> TurnOutcome:
     match outcome:
         case Final():
             problems = tuple(redactor.text(problem) for problem in outcome.problems)
-            return replace(outcome, data=redactor.value(outcome.data), problems=problems)
+            warnings = _masked_warnings(outcome.warnings, redactor)
+            return replace(outcome, data=redactor.value(outcome.data), problems=problems, warnings=warnings)
         case AskUser(question=question):
             parts = ("prompt", "interaction_id", "kind", "options", "default", "response_schema", "context")
             changed = {part: redactor.value(getattr(question, part)) for part in parts}
-            warnings = tuple(replace(each, message=redactor.text(each.message)) for each in outcome.warnings)
+            warnings = _masked_warnings(outcome.warnings, redactor)
             return replace(outcome, question=replace(question, **changed), warnings=warnings)
         case TurnError(error=error):
             detail = None if error.detail is None else redactor.text(error.detail)
             return replace(outcome, error=replace(error, message=redactor.text(error.message), detail=detail))
         case _:
             assert_never(outcome)
+
+
+def _masked_warnings(warnings: tuple[RunWarning, ...], redactor: Redactor) -> tuple[RunWarning, ...]:
+    return tuple(replace(each, message=redactor.text(each.message)) for each in warnings)
 
 
 async def _verdict(
