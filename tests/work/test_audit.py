@@ -102,7 +102,7 @@ def test_a_secret_reply_is_in_no_event_and_in_no_view(tmp_path: Path) -> None:
             await app.service.reply(run.id, "hunter2-hunter2")
             await over(app, run.id)
             assert "hunter2" not in str(await events_of(app, run.id))
-            (interaction,) = await app.service.interactions(run.id)
+            (interaction,) = await app.service.store.interactions(run.id)
             assert interaction.response is None, "it is erased once the run is over"
             assert interaction_view(interaction)["response"] is None
         assert "hunter2-hunter2" in world.prompts(run.id)[1]

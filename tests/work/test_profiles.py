@@ -48,7 +48,7 @@ def test_a_passed_probe_makes_the_run_resumable_and_says_what_it_saw(tmp_path: P
                 "session_timeout_sec": 77,
             }
             assert "--resume" in run.profile.reason
-            assert (await app.service.get(run.id)).profile == run.profile
+            assert (await app.service.store.get(run.id)).profile == run.profile
 
     run_async(main)
 
@@ -111,7 +111,7 @@ def test_a_profile_that_the_engine_cannot_give_is_refused_with_the_reason(tmp_pa
             assert refused.value.code is RefusalCode.PROFILE_UNAVAILABLE
             assert f"cannot give a {wanted} run" in refused.value.message
             assert "resume" in refused.value.message
-            assert (await app.service.list_runs(RunFilter())).items == ()
+            assert (await app.service.store.list_runs(RunFilter())).items == ()
 
     run_async(main)
 
@@ -173,7 +173,7 @@ def test_an_engine_that_is_not_installed_is_refused_with_what_to_install(tmp_pat
                 await submit(app, skill)
             assert refused.value.code is RefusalCode.ENGINE_NOT_FOUND
             assert ENGINE.install in refused.value.message
-            assert (await app.service.list_runs(RunFilter())).items == ()
+            assert (await app.service.store.list_runs(RunFilter())).items == ()
 
     run_async(main)
 
@@ -220,7 +220,7 @@ def test_every_mistake_is_named_before_a_run_exists(
                 await submit(app, skill, **rest)
             assert refused.value.code == code
             assert words in "\n".join((refused.value.message, *refused.value.problems))
-            assert (await app.service.list_runs(RunFilter())).items == ()
+            assert (await app.service.store.list_runs(RunFilter())).items == ()
 
     run_async(main)
 

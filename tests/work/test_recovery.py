@@ -89,8 +89,8 @@ def test_waiting_stays_waiting_and_queued_stays_queued_over_a_kill(tmp_path: Pat
                 await until(lambda work=work: (work / "started").exists())
             queued = await submit(app, blocks)
             await asyncio.to_thread(server.kill)
-            assert (await app.service.get(asked.id)).state is RunState.WAITING_USER
-            assert (await app.service.get(queued.id)).state is RunState.QUEUED
+            assert (await app.service.store.get(asked.id)).state is RunState.WAITING_USER
+            assert (await app.service.store.get(queued.id)).state is RunState.QUEUED
             for run in (*blocking, queued):
                 app.workspaces.of(run.id).cwd.mkdir(parents=True, exist_ok=True)
                 (app.workspaces.of(run.id).cwd / "go").touch()
@@ -150,7 +150,7 @@ def test_a_turn_is_taken_up_three_times_and_then_given_up(tmp_path: Path, start_
                 await until(lambda: (work / "started").exists())
                 await asyncio.to_thread(server.kill)
                 (work / "started").unlink()
-            assert (await app.service.get(run.id)).state is RunState.RUNNING
+            assert (await app.service.store.get(run.id)).state is RunState.RUNNING
             last = await start_server(world)
             ended = await over(app, run.id)
             await asyncio.to_thread(last.kill)
@@ -196,14 +196,14 @@ def test_a_planned_stop_puts_turns_back_and_does_not_count(tmp_path: Path) -> No
     async def main() -> None:
         for _ in range(5):
             async with world.working(serving=True) as app:
-                runs = (await app.service.list_runs(RunFilter())).items
+                runs = (await app.service.store.list_runs(RunFilter())).items
                 run = runs[0] if runs else await submit(app, skill)
                 work = app.workspaces.of(run.id).cwd
                 await until(lambda work=work: (work / "started").exists())
                 (work / "started").unlink()
             assert Tree(mark=run.id).members() == set()
         async with world.working(serving=True) as app:
-            stopped = await app.service.get(run.id)
+            stopped = await app.service.store.get(run.id)
             assert stopped.restarts == 0
             (work / "go").touch()
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
@@ -359,7 +359,7 @@ def test_a_run_that_a_living_program_took_over_meanwhile_is_not_taken_from_it(tm
 
             server.store.owned_by = late  # type: ignore[method-assign]
             await server.recovery.restart_all()
-            assert not living.service.owned_elsewhere(await living.service.get(run.id))
+            assert not living.service.owned_elsewhere(await living.service.store.get(run.id))
 
     run_async(main)
 
@@ -382,6 +382,6 @@ def test_a_program_that_stands_still_while_it_takes_runs_up_does_not_hold_up_oth
                 await app.recovery.restart_all()
             stopped.release()
             await app.recovery.restart_all()
-            assert (await app.service.get(run.id)).state is RunState.QUEUED
+            assert (await app.service.store.get(run.id)).state is RunState.QUEUED
 
     run_async(main)

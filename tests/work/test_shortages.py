@@ -118,11 +118,11 @@ def test_a_turn_waits_until_its_engine_can_be_started(tmp_path: Path, caplog: py
                 ]
                 while "short of resources" not in caplog.text:
                     await asyncio.sleep(0.01)
-                assert {(await app.service.get(run.id)).state.final for run in runs} == {False}
+                assert {(await app.service.store.get(run.id)).state.final for run in runs} == {False}
             for run in runs:
                 ended = await over(app, run.id)
                 assert (ended.state, ended.error) == (RunState.SUCCEEDED, None)
-            told = {warning.code for run in runs for warning in (await app.service.get(run.id)).warnings}
+            told = {warning.code for run in runs for warning in (await app.service.store.get(run.id)).warnings}
             assert told == {WarningCode.ENGINE_START_DELAYED}
 
     run_async(main)

@@ -111,7 +111,7 @@ def test_a_turn_without_evidence_asks_with_its_own_words(tmp_path: Path) -> None
             assert run.pending_interaction is not None
             assert run.pending_interaction.prompt == "Shall I go on?"
             assert run.warnings == ()
-            stored = await app.service.interactions(run.id)
+            stored = await app.service.store.interactions(run.id)
             assert [each.prompt for each in stored] == ["Shall I go on?"]
 
     run_async(main)
