@@ -30,7 +30,7 @@ from askback.core.runs import (
     TurnOrder,
 )
 from askback.core.signals import Adopted, CancelRequested, Replied
-from askback.core.webhooks import Webhook, mistakes
+from askback.core.webhooks import Webhook, webhook_problems
 from askback.following.inbox import InboxPage, Waiting, read_inbox
 from askback.following.run_changes import Movements
 from askback.following.run_events import Tails
@@ -164,7 +164,7 @@ class Service:
             f"input.{key}: there is no file {path}" for key, path in wanted.files.items() if not path.is_file()
         )
         for place, webhook in enumerate(wanted.webhooks):
-            problems += tuple(mistakes(webhook, f"webhooks[{place}]", allow_private=self._private_webhooks))
+            problems += tuple(webhook_problems(webhook, f"webhooks[{place}]", allow_private=self._private_webhooks))
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
         return mode, merge_options(package, options)

@@ -18,7 +18,7 @@ from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_fo
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import SHARED
-from askback.core.webhooks import Webhook, WebhookKind, mistakes
+from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
 from askback.engines.registry import Engines
 from askback.installed.engines import EnginesHere
 from askback.installed.probes import EngineSetup, Probes
@@ -225,7 +225,7 @@ def _delivery_policy(settings: Settings) -> DeliveryPolicy:
     problems = [
         problem
         for place, webhook in enumerate(given)
-        for problem in mistakes(webhook, f"webhooks.{place}", allow_private=allow_private)
+        for problem in webhook_problems(webhook, f"webhooks.{place}", allow_private=allow_private)
     ]
     seen = [(webhook.url, webhook.kind) for webhook in given]
     problems += [f"webhooks.{place}.url: is given twice" for place, each in enumerate(seen) if each in seen[:place]]

@@ -1,7 +1,4 @@
-"""The signals of a turn: that it starts, what is noted on its way, how it ended, and that it was cut off.
-
-What they make of a run is for `lifecycle.decide` alone to tell. Pure.
-"""
+"""The part of `lifecycle.decide` for the signals of a turn: started, noted, ended, interrupted. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from askback.core.runs import Handle, Mode, Run, RunState, TurnKind, TurnOrder, 
 from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnEnded, TurnLost
 
 MAX_RESTARTS = 3
-"""How often a turn that was cut off is started again after its first start."""
+"""How often an interrupted turn is restarted."""
 
 _ASKED = ("output: the turn asked a question instead of finishing",)
 _INTERACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -56,7 +53,7 @@ def note(run: Run, signal: ProcessStarted | HandleNamed) -> Decision | Stay | Re
     return Decision(run=run.evolve(version=run.version + 1, handle=signal.handle, updated_at=signal.at))
 
 
-# How it ended.
+# Its end.
 
 
 def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
@@ -182,7 +179,7 @@ def _wait(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ..
 
 
 def _deadline(run: Run, at: datetime) -> datetime | None:
-    """A sticky wait always ends; a resumable one only where it is to be decided automatically."""
+    """A sticky wait always has a deadline; a resumable one only if it is decided automatically."""
     if run.sticky or not run.options.interactive_require_user_reply:
         return at + timedelta(seconds=run.profile.session_timeout_sec)
     return None
@@ -203,13 +200,13 @@ def _interaction(run: Run, question: Question, at: datetime) -> Interaction:
 
 
 def _interaction_id(run: Run, wanted: str | None) -> str:
-    """The engine's own id if it is well-formed and new in the run, else one of ours."""
+    """The engine's own id if it is well-formed and new in the run, else a generated one."""
     if wanted and _INTERACTION_ID.fullmatch(wanted) and wanted not in run.interaction_ids:
         return wanted
-    ours = f"question-{run.attempt_number}"
-    while ours in run.interaction_ids:
-        ours += "x"
-    return ours
+    generated = f"question-{run.attempt_number}"
+    while generated in run.interaction_ids:
+        generated += "x"
+    return generated
 
 
 def _at_max_attempt(run: Run) -> bool:
@@ -228,7 +225,7 @@ def _warnings_of(outcome: TurnOutcome) -> tuple[RunWarning, ...]:
     return () if isinstance(outcome, TurnError) else outcome.warnings
 
 
-# That it was cut off.
+# Its interruption.
 
 
 def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
@@ -251,8 +248,8 @@ def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
     if restarts > MAX_RESTARTS:
         error = RunError(
             code=ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED,
-            message=f"turn {run.attempt_number} was cut off {restarts} times, at last because {signal.why}; "
-            "it is not started again",
+            message=f"turn {run.attempt_number} was interrupted {restarts} times, the last time because {signal.why}; "
+            "it is not restarted again",
         )
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=error)
     queued = lost.evolve(state=RunState.QUEUED)
@@ -260,6 +257,6 @@ def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
 
 
 def _handle_before_turn(run: Run) -> Handle | None:
-    """A session that began in the lost turn is given up with it: the turn starts again from before it."""
+    """A handle that was first named in the lost turn is dropped: the turn restarts from the state before it."""
     named_here = run.handle is not None and run.handle.created_at_turn == run.attempt_number
     return None if named_here else run.handle
