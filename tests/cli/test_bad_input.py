@@ -187,7 +187,7 @@ CASES = {
     "data folder below a file": bad(
         "cannot be created: Not a directory", "engines", "--data-dir", "$W/text.txt/data", code=MACHINE
     ),
-    "data folder that cannot be": bad("cannot be made", "engines", "--data-dir", "/proc/x", code=MACHINE),
+    "data folder that cannot be": bad("cannot be created", "engines", "--data-dir", "/proc/x", code=MACHINE),
     "very long data folder": bad("cannot be created: File name too long", "engines", "--data-dir", LONG, code=MACHINE),
     "skills in a data folder that is a file": bad("is a file", "skills", "--data-dir", "$W/text.txt"),
     "corrupt database": bad("is not a sound database", "engines", "--data-dir", "$W/corrupt", code=MACHINE),

@@ -159,13 +159,13 @@ class RunExecutor:
         self, run: Run, process: EngineProcess, observer: TurnObserver, result: Completed | TurnFailed | None
     ) -> TurnSignal:
         """How the turn ended. A process that the run does not need any more is ended first."""
-        stopped = self._control.reason is StopReason.CANCEL
-        error = _limit_error(run, process)
-        if not run.sticky or stopped or (error is None and result is None):
+        canceled = self._control.reason is StopReason.CANCEL
+        if not run.sticky or canceled or result is None:
             await self.end()
-        if stopped or (error is None and result is None):
-            return self._stopped(run)
+        error = _limit_error(run, process)
         outcome: TurnOutcome
+        if canceled or (error is None and result is None):
+            return self._stopped(run)
         if error is not None:
             outcome = TurnError(error=error)
         else:

@@ -38,6 +38,7 @@ class EngineProcess:
         self,
         run: Run,
         prepared: PreparedTurn,
+        reader: Parser | Conversation,
         conversation: Conversation | None,
         child: Child,
         lock: FileLock,
@@ -46,11 +47,11 @@ class EngineProcess:
         delayed: bool,
     ) -> None:
         self.prepared = prepared
-        self.conversation = conversation
-        """With a resident process."""
-        self.reader: Parser | Conversation = conversation or prepared.engine.parser(prepared.turn)
+        self.reader = reader
         self.reader_lock = asyncio.Lock()
         """Held while the reader is called: long lines are parsed in another thread."""
+        self.conversation = conversation
+        """The reader of a resident process; None if the process executes one turn."""
         self.child = child
         self.life: asyncio.Task[int] | None = None
         """Runs `live`."""
@@ -79,8 +80,8 @@ class EngineProcess:
             self.prepared = await prepare_next(context, run, self.prepared)
         async with self.reader_lock:
             if later:
-                self._raw.close()
-                self._raw = RawOutput(self.prepared.workspace, turn_name(run))
+                last, self._raw = self._raw, RawOutput(self.prepared.workspace, turn_name(run))
+                last.close()
                 self.child.begin_turn()
             observer = self._observer = TurnObserver(
                 run=run,
@@ -159,9 +160,10 @@ async def start_process(context: TurnContext, run: Run, control: RunControl) -> 
         async with AsyncExitStack() as unless_started:
             unless_started.push_async_callback(_return_sign_in, run.id, prepared)
             conversation = _conversation(run, prepared)
+            reader = conversation or prepared.engine.parser(prepared.turn)
             (child, raw), again = await context.shortage.outlast(lambda: _spawn(context, run, prepared, lock), control)
             unless_started.pop_all()
-        process = EngineProcess(run, prepared, conversation, child, lock, raw, delayed=delayed or again)
+        process = EngineProcess(run, prepared, reader, conversation, child, lock, raw, delayed=delayed or again)
         resources.callback(process.close_raw)
         resources.push_async_callback(process.return_sign_in)
         resources.callback(child.close)
