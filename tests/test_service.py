@@ -45,7 +45,7 @@ def sleeper(run_id: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.contract("B-3", "W-11")
-def test_an_answer_to_a_run_whose_program_is_gone_ends_what_is_left_before_it_is_told_over(tmp_path: Path) -> None:
+def test_an_answer_to_a_run_of_a_dead_program_ends_what_is_left_before_the_run_is_over(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
 

@@ -1,4 +1,4 @@
-"""Every answer an engine can give, read in the contract's order, against a table of its own.
+"""Every answer an engine can give, read in the contract's order, against a separate table.
 
 The table is read from the top; the first row that fits is the expected outcome:
 
@@ -141,7 +141,7 @@ def test_strict_validation_never_waits_on_a_malformed_question() -> None:
 
 
 @pytest.mark.contract("T-3")
-def test_a_final_outcome_carries_the_data_that_was_checked() -> None:
+def test_a_final_outcome_has_the_data_that_was_validated() -> None:
     for case in CASES:
         outcome = outcome_of(case)
         if isinstance(outcome, Final):
@@ -195,7 +195,7 @@ def test_the_error_of_a_malformed_question_says_what_is_wrong() -> None:
     assert MALFORMED[0] in outcome.error.message
 
 
-# How an engine's failure is told (X-9).
+# How an engine's failure is reported (X-9).
 
 FINE_CODES = [
     code

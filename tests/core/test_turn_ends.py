@@ -41,7 +41,7 @@ LENIENT_WARNING = RunWarning(code=WarningCode.ASK_USER_PAYLOAD_INVALID, message=
 # Creation and start.
 
 
-def test_a_created_run_is_told_as_queued() -> None:
+def test_the_first_state_event_of_a_run_comes_from_null() -> None:
     made = create(queued_run(), {"skill": "skill"})
     assert event_types(made) == ["run.created", "run.state"]
     assert made.events[0].data == {"skill": "skill"}
@@ -85,7 +85,7 @@ def test_a_done_turn_with_a_passing_output_succeeds_with_its_data() -> None:
 
 
 @pytest.mark.contract("C-4", "X-8")
-def test_a_soft_completion_is_told_by_a_warning() -> None:
+def test_a_soft_completion_has_a_warning() -> None:
     made = decision(running_run(), ended(running_run(), SOFT))
     assert made.run.state is RunState.SUCCEEDED
     assert [warning.code for warning in made.run.warnings] == [WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER]
@@ -195,7 +195,7 @@ def test_a_question_is_kept_as_it_was_asked() -> None:
     assert made.asked.outcome is InteractionOutcome.PENDING
 
 
-def test_the_question_is_told_before_the_wait() -> None:
+def test_the_question_is_reported_before_the_wait() -> None:
     made = decision(running_run(), ended(running_run(), ASKING))
     assert event_types(made) == ["turn.ended", "interaction.asked", "run.state"]
     assert made.events[1].data["prompt"] == QUESTION.prompt
@@ -292,7 +292,7 @@ def test_usage_adds_up_over_turns() -> None:
     assert decision(first.run, ended(first.run, DONE)).run.usage == spent
 
 
-def test_the_same_warning_stands_once_on_the_run() -> None:
+def test_a_run_has_the_same_warning_only_once() -> None:
     run = running_run(warnings=(LENIENT_WARNING,))
     again = AskUser(question=QUESTION, warnings=(LENIENT_WARNING,))
     assert decision(run, ended(run, again)).run.warnings == (LENIENT_WARNING,)

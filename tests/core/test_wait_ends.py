@@ -106,7 +106,7 @@ def test_of_a_reply_and_a_deadline_the_second_is_refused(profile: ProfileKind) -
         assert answer.code is RefusalCode.INTERACTION_NOT_PENDING
 
 
-def test_an_answer_to_an_earlier_question_is_told_which_one_is_pending() -> None:
+def test_the_refusal_of_an_answer_to_an_earlier_question_names_the_pending_one() -> None:
     answer = decide(waiting_run(), reply("size"))
     assert isinstance(answer, Refusal)
     assert "'size'" in answer.message
@@ -160,7 +160,7 @@ def test_a_wait_that_nobody_answered_is_not_reported_as_an_answer(
 
 
 @pytest.mark.contract("A-4")
-def test_a_canceled_question_is_told_as_canceled() -> None:
+def test_the_question_of_a_canceled_run_is_canceled() -> None:
     made = decision(waiting_run(), CancelRequested(at=NOW))
     assert made.closed is not None
     assert made.closed.outcome is InteractionOutcome.CANCELED

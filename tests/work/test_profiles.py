@@ -234,9 +234,9 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
         async with world.working() as app:
             with pytest.raises(Invalid) as refused:
                 await submit(app, skill, mode="x", input={"pages": 1}, options={"repair_attempts": 99})
-            told = "\n".join(refused.value.problems)
+            problems = "\n".join(refused.value.problems)
             for words in ("mode:", "input.pages", "input.title", "options.repair_attempts"):
-                assert words in told
+                assert words in problems
 
     run_async(main)
 
@@ -282,9 +282,9 @@ def test_the_default_engine_is_that_of_the_settings_unless_the_skill_does_not_ru
         async with world.working('default_engine = "iflow"\n') as app:
             with pytest.raises(
                 Invalid, match="could be taken by default; install one, or name the engine 'scripted'"
-            ) as told:
+            ) as refused:
                 await submit(app, plain, engine=None, mode="auto")
-            (problem,) = told.value.problems
+            (problem,) = refused.value.problems
             assert problem.startswith("iflow: it can no longer be installed; name a copy")
         async with world.working(settings) as app:
             assert (await submit(app, plain, engine=None, mode="auto")).engine == "scripted"

@@ -37,7 +37,7 @@ asyncio.run(main())
 
 
 class Server:
-    """A program of its own on the data folder, as a server is: takes up what was left, carries runs out."""
+    """A separate server on the data folder: restarts the runs of dead programs, and executes runs."""
 
     def __init__(self, world: World) -> None:
         tests = str(Path(__file__).resolve().parents[1])
@@ -124,8 +124,8 @@ def test_a_reply_turn_that_was_cut_off_has_the_reply_in_the_session_once(tmp_pat
             await asyncio.to_thread(again.kill)
             assert ended.state is RunState.SUCCEEDED
             assert ended.handle == run.handle
-            told = [prompt for prompt in world.prompts(run.id) if "the answer is red" in prompt]
-            assert len(told) == 1
+            delivered = [prompt for prompt in world.prompts(run.id) if "the answer is red" in prompt]
+            assert len(delivered) == 1
             interrupted = [
                 e
                 for e in await events_of(app, run.id)
@@ -247,7 +247,7 @@ def test_a_run_of_a_living_program_cannot_be_taken_over(tmp_path: Path) -> None:
                 with pytest.raises(Conflict) as refused:
                     await other.service.take_over(run.id)
                 assert refused.value.code is RefusalCode.RUN_HELD
-                # Its question may be answered from anywhere; it goes on where it is kept.
+                # Its question may be answered from anywhere; its owner executes it.
                 await other.service.reply(run.id, "red")
                 assert (await over(mine, run.id)).state is RunState.SUCCEEDED
 
@@ -320,7 +320,7 @@ def test_a_deadline_is_kept_by_a_server_when_its_program_is_gone(
 
 @pytest.mark.contract("B-1")
 def test_a_run_that_was_taken_up_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    """Between reading which runs a dead program held and looking after them, another may have begun their turns anew."""
+    """Between reading the runs of a dead program and restarting them, another program may have restarted their turns."""
     world = World(tmp_path)
     skill = world.skill([{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}])
 
@@ -364,7 +364,7 @@ def test_a_run_that_a_living_program_took_over_meanwhile_is_not_taken_from_it(tm
     run_async(main)
 
 
-def test_a_program_that_stands_still_while_it_takes_runs_up_does_not_hold_up_others_for_ever(
+def test_a_program_that_hangs_while_it_restarts_runs_does_not_block_others_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "_MOST_SEC", 0.01)

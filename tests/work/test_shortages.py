@@ -122,8 +122,8 @@ def test_a_turn_waits_until_its_engine_can_be_started(tmp_path: Path, caplog: py
             for run in runs:
                 ended = await over(app, run.id)
                 assert (ended.state, ended.error) == (RunState.SUCCEEDED, None)
-            told = {warning.code for run in runs for warning in (await app.service.store.get(run.id)).warnings}
-            assert told == {WarningCode.ENGINE_START_DELAYED}
+            codes = {warning.code for run in runs for warning in (await app.service.store.get(run.id)).warnings}
+            assert codes == {WarningCode.ENGINE_START_DELAYED}
 
     run_async(main)
     assert caplog.text.count("short of resources") <= 3

@@ -270,7 +270,7 @@ def test_a_stopped_program_ends_the_process_it_holds_and_says_so(tmp_path: Path)
     run_async(main)
 
 
-def test_a_first_turn_that_a_stop_cut_off_begins_anew_in_a_new_process(tmp_path: Path) -> None:
+def test_a_first_turn_that_a_stop_interrupted_restarts_in_a_new_process(tmp_path: Path) -> None:
     world = World(tmp_path)
     begun, go = tmp_path / "begun", tmp_path / "go"
     skill = world.skill([{"touch": str(begun)}, {"wait_for": str(go)}, ASK], [FINISH])
@@ -364,7 +364,7 @@ def test_a_process_that_dies_in_a_later_turn_is_an_engine_that_crashed(tmp_path:
     run_async(main)
 
 
-def test_noise_while_it_waits_neither_ends_the_wait_nor_is_told(tmp_path: Path) -> None:
+def test_noise_while_it_waits_neither_ends_the_wait_nor_becomes_an_event(tmp_path: Path) -> None:
     world = World(tmp_path)
     noise = tmp_path / "noise"
     skill = world.skill([{"misbehave": "noise_while_waiting", "mb": 3, "then_touch": str(noise)}, ASK], [FINISH])

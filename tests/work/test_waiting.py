@@ -114,9 +114,9 @@ def test_past_the_deadline_an_auto_decision_is_the_reply(tmp_path: Path, monkeyp
             assert interaction.answered_at >= asked.wait_deadline_at
             states = [e.data["to"] for e in await events_of(app, run.id) if e.type is EventType.RUN_STATE]
             assert states[2:4] == ["waiting_user", "queued"]
-        told = world.prompts(run.id)[1]
-        assert "user_reply" not in told
-        assert "did not answer" in told
+        prompt = world.prompts(run.id)[1]
+        assert "user_reply" not in prompt
+        assert "did not answer" in prompt
 
     run_async(main)
 

@@ -93,7 +93,7 @@ def test_a_run_that_is_canceled_while_it_is_claimed_does_not_hold_up_the_next(tm
 
 
 @pytest.mark.contract("B-2")
-def test_a_cancel_by_another_program_is_heeded_also_when_the_store_cannot_be_read_at_once(tmp_path: Path) -> None:
+def test_a_cancel_by_another_program_works_even_if_the_store_cannot_be_read_at_once(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([{"touch": "started"}, {"wait_for": "never"}])
     failed: list[str] = []
@@ -117,7 +117,7 @@ def test_a_cancel_by_another_program_is_heeded_also_when_the_store_cannot_be_rea
 
 
 @pytest.mark.contract("B-2")
-def test_a_cancel_that_comes_before_the_worker_knows_of_its_claim_is_heeded(tmp_path: Path) -> None:
+def test_a_cancel_that_comes_before_the_worker_knows_of_its_claim_works(tmp_path: Path) -> None:
     """As another program's may: it sees the claim as soon as it is stored."""
     world = World(tmp_path)
     skill = world.skill([{"touch": "started"}, {"wait_for": "never"}])
@@ -212,7 +212,7 @@ def failing_once() -> Callable[..., Awaitable[None]]:
 
 
 @pytest.mark.contract("B-3")
-def test_a_sticky_turn_is_told_lost_only_when_nothing_of_it_lives(tmp_path: Path) -> None:
+def test_a_sticky_turn_is_lost_only_when_no_process_of_it_is_alive(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([{"tool": {"name": "look"}}, {"wait_for": "go"}, FINISH])
     lived: list[set[int]] = []
@@ -236,7 +236,7 @@ def test_a_sticky_turn_is_told_lost_only_when_nothing_of_it_lives(tmp_path: Path
 
 
 @pytest.mark.contract("B-2")
-def test_a_run_that_is_claimed_again_before_its_last_carrier_is_done_can_be_canceled(
+def test_a_run_that_is_claimed_again_before_its_last_executor_is_done_can_be_canceled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path)
@@ -266,8 +266,10 @@ def test_a_run_that_is_claimed_again_before_its_last_carrier_is_done_can_be_canc
 
 
 @pytest.mark.contract("W-6")
-def test_old_news_of_a_run_do_not_cost_it_the_end_of_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another program did is told late where much is to be read: the turn may have begun and ended by then."""
+def test_an_outdated_change_of_a_run_does_not_lose_the_end_of_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes by another program are noticed late under load: a turn may have started and ended by then."""
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
 
