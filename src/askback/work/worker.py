@@ -188,7 +188,8 @@ class Worker:
         if self._stopping and isinstance(fault, Unavailable):
             log.error("a run is left to the next program: %s", fault.message, extra={"run": run.id})
             return
-        log.error("a run was given up", exc_info=fault, extra={"run": run.id})
+        trace = fault if _unwritten(fault) is None else None
+        log.error("a run was given up: %s", fault, exc_info=trace, extra={"run": run.id})
         try:
             await self._retrying("releasing a run", run.id, lambda: self._put_back(run, fault))
         except (Conflict, NotFound):
@@ -222,7 +223,7 @@ class Worker:
     def _cut_short(self, run: Run, fault: BaseException) -> TurnLost | TurnEnded:
         """A turn whose events could not be stored is restarted. Any other fault ends the run."""
         if (why := _unwritten(fault)) is not None:
-            log.error("a turn was cut off: %s", fault, extra={"run": run.id})
+            log.error("a turn was interrupted: %s", fault, extra={"run": run.id})
             return TurnLost(epoch=run.epoch, at=self._clock(), why=why)
         trace = None if isinstance(fault, Unavailable) else fault
         log.error("a turn ended with an internal error: %s", fault, exc_info=trace, extra={"run": run.id})
