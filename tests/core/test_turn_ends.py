@@ -313,9 +313,9 @@ def test_a_result_of_null_is_a_result() -> None:
 
 
 @pytest.mark.contract("B-1")
-def test_a_turn_that_was_cut_off_too_often_says_by_what() -> None:
+def test_a_turn_that_was_interrupted_too_often_says_why() -> None:
     run = running_run(restarts=3)
     lost = decision(run, TurnLost(epoch=EPOCH, at=NOW, why="the disk was full")).run
     assert lost.error is not None
     assert lost.error.code is ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED
-    assert "cut off 4 times, at last because the disk was full" in lost.error.message
+    assert "interrupted 4 times, the last time because the disk was full" in lost.error.message
