@@ -47,7 +47,7 @@ async def whole_runs(folder: Path) -> tuple[float, float]:
             async for _ in app.service.follow(run.id):
                 pass
         seconds, after = time.perf_counter() - before, resource.getrusage(resource.RUSAGE_SELF)
-        states = [(await app.service.get(run.id)).state for run in runs]
+        states = [(await app.service.store.get(run.id)).state for run in runs]
         assert set(states) == {RunState.SUCCEEDED}
     return seconds, after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime
 

@@ -25,7 +25,7 @@ LAYERS = (
     ("web",),
     ("http", "mcp"),
     ("service", "webhooks", "work"),
-    ("following", "installed"),
+    ("following", "installed", "recovery"),
     ("engines", "process", "skills", "store"),
     ("files",),
     ("text",),

@@ -34,7 +34,7 @@ def test_an_answer_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> 
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
             assert list((app.workspaces.of(run.id).cwd / "inputs").glob("*")) == []
-            assert await app.service.get(run.id) == run
+            assert await app.service.store.get(run.id) == run
 
     run_async(main)
 
@@ -45,7 +45,7 @@ def sleeper(run_id: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.contract("B-3", "W-11")
-def test_an_answer_to_a_run_whose_program_is_gone_ends_what_is_left_before_it_is_told_over(tmp_path: Path) -> None:
+def test_an_answer_to_a_run_of_a_dead_program_ends_what_is_left_before_the_run_is_over(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
 
@@ -63,7 +63,7 @@ def test_an_answer_to_a_run_whose_program_is_gone_ends_what_is_left_before_it_is
             with pytest.raises(Conflict) as refused:
                 await app.service.reply(run.id, "red")
             assert refused.value.code is RefusalCode.INTERACTION_NOT_PENDING
-            ended = await app.service.get(run.id)
+            ended = await app.service.store.get(run.id)
             assert ended.state is RunState.FAILED
             assert ended.error is not None
             assert ended.error.code is ErrorCode.INTERACTION_PROCESS_LOST

@@ -1,12 +1,12 @@
-"""The one door for the command line, HTTP and the page: submit, reply, cancel, look, follow.
+"""The entry point for the command line, HTTP and the page: submit, reply, cancel, results, following.
 
-Everything is checked here before anything is stored. Turns are the worker's; the store stands between the two.
+Everything is validated here before it is stored. The worker executes the turns; the two meet only in the store.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -30,29 +30,32 @@ from askback.core.runs import (
     TurnOrder,
 )
 from askback.core.signals import Adopted, CancelRequested, Replied
-from askback.core.webhooks import Webhook, mistakes
+from askback.core.webhooks import Webhook, webhook_problems
 from askback.following.inbox import InboxPage, Waiting, read_inbox
 from askback.following.run_changes import Movements
 from askback.following.run_events import Tails
 from askback.installed.engines import EnginesHere
 from askback.process.artifacts import Bundle
+from askback.process.locks import Instances
 from askback.process.pools import Pool, Pools
+from askback.process.slots import Slots
 from askback.process.workspace import MOST_LISTED, Artifact, Workspaces
+from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import check_request, fits_reply
-from askback.store.base import DeliveryPage, EventPage, IdempotencyKey, RunFilter, RunPage, Store, Tally, move
+from askback.store.base import IdempotencyKey, Store, move
 from askback.text.json_text import is_large
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What a caller asks for. `files` are local files for inputs that are to be files."""
+    """A request to run a skill. `files` are local files for inputs of type file."""
 
     skill: str
     by_path: bool = True
-    """Whether `skill` may be a folder of this machine, or only an id."""
+    """Whether `skill` may be a folder on this machine, or only an id."""
     engine: str | None = None
     mode: str | None = None
     input: Mapping[str, Json] = field(default_factory=dict)
@@ -64,7 +67,7 @@ class Submission:
     created_by: str | None = None
     """The name of the caller's token."""
     most_open: int | None = None
-    """How many runs that are not over this caller may have."""
+    """How many unfinished runs this caller may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,8 @@ class Result:
 
 
 class Service:
+    """`store` is for reading runs, questions and events; every change goes through a method of this class."""
+
     def __init__(
         self,
         *,
@@ -85,24 +90,24 @@ class Service:
         engines: EnginesHere,
         workspaces: Workspaces,
         owner: str,
-        is_alive: Callable[[str], bool],
-        restart: Callable[[Run], Awaitable[Run]],
+        instances: Instances,
+        recovery: Recovery,
+        slots: Slots,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
-        queue_reason: Callable[[Run], str],
         private_webhooks: bool,
         pools: Pools,
     ) -> None:
-        self._store = store
-        self._library = library
+        self.store = store
+        self.skills = library
         self.engines = engines
         self._workspaces = workspaces
         self._owner = owner
-        self._is_alive = is_alive
-        self._restart = restart
+        self._instances = instances
+        self._recovery = recovery
+        self._slots = slots
         self._clock = clock
         self._new_id = new_id
-        self._queue_reason = queue_reason
         self._private_webhooks = private_webhooks
         self.pools = pools
         self._tails = Tails(store)
@@ -112,7 +117,7 @@ class Service:
     # Submitting.
 
     async def submit(self, wanted: Submission) -> Run:
-        """Check everything that can be checked, then store a queued run."""
+        """Validate everything that can be validated, then store a queued run."""
         package = await self._package(wanted)
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
             mode, options = await self.pools.parsing.run(self._check, package, wanted)
@@ -136,12 +141,12 @@ class Service:
             created_at=now,
             updated_at=now,
         )
-        told = {"skill": package.id, "engine": engine.name, "mode": mode, "interactive_profile": asdict(profile)}
-        return await self._create(lifecycle.create(run, told), wanted)
+        data = {"skill": package.id, "engine": engine.name, "mode": mode, "interactive_profile": asdict(profile)}
+        return await self._create(lifecycle.create(run, data), wanted)
 
     async def _package(self, wanted: Submission) -> SkillPackage:
-        """To read and copy a package may take a while, so that is done aside."""
-        library = self._library
+        """Reading and copying a package may take a while, so a thread does it."""
+        library = self.skills
         package = library.at_hand(wanted.skill, paths=wanted.by_path)
         if package is None:
             package = await self.pools.skills.run(
@@ -150,7 +155,7 @@ class Service:
         return package
 
     def _check(self, package: SkillPackage, wanted: Submission) -> tuple[Mode, RunOptions]:
-        """Name every mistake at once, each by its path."""
+        """Report every problem at once, each with its path."""
         mode, problems = _choose_mode(package, wanted.mode)
         options, option_problems = read_options(wanted.options, "options")
         given = {**wanted.input, **{key: path.name for key, path in wanted.files.items()}}
@@ -159,17 +164,17 @@ class Service:
             f"input.{key}: there is no file {path}" for key, path in wanted.files.items() if not path.is_file()
         )
         for place, webhook in enumerate(wanted.webhooks):
-            problems += tuple(mistakes(webhook, f"webhooks[{place}]", allow_private=self._private_webhooks))
+            problems += tuple(webhook_problems(webhook, f"webhooks[{place}]", allow_private=self._private_webhooks))
         if problems:
-            raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run like this", problems)
+            raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
         return mode, merge_options(package, options)
 
     async def _create(self, decision: Decision, wanted: Submission) -> Run:
-        """Store the run with its files; where that makes no new run, its files go again."""
+        """Store the run with its files. If no new run results, its files are removed."""
         run_id = decision.run.id
         try:
             request = await self._stage(run_id, wanted)
-            run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.most_open)
+            run = await self.store.create(decision, request, wanted.key, wanted.webhooks, wanted.most_open)
         except (AskbackError, OSError):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
             raise
@@ -185,47 +190,47 @@ class Service:
     # Answering and ending.
 
     async def reply(self, run_id: str, response: Json, interaction_id: str | None = None) -> Run:
-        """Answer the pending question. Of two who answer, the second is told so and changes nothing."""
-        run = await self._with_its_process(await self._store.get(run_id))
+        """Answer the pending question. The second of two answers is refused and changes nothing."""
+        run = await self._with_its_process(await self.store.get(run_id))
         pending = run.pending_interaction
         if pending is None:
             raise Conflict(
                 RefusalCode.INTERACTION_NOT_PENDING,
-                f"run {run.id} is {run.state}: no question of it is waiting for an answer",
+                f"run {run.id} is {run.state}: it has no pending question",
             )
         wanted = interaction_id or pending.interaction_id
         if wanted == pending.interaction_id and (problems := await self._unfit(pending, response)):
-            raise Invalid(RefusalCode.REPLY_INVALID, "the answer does not fit the question", problems)
+            raise Invalid(RefusalCode.REPLY_INVALID, "the answer does not match the question", problems)
         owner = run.owner if self.owned_elsewhere(run) else self._owner
         signal = Replied(interaction_id=wanted, response=response, owner=owner, at=self._clock())
-        return await move(self._store, run_id, signal, seen=run)
+        return await move(self.store, run_id, signal, seen=run)
 
     async def _unfit(self, pending: Interaction, response: Json) -> Sequence[str]:
-        # Only an answer that is no text is checked against a schema, and compiling one may take a while.
+        # Compiling a schema may take a while. Only answers that are not text are validated against one.
         checked = pending.response_schema is not None and not isinstance(response, str)
         if checked or is_large(response, pending.response_schema):
             return await self.pools.parsing.run(fits_reply, pending, response)
         return fits_reply(pending, response)
 
     async def _with_its_process(self, run: Run) -> Run:
-        """A run that waits with a process whose program is gone can take no answer any more: it is over."""
-        if not (run.sticky and run.pending_interaction and run.worker) or self._is_alive(run.worker):
+        """The run, or what it becomes if the program that holds its resident process has died."""
+        if not (run.sticky and run.pending_interaction and run.worker) or self._instances.is_alive(run.worker):
             return run
-        run = await self._restart(run)
+        run = await self._recovery.restart(run)
         if run.pending_interaction is not None:
             raise Conflict(
                 RefusalCode.INTERACTION_NOT_PENDING,
-                f"the program that run {run.id} waits with is gone; the run takes no answer any more",
+                f"the program that holds the process of run {run.id} has died; the run cannot be answered any more",
             )
         return run
 
     async def reply_with_file(self, run_id: str, file: Path, interaction_id: str) -> Run:
-        """Answer with a file: it is put beside the run's inputs, and the engine is told its path."""
-        run = await self._store.get(run_id)
+        """Answer with a file. It is copied to the run's inputs, and the engine gets its path."""
+        run = await self.store.get(run_id)
         if run.pending_interaction is None or run.pending_interaction.interaction_id != interaction_id:
             return await self.reply(run_id, file.name, interaction_id)
         workspace = self._workspaces.of(run_id)
-        # Of two who answer with files of one name, neither may overwrite the other's.
+        # Two answers may have files of the same name; neither may overwrite the other.
         key = f"answer-{run.attempt_number}-{self._new_id()}"
         try:
             path = await self.pools.files.run(workspace.stage_input, key, file)
@@ -235,125 +240,94 @@ class Service:
             raise
 
     async def cancel(self, run_id: str) -> Run:
-        return await move(self._store, run_id, CancelRequested(at=self._clock()))
+        return await move(self.store, run_id, CancelRequested(at=self._clock()))
 
-    async def adopt(self, run_id: str) -> Run:
-        """Carry the run on in this program, if the one that kept it is gone."""
-        run = await self._store.get(run_id)
-        if run.owner != self._owner and self._is_alive(run.owner):
+    async def take_over(self, run_id: str) -> Run:
+        """Execute the run in this program if its owner has died, also in the middle of a turn."""
+        run = await self.store.get(run_id)
+        if run.owner != self._owner and self._instances.is_alive(run.owner):
             raise Conflict(
                 RefusalCode.RUN_HELD,
-                f"run {run.id} is kept by another askback that is running; answer it there, or with `askback reply {run.id}`",
+                f"run {run.id} belongs to another askback that is running; answer it there, or with `askback reply {run.id}`",
             )
         signal = Adopted(owner=self._owner, left_by=run.owner, at=self._clock())
-        return await move(self._store, run_id, signal, seen=run)
+        return await self._recovery.restart(await move(self.store, run_id, signal, seen=run))
 
     def owned_elsewhere(self, run: Run) -> bool:
-        """Whether another program carries the run on: one that lives, or any server."""
-        return run.owner != self._owner and (run.owner == SHARED or self._is_alive(run.owner))
+        """Whether another program executes the run: one that is running, or any server."""
+        return run.owner != self._owner and (run.owner == SHARED or self._instances.is_alive(run.owner))
 
-    # Looking.
-
-    async def get(self, run_id: str) -> Run:
-        return await self._store.get(run_id)
-
-    async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
-        return await self._store.list_runs(where, cursor, limit)
-
-    async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
-        return await self._store.pending(cursor, limit)
+    # Reading.
 
     async def inbox(self, cursor: str | None = None, limit: int = 50) -> InboxPage:
-        """As `pending`, with how many there are in all."""
-        return await read_inbox(self._store, cursor, limit)
-
-    async def tally(self) -> Tally:
-        """Figures for people: runs by state, and how long questions waited."""
-        return await self._store.tally()
-
-    async def request(self, run_id: str) -> RunRequest:
-        """What the run was given; a file stands there by its path in the run's folder."""
-        return await self._store.request(run_id)
-
-    async def interactions(self, run_id: str) -> Sequence[Interaction]:
-        return await self._store.interactions(run_id)
+        """Pending questions, with their total number."""
+        return await read_inbox(self.store, cursor, limit)
 
     async def result(self, run_id: str) -> Result:
-        run = await self._store.get(run_id)
+        run = await self.store.get(run_id)
         if not run.state.final:
             raise Conflict(RefusalCode.RUN_NOT_FINAL, f"run {run.id} is {run.state}: it has no result yet")
         artifacts = tuple(await self.artifacts(run_id))
-        return Result(run=run, data=await self._store.result(run_id), artifacts=artifacts)
-
-    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> EventPage:
-        return await self._store.events(run_id, after, limit)
+        return Result(run=run, data=await self.store.result(run_id), artifacts=artifacts)
 
     async def artifacts(self, run_id: str) -> Sequence[Artifact]:
-        await self._store.get(run_id)
+        await self.store.get(run_id)
         workspace = self._workspaces.of(run_id)
         return await self.pools.files.run_abandonable(
             lambda checkpoint: list(itertools.islice(workspace.artifacts(checkpoint), MOST_LISTED))
         )
 
     async def open_artifact(self, run_id: str, path: str) -> BinaryIO:
-        await self._store.get(run_id)
+        await self.store.get(run_id)
         opened = await self.pools.files.run(self._workspaces.of(run_id).open_artifact, path)
         if opened is None:
             raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
         return opened
 
     async def bundle(self, run_id: str, most_bytes: int) -> AsyncGenerator[bytes]:
-        """All artifacts as one zip, in pieces that are made as they are asked for."""
-        await self._store.get(run_id)
+        """All artifacts as one zip file, produced piece by piece on demand."""
+        await self.store.get(run_id)
         workspace, pool = self._workspaces.of(run_id), self.pools.zipping
         bundle = await pool.run_abandonable(lambda checkpoint: workspace.bundle(most_bytes, checkpoint))
         return _pieces(bundle, pool)
 
-    async def deliveries(self, run_id: str | None = None, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
-        """What webhooks were told, or are to be told, of one run or of all."""
-        return await self._store.deliveries(run_id, cursor, limit)
-
     def queue_reason(self, run: Run) -> str | None:
         """Why a queued run does not run yet."""
-        return self._queue_reason(run) if run.state is RunState.QUEUED else None
+        return self._slots.reason(run.engine) if run.state is RunState.QUEUED else None
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
-        """Every event of the run from the beginning, then as they come; ends with the run. Misses and doubles none."""
+        """Every event of the run exactly once, past ones first; ends with the run."""
         async with aclosing(self._tails.follow(run_id, after)) as following:
             async for events in following:
                 for event in events:
                     yield event
 
     def follow_many(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event]]:
-        """As `follow`, with the events that were read at once in one piece."""
+        """Like `follow`, in batches."""
         return self._tails.follow(run_id, after)
 
     def follow_pending(self) -> AsyncGenerator[InboxPage]:
-        """The oldest pending questions, and again whenever one comes or goes, be it behind those."""
+        """The oldest pending questions, again after every change of the inbox."""
         return self._waiting.follow()
 
     def follow_runs(self) -> AsyncGenerator[Sequence[Run]]:
-        """First nothing, then each run that is created or changes its state; see `Movements.follow`."""
+        """Runs as they are created or change their state; see `Movements.follow`."""
         return self._movements.follow()
 
     async def settled(self, run_id: str, interaction_id: str) -> None:
-        """Wait until that question is closed, whoever closes it."""
+        """Wait until the question is closed, however that happens."""
         await self.closed_at(run_id, interaction_id)
 
     async def closed_at(self, run_id: str, interaction_id: str) -> int:
-        """The number of the event that closed that question, once it is there."""
+        """Wait until the question is closed; return the number of the event that closed it."""
         async for event in self.follow(run_id):
             if event.type is EventType.INTERACTION_CLOSED and event.data["interaction_id"] == interaction_id:
                 return event.seq
         raise Conflict(RefusalCode.RUN_FINAL, f"run {run_id} ended without closing question {interaction_id!r}")
 
-    @property
-    def skills(self) -> Library:
-        return self._library
-
 
 async def _pieces(bundle: Bundle, pool: Pool) -> AsyncGenerator[bytes]:
-    """No thread is held between two pieces: a client that reads slowly, or has left, costs none."""
+    """No thread is held between two pieces, so a slow or lost client does not occupy one."""
     try:
         while (piece := await pool.run(bundle.next_piece, admitted=True)) is not None:
             if piece:

@@ -221,7 +221,7 @@ def test_an_answer_from_another_program_lets_the_first_go_on_by_itself(tmp_path:
 
     async def main() -> None:
         async with world.client() as app:
-            (asked,) = await app.service.interactions(run_id)
+            (asked,) = await app.service.store.interactions(run_id)
             assert (asked.prompt, asked.response) == ("Which colour?", "blue")
             assert (asked.outcome, asked.answered_by) == (InteractionOutcome.ANSWERED, AnsweredBy.USER)
             assert asked.answered_at is not None

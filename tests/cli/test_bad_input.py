@@ -185,10 +185,10 @@ CASES = {
         "is a file; name a folder with --data-dir", "engines", "--data-dir", "$W/text.txt"
     ),
     "data folder below a file": bad(
-        "cannot be made: Not a directory", "engines", "--data-dir", "$W/text.txt/data", code=MACHINE
+        "cannot be created: Not a directory", "engines", "--data-dir", "$W/text.txt/data", code=MACHINE
     ),
-    "data folder that cannot be": bad("cannot be made", "engines", "--data-dir", "/proc/x", code=MACHINE),
-    "very long data folder": bad("cannot be made: File name too long", "engines", "--data-dir", LONG, code=MACHINE),
+    "data folder that cannot be": bad("cannot be created", "engines", "--data-dir", "/proc/x", code=MACHINE),
+    "very long data folder": bad("cannot be created: File name too long", "engines", "--data-dir", LONG, code=MACHINE),
     "skills in a data folder that is a file": bad("is a file", "skills", "--data-dir", "$W/text.txt"),
     "corrupt database": bad("is not a sound database", "engines", "--data-dir", "$W/corrupt", code=MACHINE),
     "newer database": bad("was written by a newer Askback", "engines", "--data-dir", "$W/newer", code=MACHINE),

@@ -43,7 +43,7 @@ class Model:
     error: str | None = None
     outcomes: list[tuple[str, Any, str | None]] = field(default_factory=list)
     tokens: int = 0
-    told: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
 
     @property
     def stays(self) -> bool:
@@ -62,7 +62,7 @@ class Model:
             return None
         self.epoch += 1
         self.attempt = self.next_attempt
-        self.told["turn.started"] += 1
+        self.events["turn.started"] += 1
         return self.become("running")
 
     def holds(self, epoch: int) -> bool:
@@ -81,7 +81,7 @@ class Model:
             return None
         self.restarts = 0
         self.tokens += tokens
-        self.told["usage"] += 1
+        self.events["usage"] += 1
         if self.canceling:
             return True if self.stays else self.become("canceled")
         if kind == "error":
@@ -91,7 +91,7 @@ class Model:
         if kind == "ask":
             return self.wait()
         if kind == "soft" and not self.auto:
-            self.told["run.warning"] += 1
+            self.events["run.warning"] += 1
         return self.become("succeeded")
 
     def at_the_last_attempt(self) -> bool:
@@ -106,7 +106,7 @@ class Model:
         self.repairs += 1
         self.attempt = self.next_attempt = self.attempt + 1
         self.first_turn = False
-        self.told["turn.started"] += 1
+        self.events["turn.started"] += 1
         return True
 
     def lose_turn(self, epoch: int, counted: bool) -> bool | None:
@@ -132,7 +132,7 @@ class Model:
             return self.fail("SESSION_RESUME_FAILED")
         self.repairs = 0
         self.pending = TO_BE_SEEN
-        self.told["interaction.asked"] += 1
+        self.events["interaction.asked"] += 1
         return self.become("waiting_user")
 
     def waits_for(self, interaction_id: str) -> bool:
@@ -142,7 +142,7 @@ class Model:
         if not self.waits_for(interaction_id):
             return None
         self.owner = owner
-        return self.go_on("answered", response, "user")
+        return self.proceed("answered", response, "user")
 
     def pass_deadline(self, interaction_id: str, now: datetime, default: str) -> bool | None:
         if not self.waits_for(interaction_id):
@@ -150,19 +150,19 @@ class Model:
         if self.deadline is None or now < self.deadline:
             return False
         if not self.require_reply:
-            return self.go_on("auto_decided", default, "auto_decide")
+            return self.proceed("auto_decided", default, "auto_decide")
         self.close("expired")
         self.error, self.deadline = "INTERACTION_WAIT_TIMEOUT", None
         return True
 
-    def go_on(self, outcome: str, response: str | None, who: str) -> bool:
+    def proceed(self, outcome: str, response: str | None, who: str) -> bool:
         self.close(outcome, response, who)
         self.next_attempt = self.attempt + 1
         self.first_turn = False
         if not self.stays:
             return self.become("queued")
         self.attempt = self.next_attempt
-        self.told["turn.started"] += 1
+        self.events["turn.started"] += 1
         return self.become("running")
 
     def lose_process(self, epoch: int) -> bool | None:
@@ -170,7 +170,7 @@ class Model:
             return None
         if self.canceling or self.error is not None:
             return self.end_held()
-        return self.fail("INTERACTION_PROCESS_LOST", "expired")
+        return self.fail("INTERACTION_PROCESS_LOST", "abandoned")
 
     # Canceling and keeping.
 
@@ -205,14 +205,14 @@ class Model:
 
     def become(self, state: str) -> bool:
         self.state = state
-        self.told["run.state"] += 1
+        self.events["run.state"] += 1
         if state != "waiting_user":
             self.deadline = None
         return True
 
     def close(self, outcome: str, response: Any = None, who: str | None = None) -> None:
         if self.pending is not None:
-            self.told["interaction.closed"] += 1
+            self.events["interaction.closed"] += 1
             self.outcomes[-1] = (outcome, response, who)
         self.pending = None
 

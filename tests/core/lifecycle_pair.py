@@ -68,7 +68,7 @@ class Pair:
         self.rows: dict[str, Run] = {}
         self.old_rows: list[Run] = []
         self.last_seq: dict[str, int] = {}
-        self.told: dict[str, Counter[str]] = {}
+        self.events_seen: dict[str, Counter[str]] = {}
         self.compared: dict[str, int] = {}
         self.queue: list[str] = []
         self.asked: dict[str, datetime] = {}
@@ -84,9 +84,9 @@ class Pair:
     def create(self, owner: str, **facts: Any) -> None:
         model = Model(id=f"{self.prefix}-{len(self.models)}", owner=self.owner(owner), **facts)
         self.models[model.id] = model
-        self.told[model.id] = Counter()
+        self.events_seen[model.id] = Counter()
         self.last_seq[model.id] = 0
-        model.told.update({"run.created": 1, "run.state": 1})
+        model.events.update({"run.created": 1, "run.state": 1})
         row = self.runner.run(self.store.create(create(self.new_run(model), {}), RunRequest()))
         self.rows[model.id] = row
         self.queue.append(model.id)
@@ -172,7 +172,7 @@ class Pair:
             assert not model.holds(epoch)
         else:
             assert model.holds(epoch)
-            model.told["assistant.message"] += count
+            model.events["assistant.message"] += count
         self.compare(run)
 
     # Both sides.
@@ -256,9 +256,9 @@ class Pair:
         new = await self.store.events(model.id, after=last)
         assert [event.seq for event in new] == list(range(last + 1, last + 1 + len(new)))
         self.last_seq[model.id] += len(new)
-        # How a turn's end is told is the journal's; that it began, and what became of the run, is the contract's.
-        self.told[model.id].update(event.type for event in new if event.type is not EventType.TURN_ENDED)
-        assert self.told[model.id] == +model.told
+        # The contract does not say how the end of a turn is reported, only its start and the state of the run.
+        self.events_seen[model.id].update(event.type for event in new if event.type is not EventType.TURN_ENDED)
+        assert self.events_seen[model.id] == +model.events
         moves = [event.data for event in new if event.type is EventType.RUN_STATE]
         assert not moves or moves[-1]["to"] == model.state
 

@@ -39,7 +39,7 @@ def raised(source: str) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("codes", "told"),
+    ("codes", "meanings"),
     [
         (ErrorCode, ERROR_MEANINGS),
         (WarningCode, WARNING_MEANINGS),
@@ -48,8 +48,8 @@ def raised(source: str) -> list[tuple[int, str, str]]:
     ],
     ids=["errors", "warnings", "refusals", "kinds"],
 )
-def test_every_code_is_explained(codes: type, told: dict[str, object]) -> None:
-    assert list(told) == list(codes)
+def test_every_code_is_explained(codes: type, meanings: dict[str, object]) -> None:
+    assert list(meanings) == list(codes)
 
 
 @pytest.mark.parametrize("codes", [ErrorCode, WarningCode, RefusalCode])
@@ -71,7 +71,7 @@ def test_the_reader_of_raises_sees_them() -> None:
     assert raised(source) == [(2, "Invalid", "RUN_FINAL")]
 
 
-def test_an_error_tells_its_code_message_and_problems() -> None:
+def test_an_error_has_its_code_message_and_problems() -> None:
     error = Invalid(RefusalCode.INPUT_INVALID, "the input is wrong", ["input.a: is missing"])
     assert (error.code, error.message, error.problems) == (
         RefusalCode.INPUT_INVALID,

@@ -1,4 +1,4 @@
-"""Every answer an engine can give, read in the contract's order, against a table of its own.
+"""Every answer an engine can give, read in the contract's order, against a separate table.
 
 The table is read from the top; the first row that fits is the expected outcome:
 
@@ -35,6 +35,8 @@ TABLE = """
   interactive  *       *       *       malformed  strict      error
 # C-3: the marker, but no output that passes.
   interactive  yes     yes     *       *          *           repair
+# T-5: a malformed question beside an output that passes is only a warning.
+  interactive  yes     no      valid   malformed  lenient     soft-warned
 # C-4: no marker, and the output passes its schema.
   interactive  yes     no      valid   *          *           soft
 # T-5: a malformed question waits where validation is lenient.
@@ -86,7 +88,7 @@ def answer_of(marker: str, output: str, question: str) -> Answer:
     )
 
 
-def told(outcome: TurnOutcome) -> str:
+def row_name(outcome: TurnOutcome) -> str:
     """The outcome in the words of the table."""
     match outcome:
         case TurnError():
@@ -97,6 +99,9 @@ def told(outcome: TurnOutcome) -> str:
             return "asks-saved"
         case AskUser():
             return "asks" if outcome.question == QUESTION else "asks-made"
+        case Final(done=False, problems=()) if outcome.warnings:
+            assert [warning.code for warning in outcome.warnings] == [WarningCode.ASK_USER_PAYLOAD_INVALID]
+            return "soft-warned"
         case Final() if outcome.warnings:
             assert [warning.code for warning in outcome.warnings] == [WarningCode.AUTO_RUN_ASKED]
             assert outcome.problems
@@ -116,7 +121,7 @@ def outcome_of(case: tuple[str, ...]) -> TurnOutcome:
 @pytest.mark.contract("C-1", "C-2", "C-3", "C-4", "C-5", "C-7", "T-4", "T-5")
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_every_answer_is_read_in_the_contracts_order(case: tuple[str, ...]) -> None:
-    assert told(outcome_of(case)) == row_for(case)[-1]
+    assert row_name(outcome_of(case)) == row_for(case)[-1]
 
 
 def test_every_row_of_the_table_decides_something() -> None:
@@ -136,7 +141,7 @@ def test_strict_validation_never_waits_on_a_malformed_question() -> None:
 
 
 @pytest.mark.contract("T-3")
-def test_a_final_outcome_carries_the_data_that_was_checked() -> None:
+def test_a_final_outcome_has_the_data_that_was_validated() -> None:
     for case in CASES:
         outcome = outcome_of(case)
         if isinstance(outcome, Final):
@@ -149,6 +154,15 @@ def test_a_malformed_question_is_asked_with_what_was_saved_of_it() -> None:
     outcome = conclude(answer, mode=Mode.INTERACTIVE, validation=Validation.LENIENT, has_schema=True)
     assert isinstance(outcome, AskUser)
     assert outcome.question == SAVED
+    assert MALFORMED[0] in outcome.warnings[0].message
+
+
+@pytest.mark.contract("T-5", "C-4")
+def test_a_soft_completion_beside_a_malformed_question_keeps_the_warning() -> None:
+    outcome = outcome_of(("interactive", "yes", "no", "valid", "malformed", "lenient"))
+    assert isinstance(outcome, Final)
+    assert not outcome.done
+    assert [warning.code for warning in outcome.warnings] == [WarningCode.ASK_USER_PAYLOAD_INVALID]
     assert MALFORMED[0] in outcome.warnings[0].message
 
 
@@ -181,7 +195,7 @@ def test_the_error_of_a_malformed_question_says_what_is_wrong() -> None:
     assert MALFORMED[0] in outcome.error.message
 
 
-# How an engine's failure is told (X-9).
+# How an engine's failure is reported (X-9).
 
 FINE_CODES = [
     code

@@ -6,7 +6,7 @@ The table is read from the top; the first row that fits is the expected answer:
     repairs         the run stays `running` and begins a repair turn
     noted           the run is changed and keeps its state
     stays           the signal is in order and changes nothing
-    refused CODE    nothing changes, and the sender is told why
+    refused CODE    nothing changes, and the sender gets the code
     never           no run gets there; tests/core/test_reachable_runs.py proves that
 """
 
@@ -180,7 +180,7 @@ TABLE = """
   process-lost      waiting_user  sticky     *            no      current  -> failed INTERACTION_PROCESS_LOST
   process-lost      *             *          *            *       *        refused RUN_STALE
 
-# Another program carries the run on.
+# Another program takes over.
   adopt             *             *          *            *       *        noted
   adopt-again       *             *          *            *       *        stays
   adopt-late        *             *          *            *       *        refused RUN_HELD
@@ -320,7 +320,7 @@ def run_of(state: RunState, profile: str, mode: str, cancel: str) -> Run:
     return run.evolve(cancel_requested_at=CREATED) if cancel == "asked" else run
 
 
-def told(run: Run, answer: Decision | Stay | Refusal) -> str:
+def cell(run: Run, answer: Decision | Stay | Refusal) -> str:
     """The answer in the words of the table."""
     match answer:
         case Refusal():
@@ -358,7 +358,7 @@ def test_every_state_answers_every_signal_as_the_table_says(state: RunState, nam
         run, signal = SIGNALS[name](run_of(state, profile, mode, cancel), EPOCH if epoch == "current" else EPOCH - 1)
         before = copy.deepcopy(run)
         answer = decide(run, signal)
-        assert told(run, answer) == expectation, case
+        assert cell(run, answer) == expectation, case
         assert run == before
         if isinstance(answer, Decision):
             check_soundness(run, answer)

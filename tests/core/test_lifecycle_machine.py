@@ -41,7 +41,7 @@ KINDS = [dict(zip(FACTS, facts, strict=True)) for facts in itertools.product(*FA
 
 
 class Lifecycles(RuleBasedStateMachine):
-    """Every example has runs of its own in the one store that all of them share."""
+    """Every example has separate runs in one shared store."""
 
     numbers = itertools.count()
 

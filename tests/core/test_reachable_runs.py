@@ -1,6 +1,6 @@
 """Every run that any order of signals can make, and what holds for each of them and for each step between them.
 
-Runs are told apart by what a decision may depend on, not by their times and versions, so the search comes to an end.
+Runs differ by what a decision may depend on, not by their times and versions, so the search ends.
 """
 
 from __future__ import annotations
@@ -112,12 +112,12 @@ def walk(first: Run) -> Walk:
     return made
 
 
-def told(case: tuple[ProfileKind, Mode, bool]) -> str:
+def case_id(case: tuple[ProfileKind, Mode, bool]) -> str:
     profile, mode, required = case
     return f"{profile}-{mode}-{'required' if required else 'decided'}"
 
 
-@pytest.fixture(scope="module", params=itertools.product(ProfileKind, Mode, (True, False)), ids=told)
+@pytest.fixture(scope="module", params=itertools.product(ProfileKind, Mode, (True, False)), ids=case_id)
 def walked(request: pytest.FixtureRequest) -> Walk:
     profile, mode, required = request.param
     options = RunOptions(interactive_require_user_reply=required)
@@ -152,8 +152,8 @@ def test_only_state_changes_of_the_contract_occur(walked: Walk) -> None:
 
 def test_every_state_change_has_exactly_one_event(walked: Walk) -> None:
     for step in walked.steps:
-        told = [(event.data["from"], event.data["to"]) for event in step.decision.events if event.type == "run.state"]
-        assert told == ([(step.before.state, step.after.state)] if step.moved else [])
+        moves = [(event.data["from"], event.data["to"]) for event in step.decision.events if event.type == "run.state"]
+        assert moves == ([(step.before.state, step.after.state)] if step.moved else [])
 
 
 def test_nothing_leaves_a_final_state(walked: Walk) -> None:
@@ -260,7 +260,7 @@ def test_a_run_with_a_process_is_canceled_only_when_nothing_of_it_lives(walked: 
             assert over or (isinstance(step.signal, TurnEnded) and not step.before.sticky)
 
 
-def test_an_error_stands_exactly_on_runs_that_failed_or_are_about_to(walked: Walk) -> None:
+def test_exactly_the_runs_that_failed_or_are_about_to_have_an_error(walked: Walk) -> None:
     assert all((run.state is RunState.FAILED or run.expired) == (run.error is not None) for run in walked.runs)
 
 
@@ -308,15 +308,15 @@ def test_interaction_ids_are_unique_in_their_run(walked: Walk) -> None:
     assert all(len(set(run.interaction_ids)) == len(run.interaction_ids) for run in walked.runs)
 
 
-def test_every_turn_that_starts_is_told_with_its_number(walked: Walk) -> None:
+def test_every_start_of_a_turn_is_reported_with_its_number(walked: Walk) -> None:
     for step in walked.steps:
         started = [event.data["attempt_number"] for event in step.decision.events if event.type == "turn.started"]
         begins = isinstance(step.signal, SlotAcquired) or step.after.attempt_number > step.before.attempt_number
         assert started == ([step.after.attempt_number] if begins else [])
 
 
-def test_every_turn_that_ends_or_is_cut_off_is_told_once(walked: Walk) -> None:
-    """A turn that a cancel cuts off is told by the state alone."""
+def test_every_end_or_interruption_of_a_turn_is_reported_once(walked: Walk) -> None:
+    """The interruption of a turn by a cancel is reported by the state alone."""
     for step in walked.steps:
         lost = isinstance(step.signal, TurnLost) and not step.before.cancel_requested
         over = isinstance(step.signal, TurnEnded) or lost

@@ -20,14 +20,14 @@ def basic_auth(secret: str) -> str:
 
 
 @pytest.mark.parametrize("form", [str, quote, lambda secret: json.dumps(secret)[1:-1]], ids=["plain", "url", "json"])
-def test_a_secret_is_masked_and_what_stands_around_it_is_kept(form: object) -> None:
+def test_a_secret_is_masked_and_the_text_around_it_is_kept(form: object) -> None:
     text = f"before {form(SECRET)} after"
     assert Redactor([SECRET]).text(text) == f"before {MASK} after"
     assert Redactor([SECRET]).line(text.encode()) == f"before {MASK} after".encode()
 
 
 @given(st.text(min_size=8), st.binary(max_size=5), st.binary(max_size=5), st.booleans())
-def test_a_secret_is_masked_in_base64_wherever_it_stands(secret: str, before: bytes, after: bytes, url: bool) -> None:
+def test_a_secret_is_masked_in_base64_at_every_offset(secret: str, before: bytes, after: bytes, url: bool) -> None:
     secret = secret.encode(errors="replace").decode()
     encode = base64.urlsafe_b64encode if url else base64.b64encode
     text = encode(before + secret.encode() + after).decode()

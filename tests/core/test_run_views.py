@@ -58,7 +58,7 @@ def test_what_is_shown_is_json() -> None:
         assert json.loads(json.dumps(run_view(run)))["state"] == run.state
 
 
-def test_times_are_told_in_utc() -> None:
+def test_times_are_in_utc() -> None:
     local = datetime(2026, 1, 1, 2, 30, tzinfo=timezone(timedelta(hours=2)))
     assert run_view(queued_run(created_at=local))["created_at"] == "2026-01-01T00:30:00Z"
 

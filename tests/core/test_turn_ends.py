@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -40,7 +41,7 @@ LENIENT_WARNING = RunWarning(code=WarningCode.ASK_USER_PAYLOAD_INVALID, message=
 # Creation and start.
 
 
-def test_a_created_run_is_told_as_queued() -> None:
+def test_the_first_state_event_of_a_run_comes_from_null() -> None:
     made = create(queued_run(), {"skill": "skill"})
     assert event_types(made) == ["run.created", "run.state"]
     assert made.events[0].data == {"skill": "skill"}
@@ -84,7 +85,7 @@ def test_a_done_turn_with_a_passing_output_succeeds_with_its_data() -> None:
 
 
 @pytest.mark.contract("C-4", "X-8")
-def test_a_soft_completion_is_told_by_a_warning() -> None:
+def test_a_soft_completion_has_a_warning() -> None:
     made = decision(running_run(), ended(running_run(), SOFT))
     assert made.run.state is RunState.SUCCEEDED
     assert [warning.code for warning in made.run.warnings] == [WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER]
@@ -106,6 +107,16 @@ def test_an_auto_run_that_only_asked_fails_by_its_output() -> None:
     assert made.run.error is not None
     assert made.run.error.code is ErrorCode.OUTPUT_SCHEMA_INVALID
     assert made.asked is None
+
+
+@pytest.mark.contract("H-12")
+@pytest.mark.parametrize(("named_at", "kept"), [(1, True), (2, False)])
+def test_a_handle_that_was_first_named_in_a_cut_off_turn_is_dropped_with_it(named_at: int, kept: bool) -> None:
+    handle = replace(HANDLE, created_at_turn=named_at)
+    run = running_run(handle=handle, attempt_number=2)
+    queued = decision(run, TurnLost(epoch=EPOCH, at=NOW)).run
+    assert queued.state is RunState.QUEUED
+    assert queued.handle == (handle if kept else None)
 
 
 # Repair.
@@ -155,6 +166,7 @@ def test_a_repair_needs_a_session_to_go_on_with() -> None:
     assert decision(resident, ended(resident, WRONG)).run.state is RunState.RUNNING
 
 
+@pytest.mark.contract("C-3")
 def test_a_wait_makes_room_for_new_repairs() -> None:
     run = running_run(repairs=1, attempt_number=2)
     assert decision(run, ended(run, ASKING)).run.repairs == 0
@@ -183,7 +195,7 @@ def test_a_question_is_kept_as_it_was_asked() -> None:
     assert made.asked.outcome is InteractionOutcome.PENDING
 
 
-def test_the_question_is_told_before_the_wait() -> None:
+def test_the_question_is_reported_before_the_wait() -> None:
     made = decision(running_run(), ended(running_run(), ASKING))
     assert event_types(made) == ["turn.ended", "interaction.asked", "run.state"]
     assert made.events[1].data["prompt"] == QUESTION.prompt
@@ -280,7 +292,7 @@ def test_usage_adds_up_over_turns() -> None:
     assert decision(first.run, ended(first.run, DONE)).run.usage == spent
 
 
-def test_the_same_warning_stands_once_on_the_run() -> None:
+def test_a_run_has_the_same_warning_only_once() -> None:
     run = running_run(warnings=(LENIENT_WARNING,))
     again = AskUser(question=QUESTION, warnings=(LENIENT_WARNING,))
     assert decision(run, ended(run, again)).run.warnings == (LENIENT_WARNING,)
@@ -301,9 +313,9 @@ def test_a_result_of_null_is_a_result() -> None:
 
 
 @pytest.mark.contract("B-1")
-def test_a_turn_that_was_cut_off_too_often_says_by_what() -> None:
+def test_a_turn_that_was_interrupted_too_often_says_why() -> None:
     run = running_run(restarts=3)
     lost = decision(run, TurnLost(epoch=EPOCH, at=NOW, why="the disk was full")).run
     assert lost.error is not None
     assert lost.error.code is ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED
-    assert "cut off 4 times, at last because the disk was full" in lost.error.message
+    assert "interrupted 4 times, the last time because the disk was full" in lost.error.message

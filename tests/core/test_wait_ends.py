@@ -106,7 +106,7 @@ def test_of_a_reply_and_a_deadline_the_second_is_refused(profile: ProfileKind) -
         assert answer.code is RefusalCode.INTERACTION_NOT_PENDING
 
 
-def test_an_answer_to_an_earlier_question_is_told_which_one_is_pending() -> None:
+def test_the_refusal_of_an_answer_to_an_earlier_question_names_the_pending_one() -> None:
     answer = decide(waiting_run(), reply("size"))
     assert isinstance(answer, Refusal)
     assert "'size'" in answer.message
@@ -146,10 +146,12 @@ def test_a_resumable_run_is_decided_at_its_deadline() -> None:
     ("signal", "outcome"),
     [
         (DeadlinePassed(interaction_id="colour", at=NOW), InteractionOutcome.EXPIRED),
-        (ProcessLost(epoch=EPOCH, at=NOW), InteractionOutcome.EXPIRED),
+        (ProcessLost(epoch=EPOCH, at=NOW), InteractionOutcome.ABANDONED),
     ],
 )
-def test_a_wait_that_ran_out_is_not_told_as_an_answer(signal: DeadlinePassed, outcome: InteractionOutcome) -> None:
+def test_a_wait_that_nobody_answered_is_not_reported_as_an_answer(
+    signal: DeadlinePassed, outcome: InteractionOutcome
+) -> None:
     made = decision(waiting_run(profile=STICKY), signal)
     assert made.closed is not None
     assert made.closed.outcome is outcome
@@ -158,7 +160,7 @@ def test_a_wait_that_ran_out_is_not_told_as_an_answer(signal: DeadlinePassed, ou
 
 
 @pytest.mark.contract("A-4")
-def test_a_canceled_question_is_told_as_canceled() -> None:
+def test_the_question_of_a_canceled_run_is_canceled() -> None:
     made = decision(waiting_run(), CancelRequested(at=NOW))
     assert made.closed is not None
     assert made.closed.outcome is InteractionOutcome.CANCELED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from askback.core.webhooks import Webhook, WebhookKind, is_public, mistakes
+from askback.core.webhooks import Webhook, WebhookKind, is_public, webhook_problems
 
 PRIVATE = [
     "127.0.0.1", "127.9.9.9", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
@@ -36,12 +36,12 @@ def test_an_address_of_the_internet_is_public(address: str) -> None:
     ],
 )  # fmt: skip
 def test_an_unfit_address_is_refused_by_its_path(url: str) -> None:
-    (problem,) = mistakes(Webhook(url=url), "webhooks.0", allow_private=False)
+    (problem,) = webhook_problems(Webhook(url=url), "webhooks.0", allow_private=False)
     assert problem.startswith("webhooks.0.url: ")
 
 
 def test_a_private_address_may_be_allowed() -> None:
-    assert mistakes(Webhook(url="http://127.0.0.1:8080/hook"), "webhooks.0", allow_private=True) == []
+    assert webhook_problems(Webhook(url="http://127.0.0.1:8080/hook"), "webhooks.0", allow_private=True) == []
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_private_address_may_be_allowed() -> None:
 )
 def test_a_secret_fits_its_kind_or_is_refused(kind: str, secret: str | None, fits: bool) -> None:
     hook = Webhook(url="https://example.com/", secret=secret, kind=WebhookKind(kind))
-    found = mistakes(hook, "w", allow_private=False)
+    found = webhook_problems(hook, "w", allow_private=False)
     assert (found == []) is fits
     assert secret is None or not any(secret in problem for problem in found)
 

@@ -45,7 +45,7 @@ async def _stir(app: App, skill: str) -> None:
 
 
 async def _decided(app: App, run: Run) -> int:
-    return sum(each.answered_by is AnsweredBy.AUTO_DECIDE for each in await app.service.interactions(run.id))
+    return sum(each.answered_by is AnsweredBy.AUTO_DECIDE for each in await app.service.store.interactions(run.id))
 
 
 @pytest.mark.contract("W-10", "W-12")
@@ -83,7 +83,7 @@ def test_a_clock_that_is_set_back_fires_no_deadline_early_and_none_twice(tmp_pat
         clock.ahead = -DAY
         async with world.working(serving=True) as app:
             await _stir(app, skill)
-            assert (await app.service.get(run.id)).state is RunState.WAITING_USER
+            assert (await app.service.store.get(run.id)).state is RunState.WAITING_USER
             clock.ahead = DAY
             await _stir(app, skill)
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
@@ -131,7 +131,7 @@ def test_a_question_is_answered_in_time_whatever_the_clock_says(tmp_path: Path, 
                 clock.ahead = ahead()
                 await app.service.reply(run.id, "blue")
                 assert (await over(app, run.id)).state is RunState.SUCCEEDED
-                (closed,) = await app.service.interactions(run.id)
+                (closed,) = await app.service.store.interactions(run.id)
                 assert closed.answered_by is AnsweredBy.USER
 
     run_async(main)

@@ -101,7 +101,7 @@ class Life:
 
         async def look() -> str | None:
             async with self._world.client() as app:
-                found = (await app.service.list_runs(RunFilter(skill=self._name))).items
+                found = (await app.service.store.list_runs(RunFilter(skill=self._name))).items
                 assert len(found) <= 1
                 return found[0].id if found else None
 

@@ -536,7 +536,7 @@ def test_the_probe_says_whether_a_version_can_stay(name: str, usage: str) -> Non
 def test_a_process_that_stays_is_given_no_text_to_start_with(name: str) -> None:
     engine = resident(name)
     turn = turn_of(engine, {"prompt": "a secret of the user's", "model": "m"})
-    launch = engine.reside(turn)
+    launch = engine.launch_resident(turn)
     assert launch.stdin == b""
     assert "a secret" not in repr(launch)
     assert (f"--model={turn.model}" in launch.argv) == (name != "opencode")
@@ -546,7 +546,7 @@ def test_a_process_that_stays_is_given_no_text_to_start_with(name: str) -> None:
 @pytest.mark.contract("E-2")
 def test_iflow_thinks_and_does_not_ask_also_when_it_stays() -> None:
     engine = resident("iflow")
-    assert engine.reside(turn_of(engine, {})).argv == ("iflow", "--experimental-acp", "--yolo", "--thinking")
+    assert engine.launch_resident(turn_of(engine, {})).argv == ("iflow", "--experimental-acp", "--yolo", "--thinking")
 
 
 # Anything at all.

@@ -22,7 +22,8 @@ import pytest
 import uvicorn
 
 import support.data_folder as world
-from askback.bootstrap import App, WebServer, web_server
+from askback.bootstrap import App
+from askback.bootstrap.server import WebServer, web_server
 from askback.http.auth import AccessScope
 from askback.http.connections import Connections
 from askback.http.protocol import protocol_with

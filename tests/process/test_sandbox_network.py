@@ -220,8 +220,8 @@ def test_the_program_inside_is_asked_to_end_before_its_network_goes(tmp_path: Pa
 @pytest.mark.parametrize(
     ("sandbox", "settings", "says"),
     [
-        ("off", 'network = "none"', "network: 'none' cannot be had: it needs the sandbox"),
-        ("off", '[engines.codex]\nnetwork = "no-loopback"', "engines.codex.network: 'no-loopback' cannot be had"),
+        ("off", 'network = "none"', "network: 'none' is not available: it needs the sandbox"),
+        ("off", '[engines.codex]\nnetwork = "no-loopback"', "engines.codex.network: 'no-loopback' is not available"),
         ("auto", 'network = "no-loopback"', "slirp4netns is not installed; install the package slirp4netns"),
     ],
 )

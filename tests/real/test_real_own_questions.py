@@ -25,7 +25,7 @@ def test_the_engines_own_question_is_a_question_of_the_run(stage: Stage, double:
     async def main() -> None:
         async with stage.working() as app:
             asked = await stage.ask(app, skill, options=STICKY)
-            (pending,) = [each for each in await app.service.interactions(asked.id) if each.response is None]
+            (pending,) = [each for each in await app.service.store.interactions(asked.id) if each.response is None]
             assert (pending.prompt, pending.kind) == ("Which colour?", "choice")
             await app.service.reply(asked.id, "blue")
             run = await over(app, asked.id)

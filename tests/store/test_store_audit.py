@@ -100,7 +100,7 @@ def test_an_automatic_decision_is_never_told_as_the_users_answer(open_store: Ope
     ("signal", "outcome"),
     [
         (DeadlinePassed(interaction_id="colour", at=at(TIMEOUT_SEC)), InteractionOutcome.EXPIRED),
-        (ProcessLost(epoch=1, at=at(TIMEOUT_SEC)), InteractionOutcome.EXPIRED),
+        (ProcessLost(epoch=1, at=at(TIMEOUT_SEC)), InteractionOutcome.ABANDONED),
         (CancelRequested(at=at(TIMEOUT_SEC)), InteractionOutcome.CANCELED),
     ],
 )

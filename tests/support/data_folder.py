@@ -103,7 +103,7 @@ async def reach(app: App, run_id: str, *states: RunState) -> Run:
     changes = app.store.changes(run_id)
     try:
         while True:
-            run = await app.service.get(run_id)
+            run = await app.service.store.get(run_id)
             if run.state in states:
                 return run
             assert not run.state.final, f"the run is {run.state}: {run.error}"
@@ -127,4 +127,4 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def events_of(app: App, run_id: str) -> list[Event]:
-    return list(await app.service.events(run_id))
+    return list(await app.service.store.events(run_id))

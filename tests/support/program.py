@@ -302,7 +302,7 @@ def stored(world: World, run_id: str) -> Run:
 
     async def main() -> None:
         async with world.client() as app:
-            found.append(await app.service.get(run_id))
+            found.append(await app.service.store.get(run_id))
 
     run_async(main)
     return found[0]

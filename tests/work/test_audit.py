@@ -24,10 +24,10 @@ def test_events_are_numbered_without_gaps_and_tell_the_whole_story(tmp_path: Pat
             await over(app, run.id)
             events = await events_of(app, run.id)
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        told = [event.type for event in events]
+        types = [event.type for event in events]
         for kind in EventType:
             if kind not in (EventType.RUN_WARNING, EventType.USAGE):
-                assert kind in told, kind
+                assert kind in types, kind
         moves = [(event.data["from"], event.data["to"]) for event in events if event.type is EventType.RUN_STATE]
         assert moves == [
             (None, "queued"),
@@ -102,7 +102,7 @@ def test_a_secret_reply_is_in_no_event_and_in_no_view(tmp_path: Path) -> None:
             await app.service.reply(run.id, "hunter2-hunter2")
             await over(app, run.id)
             assert "hunter2" not in str(await events_of(app, run.id))
-            (interaction,) = await app.service.interactions(run.id)
+            (interaction,) = await app.service.store.interactions(run.id)
             assert interaction.response is None, "it is erased once the run is over"
             assert interaction_view(interaction)["response"] is None
         assert "hunter2-hunter2" in world.prompts(run.id)[1]

@@ -101,7 +101,7 @@ def test_a_waiting_run_is_canceled_with_its_question(tmp_path: Path) -> None:
         async with world.working() as app:
             run = await waiting(app, (await submit(app, skill)).id)
             assert (await app.service.cancel(run.id)).state is RunState.CANCELED
-            (interaction,) = await app.service.interactions(run.id)
+            (interaction,) = await app.service.store.interactions(run.id)
             assert interaction.outcome is InteractionOutcome.CANCELED
             assert interaction.answered_by is None
             with pytest.raises(Conflict) as refused:

@@ -1,4 +1,4 @@
-"""Turns whose keeper or guardian is killed: lost and taken up again, a few times, with nothing left alive."""
+"""Turns whose keeper or guardian is killed: lost and restarted, a few times, with nothing left alive."""
 
 import os
 import signal

@@ -78,7 +78,7 @@ def test_a_turn_that_asks_without_naming_its_session_fails_and_one_that_complete
             run = await over(app, (await submit(app, skill, engine=engine)).id)
             assert run.error is not None
             assert run.error.code is ErrorCode.SESSION_RESUME_FAILED
-            states = [e.data["to"] for e in await app.service.events(run.id) if e.type is EventType.RUN_STATE]
+            states = [e.data["to"] for e in await app.service.store.events(run.id) if e.type is EventType.RUN_STATE]
             assert states == ["queued", "running", "failed"]
         async with world.working(program(tmp_path, engine, FINISHED)) as app:
             run = await over(app, (await submit(app, skill, engine=engine)).id)

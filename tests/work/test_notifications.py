@@ -1,4 +1,4 @@
-"""Webhooks are told of every change: signed, again under the same id until it works, and also after a crash."""
+"""Webhooks are notified of every change: signed, repeated under the same id until it works, also after a crash."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def signed(came: Came, secret: str = SECRET) -> bool:
 async def sending(
     world: World, *, retries_sec: Sequence[float] = SOON, clock: Callable[[], datetime] = now, config: str = ALLOWED
 ) -> AsyncIterator[App]:
-    """A program that sends, soon again where it failed, and carries nothing out."""
+    """A program that sends webhooks, with short retries, and executes no runs."""
     async with opened(world.settings(config), serving=True) as app, asyncio.TaskGroup() as group:
         how = DeliveryPolicy(allow_private=app.settings.notifications.allow_private, retries_sec=retries_sec)
         task = group.create_task(Notifications(store=app.store, sending=how, clock=clock).run())
@@ -56,7 +56,7 @@ async def sending(
 
 
 async def submitted(app: App, world: World, *webhooks: Webhook) -> str:
-    """A run that stays queued; its webhooks are to be told of that."""
+    """A run that stays queued; its webhooks are notified of that."""
     return (await submit(app, world.skill([FINISH]), webhooks=webhooks)).id
 
 
@@ -72,7 +72,7 @@ async def settled(app: App, run_id: str, count: int = 1) -> list[Delivery]:
 # What is sent.
 
 
-def test_every_change_of_a_run_is_told_signed_and_in_full(tmp_path: Path) -> None:
+def test_every_change_of_a_run_is_sent_signed_and_in_full(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
 
@@ -87,8 +87,8 @@ def test_every_change_of_a_run_is_told_signed_and_in_full(tmp_path: Path) -> Non
         assert all(each.delivered_at is not None and each.last_status == 204 for each in log)
         assert all(signed(came) for came in receiver.came)
         assert not signed(receiver.came[0], "whsec_" + base64.b64encode(b"another secret, the same").decode())
-        told = sorted((json.loads(came.body) for came in receiver.came), key=lambda each: each["data"]["seq"])
-        assert [(each["data"]["from"], each["data"]["to"]) for each in told] == [
+        sent = sorted((json.loads(came.body) for came in receiver.came), key=lambda each: each["data"]["seq"])
+        assert [(each["data"]["from"], each["data"]["to"]) for each in sent] == [
             (None, "queued"),
             ("queued", "running"),
             ("running", "waiting_user"),
@@ -96,9 +96,9 @@ def test_every_change_of_a_run_is_told_signed_and_in_full(tmp_path: Path) -> Non
             ("queued", "running"),
             ("running", "succeeded"),
         ]
-        assert {each["type"] for each in told} == {"run.state"}
-        assert [each["data"]["run"]["state"] for each in told] == [each["data"]["to"] for each in told]
-        assert told[2]["data"]["run"]["pending_interaction"]["prompt"] == "Which colour?"
+        assert {each["type"] for each in sent} == {"run.state"}
+        assert [each["data"]["run"]["state"] for each in sent] == [each["data"]["to"] for each in sent]
+        assert sent[2]["data"]["run"]["pending_interaction"]["prompt"] == "Which colour?"
         assert len({came.headers["webhook-id"] for came in receiver.came}) == 6
 
     run_async(main)
@@ -203,7 +203,7 @@ def test_after_a_failure_the_same_message_comes_again(tmp_path: Path) -> None:
     run_async(main)
 
 
-def test_a_receiver_that_is_down_is_told_when_it_is_back(tmp_path: Path) -> None:
+def test_a_receiver_that_is_down_is_notified_when_it_is_back(tmp_path: Path) -> None:
     world = World(tmp_path)
     receiver = Receiver()
     with receiving(receiver):
@@ -288,7 +288,7 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
     run_async(main)
 
 
-def test_a_receiver_that_hangs_does_not_keep_others_from_being_told(tmp_path: Path) -> None:
+def test_a_receiver_that_hangs_does_not_delay_others(tmp_path: Path) -> None:
     world = World(tmp_path)
 
     async def main() -> None:
@@ -349,11 +349,11 @@ def test_a_kill_between_the_change_and_its_delivery_loses_nothing(tmp_path: Path
     async def main() -> None:
         with receiving(Receiver()) as receiver:
             with crashing(world, receiver, works=False) as program:
-                told, _ = await asyncio.to_thread(program.communicate)
+                printed, _ = await asyncio.to_thread(program.communicate)
             assert program.returncode == -signal.SIGKILL
             assert receiver.came == []
             async with sending(world) as app:
-                (entry,) = await settled(app, told.strip())
+                (entry,) = await settled(app, printed.strip())
         assert [came.headers["webhook-id"] for came in receiver.came] == [entry.id]
         assert signed(receiver.came[0])
 
@@ -367,13 +367,13 @@ def test_a_kill_in_the_middle_of_a_delivery_repeats_it_under_the_same_id(tmp_pat
         with receiving(Receiver(), hold=True) as receiver:
             with crashing(world, receiver, works=True) as program:
                 assert program.stdout is not None
-                told = await asyncio.to_thread(program.stdout.readline)
+                printed = await asyncio.to_thread(program.stdout.readline)
                 await until(lambda: bool(receiver.came))
                 os.kill(program.pid, signal.SIGKILL)
             first = receiver.came[0].headers["webhook-id"]
             receiver.hold.set()
             async with sending(world, clock=lambda: now() + timedelta(minutes=5)) as app:
-                log = await settled(app, told.strip())
+                log = await settled(app, printed.strip())
         assert first in {entry.id for entry in log}
         assert [came.headers["webhook-id"] for came in receiver.came].count(first) == 2
         assert all(entry.delivered_at is not None for entry in log)

@@ -61,7 +61,7 @@ def test_a_name_that_leads_to_a_private_address_is_refused(address: str) -> None
     assert asked == ["hook.example"]
 
 
-def test_a_name_is_looked_up_once_and_that_address_is_told() -> None:
+def test_a_name_is_resolved_once_and_that_address_is_used() -> None:
     resolve, asked = lookup("127.0.0.1")
 
     with receiving(Receiver()) as receiver:

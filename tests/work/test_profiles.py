@@ -48,7 +48,7 @@ def test_a_passed_probe_makes_the_run_resumable_and_says_what_it_saw(tmp_path: P
                 "session_timeout_sec": 77,
             }
             assert "--resume" in run.profile.reason
-            assert (await app.service.get(run.id)).profile == run.profile
+            assert (await app.service.store.get(run.id)).profile == run.profile
 
     run_async(main)
 
@@ -111,7 +111,7 @@ def test_a_profile_that_the_engine_cannot_give_is_refused_with_the_reason(tmp_pa
             assert refused.value.code is RefusalCode.PROFILE_UNAVAILABLE
             assert f"cannot give a {wanted} run" in refused.value.message
             assert "resume" in refused.value.message
-            assert (await app.service.list_runs(RunFilter())).items == ()
+            assert (await app.service.store.list_runs(RunFilter())).items == ()
 
     run_async(main)
 
@@ -173,7 +173,7 @@ def test_an_engine_that_is_not_installed_is_refused_with_what_to_install(tmp_pat
                 await submit(app, skill)
             assert refused.value.code is RefusalCode.ENGINE_NOT_FOUND
             assert ENGINE.install in refused.value.message
-            assert (await app.service.list_runs(RunFilter())).items == ()
+            assert (await app.service.store.list_runs(RunFilter())).items == ()
 
     run_async(main)
 
@@ -220,7 +220,7 @@ def test_every_mistake_is_named_before_a_run_exists(
                 await submit(app, skill, **rest)
             assert refused.value.code == code
             assert words in "\n".join((refused.value.message, *refused.value.problems))
-            assert (await app.service.list_runs(RunFilter())).items == ()
+            assert (await app.service.store.list_runs(RunFilter())).items == ()
 
     run_async(main)
 
@@ -234,9 +234,9 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
         async with world.working() as app:
             with pytest.raises(Invalid) as refused:
                 await submit(app, skill, mode="x", input={"pages": 1}, options={"repair_attempts": 99})
-            told = "\n".join(refused.value.problems)
+            problems = "\n".join(refused.value.problems)
             for words in ("mode:", "input.pages", "input.title", "options.repair_attempts"):
-                assert words in told
+                assert words in problems
 
     run_async(main)
 
@@ -282,9 +282,9 @@ def test_the_default_engine_is_that_of_the_settings_unless_the_skill_does_not_ru
         async with world.working('default_engine = "iflow"\n') as app:
             with pytest.raises(
                 Invalid, match="could be taken by default; install one, or name the engine 'scripted'"
-            ) as told:
+            ) as refused:
                 await submit(app, plain, engine=None, mode="auto")
-            (problem,) = told.value.problems
+            (problem,) = refused.value.problems
             assert problem.startswith("iflow: it can no longer be installed; name a copy")
         async with world.working(settings) as app:
             assert (await submit(app, plain, engine=None, mode="auto")).engine == "scripted"

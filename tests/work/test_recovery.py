@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from askback import recovery
 from askback.bootstrap import now, opened
 from askback.core.errors import Conflict, ErrorCode, RefusalCode, Unavailable
 from askback.core.events import EventType
@@ -20,7 +21,6 @@ from askback.core.signals import SlotAcquired, TurnEnded
 from askback.process.locks import Instances
 from askback.process.tree import MARK, Tree
 from askback.store.base import RunFilter, move
-from askback.work import recovery
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 
 SERVER = """
@@ -37,7 +37,7 @@ asyncio.run(main())
 
 
 class Server:
-    """A program of its own on the data folder, as a server is: takes up what was left, carries runs out."""
+    """A separate server on the data folder: restarts the runs of dead programs, and executes runs."""
 
     def __init__(self, world: World) -> None:
         tests = str(Path(__file__).resolve().parents[1])
@@ -89,8 +89,8 @@ def test_waiting_stays_waiting_and_queued_stays_queued_over_a_kill(tmp_path: Pat
                 await until(lambda work=work: (work / "started").exists())
             queued = await submit(app, blocks)
             await asyncio.to_thread(server.kill)
-            assert (await app.service.get(asked.id)).state is RunState.WAITING_USER
-            assert (await app.service.get(queued.id)).state is RunState.QUEUED
+            assert (await app.service.store.get(asked.id)).state is RunState.WAITING_USER
+            assert (await app.service.store.get(queued.id)).state is RunState.QUEUED
             for run in (*blocking, queued):
                 app.workspaces.of(run.id).cwd.mkdir(parents=True, exist_ok=True)
                 (app.workspaces.of(run.id).cwd / "go").touch()
@@ -124,8 +124,8 @@ def test_a_reply_turn_that_was_cut_off_has_the_reply_in_the_session_once(tmp_pat
             await asyncio.to_thread(again.kill)
             assert ended.state is RunState.SUCCEEDED
             assert ended.handle == run.handle
-            told = [prompt for prompt in world.prompts(run.id) if "the answer is red" in prompt]
-            assert len(told) == 1
+            delivered = [prompt for prompt in world.prompts(run.id) if "the answer is red" in prompt]
+            assert len(delivered) == 1
             interrupted = [
                 e
                 for e in await events_of(app, run.id)
@@ -150,7 +150,7 @@ def test_a_turn_is_taken_up_three_times_and_then_given_up(tmp_path: Path, start_
                 await until(lambda: (work / "started").exists())
                 await asyncio.to_thread(server.kill)
                 (work / "started").unlink()
-            assert (await app.service.get(run.id)).state is RunState.RUNNING
+            assert (await app.service.store.get(run.id)).state is RunState.RUNNING
             last = await start_server(world)
             ended = await over(app, run.id)
             await asyncio.to_thread(last.kill)
@@ -196,14 +196,14 @@ def test_a_planned_stop_puts_turns_back_and_does_not_count(tmp_path: Path) -> No
     async def main() -> None:
         for _ in range(5):
             async with world.working(serving=True) as app:
-                runs = (await app.service.list_runs(RunFilter())).items
+                runs = (await app.service.store.list_runs(RunFilter())).items
                 run = runs[0] if runs else await submit(app, skill)
                 work = app.workspaces.of(run.id).cwd
                 await until(lambda work=work: (work / "started").exists())
                 (work / "started").unlink()
             assert Tree(mark=run.id).members() == set()
         async with world.working(serving=True) as app:
-            stopped = await app.service.get(run.id)
+            stopped = await app.service.store.get(run.id)
             assert stopped.restarts == 0
             (work / "go").touch()
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
@@ -245,9 +245,9 @@ def test_a_run_of_a_living_program_cannot_be_taken_over(tmp_path: Path) -> None:
             run = await waiting(mine, (await submit(mine, skill)).id)
             async with world.working() as other:
                 with pytest.raises(Conflict) as refused:
-                    await other.take_over(run.id)
+                    await other.service.take_over(run.id)
                 assert refused.value.code is RefusalCode.RUN_HELD
-                # Its question may be answered from anywhere; it goes on where it is kept.
+                # Its question may be answered from anywhere; its owner executes it.
                 await other.service.reply(run.id, "red")
                 assert (await over(mine, run.id)).state is RunState.SUCCEEDED
 
@@ -320,7 +320,7 @@ def test_a_deadline_is_kept_by_a_server_when_its_program_is_gone(
 
 @pytest.mark.contract("B-1")
 def test_a_run_that_was_taken_up_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    """Between reading which runs a dead program held and looking after them, another may have begun their turns anew."""
+    """Between reading the runs of a dead program and restarting them, another program may have restarted their turns."""
     world = World(tmp_path)
     skill = world.skill([{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}])
 
@@ -354,17 +354,17 @@ def test_a_run_that_a_living_program_took_over_meanwhile_is_not_taken_from_it(tm
 
             async def late(owner: str) -> Sequence[Run]:
                 kept = await owned_by(owner)
-                await living.take_over(run.id)
+                await living.service.take_over(run.id)
                 return kept
 
             server.store.owned_by = late  # type: ignore[method-assign]
             await server.recovery.restart_all()
-            assert not living.service.owned_elsewhere(await living.service.get(run.id))
+            assert not living.service.owned_elsewhere(await living.service.store.get(run.id))
 
     run_async(main)
 
 
-def test_a_program_that_stands_still_while_it_takes_runs_up_does_not_hold_up_others_for_ever(
+def test_a_program_that_hangs_while_it_restarts_runs_does_not_block_others_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "_MOST_SEC", 0.01)
@@ -382,6 +382,6 @@ def test_a_program_that_stands_still_while_it_takes_runs_up_does_not_hold_up_oth
                 await app.recovery.restart_all()
             stopped.release()
             await app.recovery.restart_all()
-            assert (await app.service.get(run.id)).state is RunState.QUEUED
+            assert (await app.service.store.get(run.id)).state is RunState.QUEUED
 
     run_async(main)

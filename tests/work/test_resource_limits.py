@@ -222,7 +222,7 @@ except OSError as error:
 
 @pytest.mark.contract("Q-1")
 @pytest.mark.parametrize("sandbox", ["on"])
-def test_memory_that_a_sandbox_lends_as_a_disk_counts(tmp_path: Path, sandbox: str) -> None:
+def test_memory_that_a_sandbox_provides_as_a_disk_counts(tmp_path: Path, sandbox: str) -> None:
     check_sandbox(sandbox)
     attack = """
 for each in range(4):

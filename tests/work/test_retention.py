@@ -133,7 +133,7 @@ def test_a_server_sweeps_when_it_starts(tmp_path: Path) -> None:
             while await left(app):
                 await asyncio.sleep(0.01)
             with pytest.raises(NotFound):
-                await app.service.get(run_id)
+                await app.service.store.get(run_id)
 
     run_async(main)
 

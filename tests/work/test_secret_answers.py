@@ -43,9 +43,9 @@ def test_a_secret_answer_that_the_engine_repeats_is_masked_everywhere(tmp_path: 
             await app.service.reply(run.id, "yes", "next")
             ended = await over(app, run.id)
             assert ended.state is RunState.SUCCEEDED, ended.error
-            told = json.dumps([dict(event.data) for event in await events_of(app, run.id)], default=str)
-            assert SECRET not in told
-            assert MASK in told
+            events = json.dumps([dict(event.data) for event in await events_of(app, run.id)], default=str)
+            assert SECRET not in events
+            assert MASK in events
             result = await app.store.result(run.id)
             assert SECRET not in json.dumps(result)
             assert SECRET not in repr(await app.store.interactions(run.id))

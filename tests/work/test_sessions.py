@@ -52,10 +52,10 @@ def test_the_handle_is_stored_while_the_turn_still_runs(tmp_path: Path) -> None:
         async with world.working() as app:
             run = await submit(app, skill)
             changes = app.store.changes(run.id)
-            while (await app.service.get(run.id)).handle is None:
+            while (await app.service.store.get(run.id)).handle is None:
                 await changes.wait()
             changes.close()
-            seen = await app.service.get(run.id)
+            seen = await app.service.store.get(run.id)
             assert seen.state is RunState.RUNNING
             (app.workspaces.of(run.id).cwd / "go").touch()
             assert (await waiting(app, run.id)).handle == seen.handle

@@ -118,12 +118,12 @@ def test_a_turn_waits_until_its_engine_can_be_started(tmp_path: Path, caplog: py
                 ]
                 while "short of resources" not in caplog.text:
                     await asyncio.sleep(0.01)
-                assert {(await app.service.get(run.id)).state.final for run in runs} == {False}
+                assert {(await app.service.store.get(run.id)).state.final for run in runs} == {False}
             for run in runs:
                 ended = await over(app, run.id)
                 assert (ended.state, ended.error) == (RunState.SUCCEEDED, None)
-            told = {warning.code for run in runs for warning in (await app.service.get(run.id)).warnings}
-            assert told == {WarningCode.ENGINE_START_DELAYED}
+            codes = {warning.code for run in runs for warning in (await app.service.store.get(run.id)).warnings}
+            assert codes == {WarningCode.ENGINE_START_DELAYED}
 
     run_async(main)
     assert caplog.text.count("short of resources") <= 3
@@ -138,10 +138,10 @@ def test_a_shortage_that_does_not_end_has_its_own_code() -> None:
             await Shortage(patience_sec=0.05).outlast(fails, RunControl())
         assert isinstance(refused.value.outcome, TurnError)
         assert refused.value.outcome.error.code is ErrorCode.ENGINE_START_FAILED
-        stop = RunControl()
-        stop.ask(StopReason.CANCEL)
+        control = RunControl()
+        control.stop(StopReason.CANCEL)
         with pytest.raises(Stopped):
-            await Shortage().outlast(fails, stop)
+            await Shortage().outlast(fails, control)
 
     run_async(main)
 

@@ -24,7 +24,7 @@ WAITS = [
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with a sign-in for the engine `scripted`, which has none of its own."""
+    """A home with a sign-in for the engine `scripted`, which has none."""
     monkeypatch.setattr(Scripted, "credentials", (NAME,))
     monkeypatch.setattr(Scripted, "renewals", (RULE,))
     source = tmp_path / "user"

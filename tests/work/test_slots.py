@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from askback.bootstrap import App
 from askback.core.events import EventType
-from askback.work.worker import Slots
+from askback.process.slots import Slots
 from support.data_folder import World, events_of, over, run_async, submit, until
 
 
@@ -35,8 +35,8 @@ async def _changes(app: App, run_id: str) -> list[tuple[datetime, int]]:
     """When the run, which is over then, began to run and when it ended: one more, one less."""
     await over(app, run_id)
     steps = {"running": 1, "succeeded": -1}
-    told = [(event.at, event.data.get("to")) for event in await events_of(app, run_id)]
-    return [(at, steps[to]) for at, to in told if to in steps]
+    states = [(event.at, event.data.get("to")) for event in await events_of(app, run_id)]
+    return [(at, steps[to]) for at, to in states if to in steps]
 
 
 def test_turns_start_in_the_order_they_were_queued(tmp_path: Path) -> None:

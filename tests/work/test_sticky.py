@@ -128,13 +128,13 @@ def test_a_held_process_keeps_its_slot_from_a_queued_run(tmp_path: Path) -> None
         async with world.working("slots = 1") as app:
             run = await sticky(app, skill)
             other = await submit(app, world.skill([{"finish": {"colour": "blue"}}], name="other"))
-            await app.service.get(other.id)
+            await app.service.store.get(other.id)
             assert app.service.queue_reason(other) == "slots"
             await app.service.reply(run.id, "red")
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
             done = await over(app, other.id)
             assert done.started_at is not None
-            ended = (await app.service.get(run.id)).finished_at
+            ended = (await app.service.store.get(run.id)).finished_at
             assert ended is not None
             assert done.started_at >= ended
 
@@ -173,7 +173,7 @@ def test_at_the_deadline_of_a_required_reply_the_process_is_ended_and_then_the_r
             assert nothing_lives(run.id)
             assert failed.error is not None
             assert (failed.state, failed.error.code) == (RunState.FAILED, ErrorCode.INTERACTION_WAIT_TIMEOUT)
-            (asked,) = await app.service.interactions(run.id)
+            (asked,) = await app.service.store.interactions(run.id)
             assert (asked.outcome, asked.answered_by) == (InteractionOutcome.EXPIRED, None)
             with pytest.raises(Conflict):
                 await app.service.reply(run.id, "red", "colour")
@@ -197,7 +197,7 @@ def test_at_the_deadline_without_a_required_reply_a_decision_goes_into_the_same_
             assert done.state is RunState.SUCCEEDED
             assert run.process is not None
             assert pids(world, run.id) == [run.process.pid] * 2
-            (asked,) = await app.service.interactions(run.id)
+            (asked,) = await app.service.store.interactions(run.id)
             assert (asked.outcome, asked.answered_by) == (InteractionOutcome.AUTO_DECIDED, AnsweredBy.AUTO_DECIDE)
 
     run_async(main)
@@ -222,7 +222,9 @@ def test_a_process_that_is_gone_fails_the_run_at_once(tmp_path: Path, how: str) 
             failed = await over(app, run.id)
             assert failed.error is not None
             assert failed.error.code is ErrorCode.INTERACTION_PROCESS_LOST
-            assert [each.outcome for each in await app.service.interactions(run.id)] == [InteractionOutcome.EXPIRED]
+            assert [each.outcome for each in await app.service.store.interactions(run.id)] == [
+                InteractionOutcome.ABANDONED
+            ]
             with pytest.raises(Conflict):
                 await app.service.reply(run.id, "red", "colour")
 
@@ -261,14 +263,14 @@ def test_a_stopped_program_ends_the_process_it_holds_and_says_so(tmp_path: Path)
             run = await sticky(app, skill)
         assert not alive(run)
         async with world.client() as app:
-            failed = await app.service.get(run.id)
+            failed = await app.service.store.get(run.id)
             assert failed.error is not None
             assert failed.error.code is ErrorCode.INTERACTION_PROCESS_LOST
 
     run_async(main)
 
 
-def test_a_first_turn_that_a_stop_cut_off_begins_anew_in_a_new_process(tmp_path: Path) -> None:
+def test_a_first_turn_that_a_stop_interrupted_restarts_in_a_new_process(tmp_path: Path) -> None:
     world = World(tmp_path)
     begun, go = tmp_path / "begun", tmp_path / "go"
     skill = world.skill([{"touch": str(begun)}, {"wait_for": str(go)}, ASK], [FINISH])
@@ -362,7 +364,7 @@ def test_a_process_that_dies_in_a_later_turn_is_an_engine_that_crashed(tmp_path:
     run_async(main)
 
 
-def test_noise_while_it_waits_neither_ends_the_wait_nor_is_told(tmp_path: Path) -> None:
+def test_noise_while_it_waits_neither_ends_the_wait_nor_becomes_an_event(tmp_path: Path) -> None:
     world = World(tmp_path)
     noise = tmp_path / "noise"
     skill = world.skill([{"misbehave": "noise_while_waiting", "mb": 3, "then_touch": str(noise)}, ASK], [FINISH])

@@ -54,8 +54,8 @@ def test_a_question_waits_and_its_reply_goes_on(tmp_path: Path) -> None:
 def test_a_failing_output_is_repaired_in_the_same_session(tmp_path: Path) -> None:
     run, data = play(tmp_path, [{"finish": {"colour": 7}}], [{"finish": {"colour": "red"}}])
     assert (run.state, data, run.attempt_number) == (RunState.SUCCEEDED, {"colour": "red"}, 2)
-    told = World(tmp_path).prompts(run.id)[1]
-    assert "colour: 7 is not a string" in told
+    prompt = World(tmp_path).prompts(run.id)[1]
+    assert "colour: 7 is not a string" in prompt
 
 
 @pytest.mark.contract("C-3")
@@ -111,7 +111,7 @@ def test_a_turn_without_evidence_asks_with_its_own_words(tmp_path: Path) -> None
             assert run.pending_interaction is not None
             assert run.pending_interaction.prompt == "Shall I go on?"
             assert run.warnings == ()
-            stored = await app.service.interactions(run.id)
+            stored = await app.service.store.interactions(run.id)
             assert [each.prompt for each in stored] == ["Shall I go on?"]
 
     run_async(main)
@@ -193,6 +193,16 @@ def test_lenient_validation_waits_with_a_question_made_from_the_message(tmp_path
     run_async(main)
 
 
+@pytest.mark.contract("T-5")
+def test_a_malformed_question_beside_a_valid_output_is_a_warning_of_the_run(tmp_path: Path) -> None:
+    run, data = play(tmp_path, [{"say": '{"ask_user": {"interaction_id": "q"}}'}, {"output": {"colour": "red"}}])
+    assert (run.state, data) == (RunState.SUCCEEDED, {"colour": "red"})
+    assert set(codes(run)) == {
+        WarningCode.ASK_USER_PAYLOAD_INVALID,
+        WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER,
+    }
+
+
 @pytest.mark.contract("T-7", "C-8")
 def test_tools_and_prompts_can_neither_finish_nor_ask(tmp_path: Path) -> None:
     """The tool's output and the prompt hold marker, output and question; only the assistant's message counts."""
@@ -230,7 +240,7 @@ def test_a_question_may_stand_in_several_forms(tmp_path: Path, text: str) -> Non
 
 
 @pytest.mark.contract("T-2")
-def test_a_question_carries_what_the_engine_gave_it(tmp_path: Path) -> None:
+def test_a_question_has_what_the_engine_gave_it(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     ask = {
         "interaction_id": "full",
@@ -328,7 +338,7 @@ def test_an_engine_that_prints_too_much_is_ended(tmp_path: Path) -> None:
     assert run.error.code is ErrorCode.OUTPUT_LIMIT_EXCEEDED
 
 
-def test_a_line_that_is_too_long_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_line_that_is_too_long_is_left_out_with_a_warning(tmp_path: Path) -> None:
     turn = [{"misbehave": "long_line", "mb": 2}, {"finish": {"colour": "red"}}]
     run, data = play(tmp_path, turn, config="[limits]\nline = 1\n")
     assert (run.state, data) == (RunState.SUCCEEDED, {"colour": "red"})

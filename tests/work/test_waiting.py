@@ -36,9 +36,9 @@ def test_waiting_stores_question_and_handle_with_the_state(tmp_path: Path) -> No
             assert run.handle.created_at_turn == 1
         # Another program that opens the data folder finds all of it.
         async with world.working() as app:
-            stored = await app.service.get(run.id)
+            stored = await app.service.store.get(run.id)
             assert stored == run
-            (interaction,) = await app.service.interactions(run.id)
+            (interaction,) = await app.service.store.interactions(run.id)
             assert interaction == run.pending_interaction
 
     run_async(main)
@@ -60,7 +60,7 @@ def test_a_waiting_run_frees_its_slot_and_queues_for_one_again(tmp_path: Path) -
             work = app.workspaces.of(second.id).cwd
             while not (work / "started").exists():
                 await asyncio.sleep(0.01)
-            assert (await app.service.get(first.id)).state is RunState.QUEUED
+            assert (await app.service.store.get(first.id)).state is RunState.QUEUED
             (work / "go").touch()
             await over(app, second.id)
             ended = await over(app, first.id)
@@ -85,7 +85,7 @@ def test_a_strict_wait_has_no_deadline_and_outlives_its_time(tmp_path: Path, mon
             time.passes(TIME_SEC)
             # By the time a later deadline has fired, the strict run's time is long over.
             await over(app, decided.id)
-            assert (await app.service.get(patient.id)).state is RunState.WAITING_USER
+            assert (await app.service.store.get(patient.id)).state is RunState.WAITING_USER
             await app.service.reply(patient.id, "red")
             assert (await over(app, patient.id)).state is RunState.SUCCEEDED
 
@@ -106,7 +106,7 @@ def test_past_the_deadline_an_auto_decision_is_the_reply(tmp_path: Path, monkeyp
             time.passes(TIME_SEC)
             ended = await over(app, run.id)
             assert ended.state is RunState.SUCCEEDED
-            (interaction,) = await app.service.interactions(run.id)
+            (interaction,) = await app.service.store.interactions(run.id)
             assert interaction.outcome is InteractionOutcome.AUTO_DECIDED
             assert interaction.answered_by is AnsweredBy.AUTO_DECIDE
             assert interaction.response == "blue"
@@ -114,9 +114,9 @@ def test_past_the_deadline_an_auto_decision_is_the_reply(tmp_path: Path, monkeyp
             assert interaction.answered_at >= asked.wait_deadline_at
             states = [e.data["to"] for e in await events_of(app, run.id) if e.type is EventType.RUN_STATE]
             assert states[2:4] == ["waiting_user", "queued"]
-        told = world.prompts(run.id)[1]
-        assert "user_reply" not in told
-        assert "did not answer" in told
+        prompt = world.prompts(run.id)[1]
+        assert "user_reply" not in prompt
+        assert "did not answer" in prompt
 
     run_async(main)
 
@@ -134,7 +134,7 @@ def test_a_deadline_that_passed_while_nobody_ran_fires_at_the_next_start(
         time.passes(TIME_SEC)
         async with world.working(serving=True) as app:
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
-            (interaction,) = await app.service.interactions(run.id)
+            (interaction,) = await app.service.store.interactions(run.id)
             assert interaction.outcome is InteractionOutcome.AUTO_DECIDED
 
     run_async(main)
@@ -155,7 +155,7 @@ def test_of_many_racing_replies_exactly_one_wins(tmp_path: Path) -> None:
             assert (len(won), len(lost)) == (1, 19)
             assert {each.code for each in lost} == {RefusalCode.INTERACTION_NOT_PENDING}
             await over(app, run.id)
-            (interaction,) = await app.service.interactions(run.id)
+            (interaction,) = await app.service.store.interactions(run.id)
             assert interaction.response == f"answer {won[0]}"
             assert (await app.service.result(run.id)).data == {"colour": f"answer {won[0]}"}
         assert sum(f"answer {won[0]}" in prompt for prompt in world.prompts(run.id)) == 1
@@ -191,7 +191,7 @@ def test_many_waiting_runs_cost_no_process_thread_or_task(tmp_path: Path) -> Non
 
 async def _fill_thread_pools(app: App, run_id: str) -> None:
     """Pools grow to a fixed size as they are used; let them, so that what comes after is not their doing."""
-    await asyncio.gather(*(app.service.get(run_id) for _ in range(200)))
+    await asyncio.gather(*(app.service.store.get(run_id) for _ in range(200)))
     together = threading.Barrier(min(32, (os.cpu_count() or 1) + 4))
     await asyncio.gather(*(asyncio.to_thread(together.wait) for _ in range(together.parties)))
 
@@ -210,7 +210,7 @@ def test_a_reply_to_another_question_or_a_finished_run_is_refused(tmp_path: Path
             run = await waiting(app, (await submit(app, skill)).id)
             with pytest.raises(Conflict, match=r"'other' of run .* is not pending; 'colour' is"):
                 await app.service.reply(run.id, "red", "other")
-            assert await app.service.get(run.id) == run
+            assert await app.service.store.get(run.id) == run
             await app.service.reply(run.id, "red", "colour")
             await over(app, run.id)
             with pytest.raises(Conflict, match="succeeded"):
@@ -234,7 +234,7 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_run_goes_on_waiting(tmp_
                 await app.service.reply(run.id, {"n": "many"})
             assert refused.value.code is RefusalCode.REPLY_INVALID
             assert any("response.n" in problem for problem in refused.value.problems)
-            assert await app.service.get(run.id) == run
+            assert await app.service.store.get(run.id) == run
             await app.service.reply(run.id, {"n": 3})
             await over(app, run.id)
             data = (await app.service.result(run.id)).data
@@ -256,7 +256,7 @@ def test_every_question_and_reply_is_kept_with_who_and_when(tmp_path: Path) -> N
                 await waiting(app, run.id)
                 await app.service.reply(run.id, answer)
                 await reach(app, run.id, RunState.WAITING_USER, RunState.SUCCEEDED)
-            first, second = await app.service.interactions(run.id)
+            first, second = await app.service.store.interactions(run.id)
             assert [(e.interaction_id, e.prompt, e.response) for e in (first, second)] == [
                 ("colour", "Which colour?", "red"),
                 ("size", "Which size?", "large"),

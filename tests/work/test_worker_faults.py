@@ -19,6 +19,8 @@ from askback.skills import library
 from askback.skills.package import read_package
 from askback.work import worker
 from askback.work.run_control import RunControl
+from askback.work.turn.context import TurnContext
+from askback.work.turn.execute import RunExecutor, executing
 from support.data_folder import ASK, World, over, reach, run_async, submit, until
 
 FINISH = {"finish": {"colour": "red"}}
@@ -91,7 +93,7 @@ def test_a_run_that_is_canceled_while_it_is_claimed_does_not_hold_up_the_next(tm
 
 
 @pytest.mark.contract("B-2")
-def test_a_cancel_by_another_program_is_heeded_also_when_the_store_cannot_be_read_at_once(tmp_path: Path) -> None:
+def test_a_cancel_by_another_program_works_even_if_the_store_cannot_be_read_at_once(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([{"touch": "started"}, {"wait_for": "never"}])
     failed: list[str] = []
@@ -115,7 +117,7 @@ def test_a_cancel_by_another_program_is_heeded_also_when_the_store_cannot_be_rea
 
 
 @pytest.mark.contract("B-2")
-def test_a_cancel_that_comes_before_the_worker_knows_of_its_claim_is_heeded(tmp_path: Path) -> None:
+def test_a_cancel_that_comes_before_the_worker_knows_of_its_claim_works(tmp_path: Path) -> None:
     """As another program's may: it sees the claim as soon as it is stored."""
     world = World(tmp_path)
     skill = world.skill([{"touch": "started"}, {"wait_for": "never"}])
@@ -210,7 +212,7 @@ def failing_once() -> Callable[..., Awaitable[None]]:
 
 
 @pytest.mark.contract("B-3")
-def test_a_sticky_turn_is_told_lost_only_when_nothing_of_it_lives(tmp_path: Path) -> None:
+def test_a_sticky_turn_is_lost_only_when_no_process_of_it_is_alive(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([{"tool": {"name": "look"}}, {"wait_for": "go"}, FINISH])
     lived: list[set[int]] = []
@@ -234,7 +236,7 @@ def test_a_sticky_turn_is_told_lost_only_when_nothing_of_it_lives(tmp_path: Path
 
 
 @pytest.mark.contract("B-2")
-def test_a_run_that_is_claimed_again_before_its_last_carrier_is_done_can_be_canceled(
+def test_a_run_that_is_claimed_again_before_its_last_executor_is_done_can_be_canceled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path)
@@ -242,17 +244,17 @@ def test_a_run_that_is_claimed_again_before_its_last_carrier_is_done_can_be_canc
 
     async def main() -> None:
         async with world.working("slots = 2\n") as app, asyncio.timeout(20):
-            carry, claims = app.worker._carry, 0
+            claims = 0
 
             @asynccontextmanager
-            async def slowly_left(run: Run, stop: RunControl) -> AsyncIterator[worker.Carrier]:
+            async def slowly_left(context: TurnContext, control: RunControl) -> AsyncIterator[RunExecutor]:
                 nonlocal claims
                 claims += 1
-                async with carry(run, stop) as carrier:
-                    yield carrier
+                async with executing(context, control) as executor:
+                    yield executor
                 await until(lambda: claims == 2)
 
-            monkeypatch.setattr(app.worker, "_carry", slowly_left)
+            monkeypatch.setattr(worker, "executing", slowly_left)
             during(app, "append", failing_once())
             run = await submit(app, skill)
             await until(lambda: claims == 2 and (app.workspaces.of(run.id).cwd / "started").exists())
@@ -264,33 +266,34 @@ def test_a_run_that_is_claimed_again_before_its_last_carrier_is_done_can_be_canc
 
 
 @pytest.mark.contract("W-6")
-def test_old_news_of_a_run_do_not_cost_it_the_end_of_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another program did is told late where much is to be read: the turn may have begun and ended by then."""
+def test_an_outdated_change_of_a_run_does_not_lose_the_end_of_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes by another program are noticed late under load: a turn may have started and ended by then."""
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
 
     async def main() -> None:
         async with world.working() as app, asyncio.timeout(20):
-            carry = app.worker._carry
 
             @asynccontextmanager
-            async def told_late(run: Run, stop: RunControl) -> AsyncIterator[worker.Carrier]:
-                async with carry(run, stop) as carrier:
+            async def notified_late(context: TurnContext, control: RunControl) -> AsyncIterator[Any]:
+                async with executing(context, control) as executor:
                     waited: list[Run] = []
 
                     async def hold(run: Run) -> Any:
                         waited.append(run)
-                        return await carrier.hold(run)
+                        return await executor.hold(run)
 
                     async def turn(run: Run) -> Any:
-                        signal = await carrier.turn(run)
+                        signal = await executor.turn(run)
                         for each in waited:
-                            stop.tell_news(each)
+                            control.note_change(each)
                         return signal
 
                     yield SimpleNamespace(turn=turn, hold=hold)
 
-            monkeypatch.setattr(app.worker, "_carry", told_late)
+            monkeypatch.setattr(worker, "executing", notified_late)
             run = await submit(app, skill, options={"interactive_profile": "sticky_process"})
             await reach(app, run.id, RunState.WAITING_USER)
             await app.service.reply(run.id, "red")

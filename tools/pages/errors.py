@@ -1,4 +1,4 @@
-"""docs/reference/errors.md: every code, with its meaning and the state change it stands for."""
+"""docs/reference/errors.md: every code, with its meaning and its state change."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from askback.core.runs import Mode, Run, RunState, Validation
 from askback.core.signals import TurnEnded
 from pages.lifecycle import transitions
 from pages.markdown import code, table
-from pages.specimens import BROKE, DONE, EPOCH, LATE, SOFT, run_in, turn_ended
+from pages.specimens import DONE, EPOCH, FAILED, LATE, SOFT, run_in, turn_ended
 
 INTRODUCTION = """# Codes
 
-Codes are stable: each means one thing and is never reused. The state changes below are what
-`askback.core.lifecycle.decide` really answers.
+Codes are stable: each means one thing and is never reused. The state changes below are computed by
+`askback.core.lifecycle.decide`.
 
 """
 ERRORS = """## Why a run failed
 
-In `error.code`. `error.message` is for people, `error.detail` has the engine's own words with secrets taken out. On a
-resumed turn a code of the engine stands only once the engine has confirmed the session; before that the code is
-`SESSION_RESUME_FAILED`, and the finer one is in `error.cause`. A limit that was exceeded is neither the engine's failure
-nor the session's: it is always `RESOURCE_LIMIT_EXCEEDED`, and which limit it was is in `error.cause`.
+In `error.code`. `error.message` is for people, `error.detail` has the engine's own words without secrets. On a resumed
+turn, a code of the engine is used only after the engine has confirmed the session; before that the code is
+`SESSION_RESUME_FAILED`, and the finer one is in `error.cause`. If a resource limit was exceeded, the code is always
+`RESOURCE_LIMIT_EXCEEDED`, and `error.cause` names the limit.
 
 """
-WARNINGS = """## What a run is warned of
+WARNINGS = """## Warnings of a run
 
 In `warnings[].code`. A warning never fails a run by itself.
 
 """
 REFUSALS = """## Why a request was refused
 
-Nothing has changed when one of these is told. HTTP and the command line look at the kind, never at single codes.
+A refused request changes nothing. HTTP and the command line use the kind, never single codes.
 
 """
 KINDS = """The kinds:
@@ -70,7 +70,7 @@ def page() -> str:
             table(["code", "kind", "meaning"], refusals),
             "\n",
             KINDS,
-            table(["kind", "says"], kinds),
+            table(["kind", "meaning"], kinds),
         )
     )
 
@@ -81,8 +81,8 @@ def run_errors() -> str:
 
 
 def run_warnings() -> str:
-    rows = [(code(each), WARNING_MEANINGS[each], _company(each)) for each in WarningCode]
-    return table(["code", "meaning", "comes with"], rows)
+    rows = [(code(each), WARNING_MEANINGS[each], _state_change(each)) for each in WarningCode]
+    return table(["code", "meaning", "state change"], rows)
 
 
 def _kind(refusal: RefusalCode) -> str:
@@ -90,16 +90,16 @@ def _kind(refusal: RefusalCode) -> str:
 
 
 def _change(error: ErrorCode) -> str:
-    """The changes that the lifecycle itself makes with this code; else the code is how a turn ended."""
+    """The state changes that the lifecycle itself makes with this code, or that of a turn that ends with it."""
     seen = [(old, new) for old, new, _, made in transitions() if made.run.error and made.run.error.code is error]
-    if not seen or error is BROKE.error.code:
+    if not seen or error is FAILED.error.code:
         ended = turn_ended(TurnError(error=RunError(code=error, message="")))
         seen = [_step(run_in(RunState.RUNNING), ended)]
     return ", ".join(f"{old} → {new}" for old, new in dict.fromkeys(seen))
 
 
-def _company(warning: WarningCode) -> str:
-    """The state change in whose company a warning comes: that of the turn that brought it."""
+def _state_change(warning: WarningCode) -> str:
+    """The state change of the turn that ends with this warning."""
     outcomes: dict[WarningCode, tuple[Mode, TurnOutcome]] = {
         WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER: (Mode.INTERACTIVE, SOFT),
         WarningCode.ASK_USER_PAYLOAD_INVALID: (Mode.INTERACTIVE, _concluded(Mode.INTERACTIVE)),
@@ -118,7 +118,7 @@ def _company(warning: WarningCode) -> str:
 
 
 def _concluded(mode: Mode) -> TurnOutcome:
-    """How a turn is read that put a malformed question."""
+    """The outcome of a turn with a malformed question."""
     answer = Answer(message="?", question=Question(prompt="?"), question_problems=("ask_user: malformed",))
     return conclude(answer, mode=mode, validation=Validation.LENIENT, has_schema=True)
 

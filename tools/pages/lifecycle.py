@@ -1,4 +1,4 @@
-"""docs/reference/lifecycle.md: what `decide` answers, by asking it."""
+"""docs/reference/lifecycle.md: what `decide` returns, computed by calling it."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ FINAL = [state for state in RunState if state.final]
 INTRODUCTION = """# The lifecycle of a run
 
 A run is always in one of six states. What happens to it arrives as a *signal*, and one pure function,
-`askback.core.lifecycle.decide(run, signal)`, answers what the run becomes. No other code names a target state, and the
-store writes the answer in one transaction. The picture and the tables below are that function's own answers.
+`askback.core.lifecycle.decide(run, signal)`, returns what the run becomes. No other code chooses a state, and the store
+writes the result in one transaction. The diagram and the tables below are computed by calling that function.
 
 """
 LEGEND = """## Every state and every signal
 
-`→ state` moves the run, with the error code where it fails. *noted* changes the run and keeps its state; *repairs* too,
-and begins a turn that tells the engine what was wrong. *stays* changes nothing: the signal was in order. A code alone is
-a refusal: nothing changes, and the sender is told why.
+`→ state` changes the state, with the error code if the run fails. *noted* changes the run and keeps its state. *repairs*
+starts a turn that sends the problems to the engine. *stays* accepts the signal and changes nothing. A code alone is a
+refusal: nothing changes, and the sender gets the code.
 
 """
-EPOCHS = """A worker's signals (`ProcessStarted`, `HandleNamed`, `TurnEnded`, `TreeGone`, `TurnLost`, `ProcessLost`)
-carry the epoch under which it took the run. With any other epoch they are refused with `RUN_STALE`, so a worker that
-was given up cannot write.
+EPOCHS = """A worker's signals (`ProcessStarted`, `HandleNamed`, `TurnEnded`, `ProcessTreeEnded`, `TurnLost`, `ProcessLost`)
+carry the epoch of its claim. With any other epoch they are refused with `RUN_STALE`, so a worker that lost the run
+cannot write.
 
 """
-CANCEL = """## After a cancel was asked for
+CANCEL = """## After a cancel request
 
-A run that holds a process is canceled only once nothing of it lives. Until then it keeps its state; its question can no
-longer be answered. A run without a process is canceled at once.
+A run that holds a process is canceled when none of its processes is alive. Until then it keeps its state, and its
+question cannot be answered. A run without a process is canceled immediately.
 
 """
 EXPIRY = """## After the deadline of a sticky run
 
-Its question is closed as `expired` and takes no answer any more. The run is failed once nothing of its process lives,
-and shows the error it is to end with meanwhile.
+Its question is closed as `expired` and cannot be answered. The run shows its error immediately, and fails when none of
+its processes is alive.
 
 """
 
@@ -72,7 +72,7 @@ def page() -> str:
 
 
 def transitions() -> Iterator[tuple[RunState, RunState, str, Decision]]:
-    """Every state change that the circumstances bring about, with its signal."""
+    """Every state change in the tables, with its signal."""
     for circumstance in (*circumstances(), *cancel_circumstances()):
         for state, sticky in COLUMNS.values():
             answer = circumstance.ask(run_in(state, sticky=sticky))
@@ -107,14 +107,14 @@ def _table(asked: list[Circumstance], columns: list[str], *, finals: bool) -> st
     rows = []
     for circumstance in asked:
         runs = [run_in(state, sticky=sticky) for state, sticky in (COLUMNS[column] for column in columns)]
-        cells = [_told(run, circumstance) for run in runs]
+        cells = [_cell(run, circumstance) for run in runs]
         rows.append(
-            [code(circumstance.name), circumstance.when, *cells, *([_told_by_finals(circumstance)] if finals else [])]
+            [code(circumstance.name), circumstance.when, *cells, *([_final_cell(circumstance)] if finals else [])]
         )
     return table(["signal", "when", *columns, *(["final"] if finals else [])], rows)
 
 
-def _told(run: Run, circumstance: Circumstance) -> str:
+def _cell(run: Run, circumstance: Circumstance) -> str:
     match circumstance.ask(run):
         case Refusal(code=refusal):
             return code(refusal)
@@ -126,7 +126,7 @@ def _told(run: Run, circumstance: Circumstance) -> str:
             return "*repairs*" if new.next_turn.kind is TurnKind.REPAIR else "*noted*"
 
 
-def _told_by_finals(circumstance: Circumstance) -> str:
-    told = {_told(run_in(state), circumstance) for state in FINAL}
-    assert len(told) == 1, f"final states differ on {circumstance.name}: {told}"
-    return told.pop()
+def _final_cell(circumstance: Circumstance) -> str:
+    cells = {_cell(run_in(state), circumstance) for state in FINAL}
+    assert len(cells) == 1, f"final states differ on {circumstance.name}: {cells}"
+    return cells.pop()

@@ -1,4 +1,4 @@
-"""Runs in every state, and every signal in the circumstances that matter, to ask the lifecycle about."""
+"""Runs in every state and signals in every relevant circumstance, to call the lifecycle with."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ DONE = Final(data={}, done=True)
 SOFT = Final(data={}, done=False)
 WRONG = Final(data={}, done=True, problems=("output: wrong",))
 ASKS = AskUser(question=Question(interaction_id="q", prompt="?"))
-BROKE = TurnError(error=RunError(code=ErrorCode.ENGINE_CRASHED, message="broke"))
+FAILED = TurnError(error=RunError(code=ErrorCode.ENGINE_CRASHED, message="failed"))
 
 
 def run_in(state: RunState, *, sticky: bool = False) -> Run:
-    """A run in its first turn or after it, with all that belongs to its state."""
+    """A run in or after its first turn, with everything that its state requires."""
     kind = ProfileKind.STICKY_PROCESS if sticky else ProfileKind.RESUMABLE
     waiting = state is RunState.WAITING_USER
     held = state is RunState.RUNNING or (waiting and sticky)
@@ -82,7 +82,7 @@ def run_in(state: RunState, *, sticky: bool = False) -> Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstance:
-    """A signal and what is the case when it comes. `prepare` makes the run fit."""
+    """A signal and the circumstances in which it comes. `prepare` changes the run accordingly."""
 
     when: str
     signal: Signal
@@ -100,12 +100,12 @@ def turn_ended(outcome: TurnOutcome) -> TurnEnded:
     return TurnEnded(epoch=EPOCH, outcome=outcome, at=LATE)
 
 
-def cancel_asked(run: Run) -> Run:
+def cancel_requested(run: Run) -> Run:
     return run.evolve(cancel_requested_at=EARLY)
 
 
 def expired(run: Run) -> Run:
-    """As its deadline leaves a sticky run that must have a reply; any other run as it is."""
+    """A sticky run with a required reply after its deadline; any other run unchanged."""
     answer = decide(run, DeadlinePassed(interaction_id="q", at=LATE))
     return answer.run if isinstance(answer, Decision) else run
 
@@ -170,53 +170,53 @@ def circumstances() -> list[Circumstance]:
         ),
         Circumstance(when="it asks in turn `max_attempt`", signal=turn_ended(ASKS), prepare=_at_last_turn),
         Circumstance(when="it asks, and named no session", signal=turn_ended(ASKS), prepare=_without_handle),
-        Circumstance(when="the engine broke", signal=turn_ended(BROKE)),
+        Circumstance(when="the turn failed", signal=turn_ended(FAILED)),
         Circumstance(when="the pending question is answered", signal=reply),
         Circumstance(when="another question is answered", signal=other_reply),
         Circumstance(when="a reply is required", signal=deadline),
         Circumstance(when="a reply is not required", signal=deadline, prepare=_decided),
         Circumstance(when="it has not passed yet", signal=too_early, prepare=_decided),
         Circumstance(when="the user cancels", signal=CancelRequested(at=LATE)),
-        Circumstance(when="the first turn was cut off", signal=lost),
-        Circumstance(when="a later turn was cut off", signal=lost, prepare=_in_later_turn),
-        Circumstance(when=f"a turn was cut off after {MAX_RESTARTS} take-ups", signal=lost, prepare=_often_lost),
+        Circumstance(when="the first turn was interrupted", signal=lost),
+        Circumstance(when="a later turn was interrupted", signal=lost, prepare=_in_later_turn),
+        Circumstance(when=f"a turn was interrupted after {MAX_RESTARTS} restarts", signal=lost, prepare=_often_lost),
         Circumstance(when="a sticky run's process ended", signal=ProcessLost(epoch=EPOCH, at=LATE)),
         Circumstance(
-            when="the run's program is dead, and another carries it on",
+            when="the owner has died, and another program takes over",
             signal=Adopted(owner="another", left_by=SHARED, at=LATE),
         ),
         Circumstance(
-            when="the same, but a third one does so already",
+            when="the same, but a third program has done so already",
             signal=Adopted(owner="another", left_by="dead", at=LATE),
         ),
     ]
 
 
 def cancel_circumstances() -> list[Circumstance]:
-    """After a cancel was asked for, while something of the run still lived."""
+    """After a cancel request, while a process of the run was alive."""
     return [
         Circumstance(
-            when="nothing of the run lives", signal=ProcessTreeEnded(epoch=EPOCH, at=LATE), prepare=cancel_asked
+            when="no process is alive", signal=ProcessTreeEnded(epoch=EPOCH, at=LATE), prepare=cancel_requested
         ),
-        Circumstance(when="the turn ended, however", signal=turn_ended(DONE), prepare=cancel_asked),
-        Circumstance(when="the turn was cut off", signal=TurnLost(epoch=EPOCH, at=LATE), prepare=cancel_asked),
-        Circumstance(when="the process ended", signal=ProcessLost(epoch=EPOCH, at=LATE), prepare=cancel_asked),
+        Circumstance(when="the turn ended in any way", signal=turn_ended(DONE), prepare=cancel_requested),
+        Circumstance(when="the turn was interrupted", signal=TurnLost(epoch=EPOCH, at=LATE), prepare=cancel_requested),
+        Circumstance(when="the process ended", signal=ProcessLost(epoch=EPOCH, at=LATE), prepare=cancel_requested),
         Circumstance(
             when="the question is answered",
             signal=Replied(interaction_id="q", response="", owner="", at=LATE),
-            prepare=cancel_asked,
+            prepare=cancel_requested,
         ),
         Circumstance(
-            when="the deadline passes", signal=DeadlinePassed(interaction_id="q", at=LATE), prepare=cancel_asked
+            when="the deadline passes", signal=DeadlinePassed(interaction_id="q", at=LATE), prepare=cancel_requested
         ),
-        Circumstance(when="the user cancels again", signal=CancelRequested(at=LATE), prepare=cancel_asked),
+        Circumstance(when="the user cancels again", signal=CancelRequested(at=LATE), prepare=cancel_requested),
     ]
 
 
 def expiry_circumstances() -> list[Circumstance]:
-    """After the deadline of a sticky run passed, while something of its process still lived."""
+    """After the deadline of a sticky run, while its process was alive."""
     return [
-        Circumstance(when="nothing of the run lives", signal=ProcessTreeEnded(epoch=EPOCH, at=LATE), prepare=expired),
+        Circumstance(when="no process is alive", signal=ProcessTreeEnded(epoch=EPOCH, at=LATE), prepare=expired),
         Circumstance(when="the process ended", signal=ProcessLost(epoch=EPOCH, at=LATE), prepare=expired),
         Circumstance(
             when="the question is answered",

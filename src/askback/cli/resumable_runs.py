@@ -14,7 +14,7 @@ _MOST_SHOWN = 10
 async def find_run(service: Service, run_id: str) -> Run:
     """The run; one that does not exist is refused with those that could be meant."""
     try:
-        return await service.get(run_id)
+        return await service.store.get(run_id)
     except NotFound as error:
         left = await _left(service)
         hint = "these can be gone on with:" if left else "none was left that could be gone on with"
@@ -22,10 +22,10 @@ async def find_run(service: Service, run_id: str) -> Run:
 
 
 async def _left(service: Service) -> list[str]:
-    pending = await service.pending(limit=_MOST_SHOWN)
+    pending = await service.store.pending(limit=_MOST_SHOWN)
     lines = [f"{run.id} ({run.skill.id}) waits for an answer: {_question(run)}" for run in pending.items]
     for state in (RunState.RUNNING, RunState.QUEUED):
-        page = await service.list_runs(RunFilter(state=state), limit=_MOST_SHOWN)
+        page = await service.store.list_runs(RunFilter(state=state), limit=_MOST_SHOWN)
         cut_off = [run for run in page.items if not service.owned_elsewhere(run)]
         lines += [f"{run.id} ({run.skill.id}) was cut off" for run in cut_off]
     return lines[:_MOST_SHOWN]

@@ -1,4 +1,4 @@
-"""What `lifecycle.decide` may answer, and the endings that several signals lead to. Pure."""
+"""What `lifecycle.decide` may return, and the endings that several signals share. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from askback.core.runs import Run, RunState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The run as it becomes, and what is stored with it in one transaction."""
+    """The new run, and what is stored with it in one transaction."""
 
     run: Run
     events: tuple[NewEvent, ...] = ()
@@ -25,7 +25,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """The signal is in order and changes nothing."""
+    """The signal is accepted and changes nothing."""
 
     reason: str
 
@@ -46,7 +46,7 @@ def finish(
     result: Json = None,
     interaction: InteractionOutcome | None = None,
 ) -> Decision:
-    """The run is over; a question that is still open ends with it. `run` has its new version already."""
+    """End the run, and close its pending question with the outcome `interaction`. `run` has its new version already."""
     closed = None
     if run.pending_interaction is not None and interaction is not None:
         closed = replace(run.pending_interaction, outcome=interaction, answered_at=at)
@@ -65,7 +65,7 @@ def finish(
 
 
 def finish_held(run: Run, at: datetime) -> Decision:
-    """What a run that was to be ended becomes once nothing of it lives: a cancel outranks a deadline."""
+    """End a canceled or expired run whose processes have ended. A cancel takes precedence over a deadline."""
     gone = run.evolve(version=run.version + 1, updated_at=at)
     if run.cancel_requested:
         return finish(gone, RunState.CANCELED, at, (), interaction=InteractionOutcome.CANCELED)
@@ -80,7 +80,8 @@ def process_lost() -> RunError:
 
 def stale(run: Run) -> Refusal:
     return Refusal(
-        code=RefusalCode.RUN_STALE, message=f"run {run.id} is {run.state} (epoch {run.epoch}) and was not yours to move"
+        code=RefusalCode.RUN_STALE,
+        message=f"run {run.id} is {run.state} (epoch {run.epoch}); the sender does not hold it",
     )
 
 

@@ -1,13 +1,13 @@
-"""Every error there is: codes that a run may end with, warnings it may carry, and what a caller is told.
+"""All codes: the errors that end a run, the warnings of a run, and the refusals of a request.
 
-A run that goes badly is a value, a `RunError` with an `ErrorCode`. A caller's mistake, or a machine that
-cannot do the work, is an exception with a `RefusalCode`. HTTP and the command line map the five kinds,
-never single codes:
+A failed run is a value, a `RunError` with an `ErrorCode`. A caller's mistake, or a machine that cannot do
+the work, is an exception with a `RefusalCode`. HTTP and the command line map the five kinds, never single
+codes:
 
     AskbackError
-    ├── Invalid       what was sent cannot be taken; `problems` names each mistake by its path
+    ├── Invalid       the request is not valid; `problems` lists each problem with its path
     ├── NotFound      there is no such run, skill, question or file
-    ├── Conflict      it was possible once, or may be later, but not in this state
+    ├── Conflict      the request is not possible in the current state
     ├── Forbidden     the caller may not do this
     └── Unavailable   this machine, file or disk cannot do the work now
 """
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""How a system says that there is no room: on the disk, for this user, or for a file of that size."""
+"""No space left: on the disk, for this user, or for a file of that size."""
 TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
-"""How a system says that it is short of processes, memory or open files: the same call may succeed a moment later."""
+"""The system is short of processes, memory or open files; the same call may succeed a moment later."""
 
 
 class ErrorCode(StrEnum):
@@ -53,33 +53,33 @@ class ErrorCode(StrEnum):
 
 
 ERROR_MEANINGS: dict[ErrorCode, str] = {
-    ErrorCode.SESSION_RESUME_FAILED: "The engine could not go on with the run's session, or has no session to go on with.",
+    ErrorCode.SESSION_RESUME_FAILED: "The engine could not resume the run's session, or there is no session to resume.",
     ErrorCode.INTERACTION_WAIT_TIMEOUT: "A sticky run's deadline passed with no reply; its process was ended.",
     ErrorCode.INTERACTION_PROCESS_LOST: "A sticky run's process ended while it waited for a reply.",
     ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED: "The last turn that `max_attempt` allows ended without completion evidence.",
     ErrorCode.ASK_USER_PAYLOAD_INVALID: "With strict validation: the engine's question has no `interaction_id` or no `prompt`.",
-    ErrorCode.OUTPUT_SCHEMA_INVALID: "The output did not pass its schema, also not after the allowed repair turns.",
-    ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was cut off more often than it may be taken up again: by restarts, by a full disk or a database that could not be used; the message says by what.",
+    ErrorCode.OUTPUT_SCHEMA_INVALID: "The output did not pass its schema, even after the allowed repair turns.",
+    ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was interrupted more often than it may be restarted: by restarts of the server, by a full disk or by an unusable database. The message names the last cause.",
     ErrorCode.ENGINE_NOT_FOUND: "The engine's program is not installed or cannot be started.",
     ErrorCode.ENGINE_AUTH_REQUIRED: "The engine is not signed in, or its key was refused.",
-    ErrorCode.ENGINE_RATE_LIMITED: "The model's side limits the rate or the quota is used up.",
-    ErrorCode.ENGINE_UNREACHABLE: "The engine could not connect to the model's side.",
-    ErrorCode.ENGINE_API_ERROR: "The model's side answered with an error, refused, or broke off.",
+    ErrorCode.ENGINE_RATE_LIMITED: "The model provider limits the rate, or the quota is used up.",
+    ErrorCode.ENGINE_UNREACHABLE: "The engine could not connect to the model provider.",
+    ErrorCode.ENGINE_API_ERROR: "The model provider returned an error, refused, or closed the connection.",
     ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",
     ErrorCode.TURN_TIMEOUT: "The turn took longer than `turn_timeout_sec`; the engine was ended.",
     ErrorCode.OUTPUT_LIMIT_EXCEEDED: "The engine printed more in one turn than `limits.output` allows; it was ended.",
     ErrorCode.ENGINE_START_FAILED: "For several minutes the machine had no processes, memory or open files left to start the engine.",
-    ErrorCode.RESOURCE_LIMIT_EXCEEDED: "The engine used more of the machine than it may, in a turn or while a sticky run waited; it was ended with all its processes. `cause` is one of the next four; the message has the figures and the setting.",
-    ErrorCode.MEMORY_LIMIT: "As a cause: the engine and what it started held more memory than `limits.memory`.",
+    ErrorCode.RESOURCE_LIMIT_EXCEEDED: "The engine exceeded a resource limit, in a turn or while a sticky run waited; it was ended with all its processes. `cause` is one of the next four; the message has the figures and the setting.",
+    ErrorCode.MEMORY_LIMIT: "As a cause: the engine and its descendants used more memory than `limits.memory`.",
     ErrorCode.PROCESS_LIMIT: "As a cause: the engine had more processes than `limits.processes`, or 16 times as many threads.",
-    ErrorCode.CPU_LIMIT: "As a cause: the engine and what it started used more CPU time than `limits.cpu_sec`.",
+    ErrorCode.CPU_LIMIT: "As a cause: the engine and its descendants used more CPU time than `limits.cpu_sec`.",
     ErrorCode.DISK_LIMIT: "As a cause: the run's files took more room than `limits.disk`, or the run used up the disk's last free space (`limits.disk_reserve`).",
-    ErrorCode.INTERNAL_ERROR: "A fault of Askback's own; `detail` says where, the log has the rest.",
+    ErrorCode.INTERNAL_ERROR: "An error in Askback itself; `detail` says where, the log has the rest.",
 }
 
 
 class WarningCode(StrEnum):
-    """What a run may be warned of without failing."""
+    """What a run may report without failing."""
 
     INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER"
     ASK_USER_PAYLOAD_INVALID = "ASK_USER_PAYLOAD_INVALID"
@@ -94,19 +94,19 @@ class WarningCode(StrEnum):
 
 WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER: "The output passed its schema, but the engine did not say that it was done.",
-    WarningCode.ASK_USER_PAYLOAD_INVALID: "The engine's question was malformed; the question shown was made from its message.",
+    WarningCode.ASK_USER_PAYLOAD_INVALID: "The engine's question was malformed. If the run waits, the question shown was made from the engine's message.",
     WarningCode.AUTO_RUN_ASKED: "The engine asked a question in `auto` mode, where nobody can answer.",
     WarningCode.ENGINE_LINE_TRUNCATED: "A line of the engine was longer than `limits.line`; it was left out.",
-    WarningCode.SIGN_IN_CHANGE_REFUSED: "The engine changed more of its sign-in than its tokens; nothing of it was taken back.",
+    WarningCode.SIGN_IN_CHANGE_REFUSED: "The engine changed more of its sign-in than its tokens; none of the changes was saved.",
     WarningCode.ASSISTANT_TEXT_TRUNCATED: "A turn's assistant messages were longer than 8 million characters, or more than 5,000; only the newest were read.",
-    WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of it.",
+    WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of them.",
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
     WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
 }
 
 
 class RefusalCode(StrEnum):
-    """Why a request was refused. Nothing has changed when one of these is told."""
+    """Why a request was refused. A refused request changes nothing."""
 
     INPUT_INVALID = "INPUT_INVALID"
     SKILL_INVALID = "SKILL_INVALID"
@@ -147,48 +147,48 @@ class RefusalCode(StrEnum):
 
 
 REFUSAL_MEANINGS: dict[RefusalCode, str] = {
-    RefusalCode.INPUT_INVALID: "The input, a parameter, an option or an argument cannot be taken.",
-    RefusalCode.SKILL_INVALID: "The skill package has mistakes; each is named by its file and place.",
-    RefusalCode.SETTINGS_INVALID: "The settings file or the environment has mistakes; each is named by its key.",
+    RefusalCode.INPUT_INVALID: "The input, a parameter, an option or an argument is not valid.",
+    RefusalCode.SKILL_INVALID: "The skill package has errors; each is listed with its file and position.",
+    RefusalCode.SETTINGS_INVALID: "The settings file or the environment has errors; each is listed with its key.",
     RefusalCode.SETTINGS_UNTRUSTED: "The working directory has a settings file that was not trusted; see `askback trust`.",
-    RefusalCode.REPLY_INVALID: "The reply does not fit what the question asks for.",
+    RefusalCode.REPLY_INVALID: "The reply does not match the question.",
     RefusalCode.ENGINE_UNKNOWN: "No engine has that name.",
     RefusalCode.ENGINE_NOT_FOUND: "The engine is known, but its program is not installed; the message says what to install.",
     RefusalCode.ENGINE_UNSUITABLE: "The skill does not allow that engine or mode.",
-    RefusalCode.PROFILE_UNAVAILABLE: "The engine cannot give the profile that was asked for; the message says what was seen.",
+    RefusalCode.PROFILE_UNAVAILABLE: "The engine does not support the requested profile; the message says what the probe saw.",
     RefusalCode.IDEMPOTENCY_KEY_REUSED: "The idempotency key was used before, for another request.",
     RefusalCode.RUN_NOT_FOUND: "There is no such run.",
     RefusalCode.SKILL_NOT_FOUND: "There is no such skill.",
     RefusalCode.INTERACTION_NOT_FOUND: "The run has no such question.",
-    RefusalCode.TOKEN_NOT_FOUND: "There is no token of that name.",
+    RefusalCode.TOKEN_NOT_FOUND: "There is no token with that name.",
     RefusalCode.SESSION_NOT_FOUND: "There is no such browser session, or it belongs to another token.",
     RefusalCode.LINK_NOT_FOUND: "The pending question has no such link.",
     RefusalCode.UPLOAD_NOT_FOUND: "There is no such upload.",
     RefusalCode.ARTIFACT_NOT_FOUND: "The run has no such artifact.",
-    RefusalCode.INTERACTION_NOT_PENDING: "That question is not waiting for an answer, or no longer.",
+    RefusalCode.INTERACTION_NOT_PENDING: "That question is not pending, or not any more.",
     RefusalCode.RUN_FINAL: "The run is over.",
     RefusalCode.RUN_NOT_FINAL: "The run is not over yet.",
-    RefusalCode.RUN_HELD: "Another program is carrying the run on.",
-    RefusalCode.RUN_STALE: "The run has moved on since it was read, or is held by another worker.",
-    RefusalCode.STATE_UNSUITABLE: "The run cannot do this in its present state.",
+    RefusalCode.RUN_HELD: "Another program is executing the run.",
+    RefusalCode.RUN_STALE: "The run has changed since it was read, or another worker holds it.",
+    RefusalCode.STATE_UNSUITABLE: "The run cannot do this in its current state.",
     RefusalCode.SCOPE_MISSING: "The token does not allow this call.",
-    RefusalCode.SKILL_DAMAGED: "A kept skill package was changed or is damaged; the message says what to do.",
+    RefusalCode.SKILL_DAMAGED: "A stored skill package was changed or is damaged; the message says what to do.",
     RefusalCode.STORE_NEWER: "The database was written by a newer version of Askback.",
     RefusalCode.STORE_CORRUPT: "The database is damaged; it was left untouched.",
     RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
     RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
-    RefusalCode.DISK_FULL: "The disk is full; what was stored before is kept.",
+    RefusalCode.DISK_FULL: "The disk is full; everything stored before is safe.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
     RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
-    RefusalCode.SERVER_BUSY: "Too much work of this kind is waiting; try again after `Retry-After`.",
-    RefusalCode.BUNDLE_TOO_LARGE: "The run's files are more than one zip may hold; fetch them one by one.",
+    RefusalCode.SERVER_BUSY: "Too many requests of this kind are waiting; try again after `Retry-After`.",
+    RefusalCode.BUNDLE_TOO_LARGE: "The run's files exceed the limit of one zip file; fetch them one by one.",
     RefusalCode.QUOTA_EXCEEDED: "A quota of the token is used up; try again after `Retry-After`.",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunError:
-    """How a failed run is told: `message` for people, `cause` a finer code, `detail` the engine's own words."""
+    """Why a run failed: `message` is for people, `cause` a finer code, `detail` the engine's own words."""
 
     code: ErrorCode
     message: str
@@ -203,7 +203,7 @@ class RunWarning:
 
 
 class AskbackError(Exception):
-    """What a caller is told. `message` says what happened and what to do about it."""
+    """A refused request. `message` says what happened and what to do about it."""
 
     def __init__(self, code: RefusalCode, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -213,7 +213,7 @@ class AskbackError(Exception):
 
 
 class Invalid(AskbackError):
-    """What was sent cannot be taken."""
+    """The request is not valid."""
 
 
 class NotFound(AskbackError):
@@ -221,15 +221,15 @@ class NotFound(AskbackError):
 
 
 class Conflict(AskbackError):
-    """Not in this state."""
+    """The request is not possible in the current state."""
 
 
 class Forbidden(AskbackError):
-    """The caller may not."""
+    """The caller is not allowed to do this."""
 
 
 class Unavailable(AskbackError):
-    """The machine cannot, now."""
+    """This machine cannot do the work now."""
 
 
 REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
@@ -270,11 +270,11 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.BUNDLE_TOO_LARGE: Invalid,
     RefusalCode.QUOTA_EXCEEDED: Conflict,
 }
-"""With which of the five kinds a code is raised: each always with the same one."""
+"""The kind of exception that each code is raised with."""
 
 
 def is_temporary(fault: BaseException | None) -> bool:
-    """Whether a shortage is the cause of a fault, however it was passed on."""
+    """Whether a shortage caused the exception, directly or through its `__cause__`."""
     while fault is not None:
         if isinstance(fault, OSError) and fault.errno in TEMPORARY:
             return True
@@ -285,7 +285,7 @@ def is_temporary(fault: BaseException | None) -> bool:
 
 
 def raise_if_temporary(fault: OSError) -> None:
-    """Where an `OSError` means that something is wrong with a file: a shortage says nothing about the file."""
+    """For callers that blame an `OSError` on a file: a shortage says nothing about the file."""
     if fault.errno in TEMPORARY:
         message = f"this machine is short of resources at the moment ({fault.strerror or fault}); try again"
         raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message) from fault

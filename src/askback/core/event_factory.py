@@ -1,4 +1,4 @@
-"""How changes of a run are told as events. One function an event, so that every writer tells it the same way."""
+"""The events of a run's changes, one function for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened to a run, in order. The store numbers events; a run can be replayed from them."""
+"""What happened to a run, in order. The store numbers the events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event that has not been numbered yet."""
+    """An event without a number yet."""
 
     type: EventType
     at: datetime

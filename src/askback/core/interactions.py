@@ -1,4 +1,4 @@
-"""Questions to the user and how they ended."""
+"""Questions to the user, and how they ended."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class InteractionOutcome(StrEnum):
     AUTO_DECIDED = "auto_decided"
     EXPIRED = "expired"
     CANCELED = "canceled"
+    ABANDONED = "abandoned"
+    """The run ended otherwise, for example because its process was lost."""
 
 
 class AnsweredBy(StrEnum):
@@ -28,7 +30,7 @@ class AnsweredBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What an engine wants to know. `options` are texts, or objects with `label` and `value`."""
+    """What an engine asks. `options` are texts, or objects with `label` and `value`."""
 
     prompt: str
     interaction_id: str | None = None
@@ -41,7 +43,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """One question to the user, with its reply once there is one."""
+    """One question to the user, with its answer once there is one."""
 
     interaction_id: str
     kind: str
@@ -59,7 +61,7 @@ class Interaction:
 
     @property
     def secret(self) -> bool:
-        """The reply must not be shown on a screen or in an event."""
+        """Whether the answer must not appear on a screen or in an event."""
         return self.kind == "secret"
 
 
@@ -76,17 +78,17 @@ def option_value(option: Json) -> Json:
 
 
 MOST_QUESTION_BYTES = 64_000
-"""Of a whole question as JSON: prompt, options, schema, default and context."""
+"""The size limit of a question as JSON: prompt, options, schema, default and context."""
 MOST_PROMPT_BYTES = 32_000
 
 _CUT = "\n[… cut off here: the question is too long to be shown]"
 
 
 def bounded(question: Question) -> Question:
-    """The question itself if it is small enough, else one that is.
+    """The question, shortened if it is too large.
 
-    The prompt is cut, with a mark. Options are taken while there is room. A schema, a default or a context that does
-    not fit is left out, in this order.
+    The prompt is cut, and marked as cut. Options are kept while there is room. Then the schema, the default and the
+    context are kept if they fit.
     """
     if _size(_parts(question)) <= MOST_QUESTION_BYTES and _size(question.prompt) <= MOST_PROMPT_BYTES:
         return question

@@ -1,8 +1,8 @@
-"""The one chooser of states: `decide(run, signal)` says what a run becomes, and no other code names a target state.
+"""The only code that chooses states: `decide(run, signal)` returns what a run becomes.
 
-Pure: the clock, the store and the processes are the caller's. A signal that does not fit the run's state, or
-comes from a worker that no longer holds it, is refused and changes nothing. What each signal does is in `turns` and
-`waits`; here is what may come at any time.
+Pure: the caller has the clock, the store and the processes. A signal that does not fit the run's state, or comes from
+a worker that no longer holds the run, is refused and changes nothing. The signals of turns and waits are in `turns`
+and `waits`; those that may come at any time are here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["MAX_RESTARTS", "Decision", "Refusal", "Stay", "create", "decide"]
 
 
 def create(run: Run, request: Mapping[str, Any]) -> Decision:
-    """The first decision of a run's life: it is queued."""
+    """The first decision: the run is queued."""
     created = NewEvent(type=EventType.RUN_CREATED, at=run.created_at, data=dict(request))
     return Decision(run=run, events=(created, event_factory.moved(None, RunState.QUEUED, run.created_at)))
 
@@ -90,8 +90,8 @@ def _adopt(run: Run, signal: Adopted) -> Decision | Stay | Refusal:
     if run.state.final:
         return Refusal(code=RefusalCode.RUN_FINAL, message=f"run {run.id} is {run.state} already")
     if run.owner == signal.owner:
-        return Stay(reason="the run has that owner")
+        return Stay(reason="the run already has that owner")
     if run.owner != signal.left_by:
-        message = f"another program took run {run.id} over meanwhile; look at it again"
+        message = f"another program has taken over run {run.id}; read it again"
         return Refusal(code=RefusalCode.RUN_HELD, message=message)
     return Decision(run=run.evolve(version=run.version + 1, owner=signal.owner, updated_at=signal.at))

@@ -1,7 +1,7 @@
 """How a turn ended, in one form for every engine: `Final`, `AskUser` or `TurnError`.
 
-`conclude` reads what was found in the assistant's messages, in the contract's order; what the run
-does with the outcome is `lifecycle.decide`'s.
+`conclude` evaluates what was found in the assistant's messages, in the order of the contract. `lifecycle.decide` turns
+the outcome into a state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from askback.core.runs import Mode, Validation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Final:
-    """The engine finished. `problems` is what the output schema says against `data`; empty means it passed."""
+    """The engine finished. `problems` are the schema errors of `data`; empty means that it passed."""
 
     data: Json
     done: bool
@@ -25,7 +25,7 @@ class Final:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskUser:
-    """The engine wants to know something, or stopped without completion evidence."""
+    """The engine asked a question, or stopped without completion evidence."""
 
     question: Question
     warnings: tuple[RunWarning, ...] = ()
@@ -41,10 +41,10 @@ TurnOutcome = Final | AskUser | TurnError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the assistant's messages hold, before it is known whether it counts.
+    """What was found in the assistant's messages.
 
-    `output_problems` is None when nothing like an output was found. `question_problems` is not empty
-    when a question was found that lacks what it needs; `question` then holds what could be saved of it.
+    `output_problems` is None if no output was found. `question_problems` is not empty if a malformed question was
+    found; `question` then has what could be read of it.
     """
 
     message: str
@@ -61,7 +61,7 @@ NO_MESSAGE = "(the engine ended its turn without a message)"
 
 
 def conclude(answer: Answer, *, mode: Mode, validation: Validation, has_schema: bool) -> TurnOutcome:
-    """Read an answer of an engine that ended its turn properly."""
+    """The outcome of a turn that the engine ended properly."""
     if mode is Mode.AUTO:
         return _conclude_auto(answer, has_schema=has_schema)
     passed = answer.output_problems == ()
@@ -74,8 +74,9 @@ def conclude(answer: Answer, *, mode: Mode, validation: Validation, has_schema: 
     if answer.done:
         return Final(data=answer.output, done=True, problems=answer.output_problems or ("output: none was found",))
     if passed and has_schema:
-        return Final(data=answer.output, done=False)
-    return _question_from_message(answer)
+        return Final(data=answer.output, done=False, warnings=_question_warnings(answer))
+    question = answer.question or Question(prompt=answer.message.strip() or NO_MESSAGE)
+    return AskUser(question=question, warnings=_question_warnings(answer))
 
 
 def _conclude_auto(answer: Answer, *, has_schema: bool) -> Final:
@@ -95,29 +96,23 @@ def _conclude_auto(answer: Answer, *, has_schema: bool) -> Final:
 
 
 def _malformed_question(answer: Answer) -> TurnError:
-    return TurnError(
-        error=RunError(
-            code=ErrorCode.ASK_USER_PAYLOAD_INVALID,
-            message="the engine's question is malformed: " + "; ".join(answer.question_problems),
-        )
-    )
+    return TurnError(error=RunError(code=ErrorCode.ASK_USER_PAYLOAD_INVALID, message=_what_is_malformed(answer)))
 
 
-def _question_from_message(answer: Answer) -> AskUser:
-    question = answer.question or Question(prompt=answer.message.strip() or NO_MESSAGE)
+def _question_warnings(answer: Answer) -> tuple[RunWarning, ...]:
     if not answer.question_problems:
-        return AskUser(question=question)
-    warning = RunWarning(
-        code=WarningCode.ASK_USER_PAYLOAD_INVALID,
-        message="the engine's question is malformed: " + "; ".join(answer.question_problems),
-    )
-    return AskUser(question=question, warnings=(warning,))
+        return ()
+    return (RunWarning(code=WarningCode.ASK_USER_PAYLOAD_INVALID, message=_what_is_malformed(answer)),)
+
+
+def _what_is_malformed(answer: Answer) -> str:
+    return "the engine's question is malformed: " + "; ".join(answer.question_problems)
 
 
 def engine_failure(
     code: ErrorCode, message: str, *, detail: str | None = None, resuming: bool = False, confirmed: bool = False
 ) -> TurnError:
-    """A turn that the engine could not finish. Before a resumed session is confirmed, the resume is what failed."""
+    """A turn that the engine could not finish. Before a resumed session is confirmed, the resume has failed."""
     message, detail = message[:_MOST_MESSAGE], None if detail is None else detail[:_MOST_DETAIL]
     if resuming and not confirmed and code is not ErrorCode.SESSION_RESUME_FAILED:
         error = RunError(

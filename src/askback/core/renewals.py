@@ -1,8 +1,8 @@
-"""Renewed sign-ins: which fields of a sign-in file an engine may change, and the merge that takes those and no others.
+"""Renewed sign-ins: which fields of a sign-in file an engine may change, and a merge that accepts only those.
 
-An engine is not trusted with the user's own files. What it wrote is compared with the document that it was lent, and
-only token fields that the engine's module declares are carried over, each checked by type. Everything else must be as
-it was; otherwise the whole document is refused. Pure: documents in, a document or a refusal out.
+An engine is not trusted with the user's own files. What it wrote is compared with the copy that it was given, and
+only token fields that the engine's module declares are merged, each checked by type. Everything else must be
+unchanged; otherwise the whole document is refused. Pure: documents in, a document or a refusal out.
 
 The merge cannot verify an opaque token: an engine that replaces one by a token of another account, and leaves the rest
 alone, is not noticed. Where a token is a JWT, its account claims are compared, but its signature is not verified.
@@ -52,7 +52,7 @@ class TokenField:
     kind: Kind = Kind.TEXT
     claims: tuple[Path, ...] = ()
     optional: bool = False
-    """Whether it may appear where it was not before."""
+    """Whether the field may be new."""
     where: tuple[str, str] | None = None
     """Only in objects in which this key has this value."""
 
@@ -70,7 +70,7 @@ class Renewal:
 
 
 class RenewalRefused(ValueError):
-    """The document holds something that an engine may not change. The text names the place, never a value."""
+    """The document has a change that an engine may not make. The message names the place, never a value."""
 
 
 def merge(rule: Renewal, old: bytes, new: bytes) -> bytes | None:
@@ -79,7 +79,7 @@ def merge(rule: Renewal, old: bytes, new: bytes) -> bytes | None:
     for path in rule.account:
         for place, value in _values(before, path):
             if _at(after, place) != value:
-                raise RenewalRefused(f"{_named(place)}: it is of another account")
+                raise RenewalRefused(f"{_named(place)}: it belongs to another account")
     merged = deepcopy(before)
     try:
         _merge_object(rule, merged, after, ())
@@ -97,7 +97,7 @@ def _merge_object(rule: Renewal, old: dict[str, Any], new: Mapping[str, Any], pl
         here = (*place, key)
         field = _field(rule, old, here)
         if field is not None and value is None:
-            # Some programs write null for what they do not know; what was known stays.
+            # Some programs write null for what they do not know; the known value is kept.
             continue
         if field is not None and (key in old or field.optional):
             old[key] = _checked(field, old.get(key), value, here)
@@ -137,7 +137,7 @@ def _checked(field: TokenField, old: Any, new: Any, place: Path) -> Any:
     if field.kind is Kind.JWT and old is not None:
         before, after = _claims(old), _claims(new)
         if any(_at(before, claim) != _at(after, claim) for claim in field.claims):
-            raise RenewalRefused(f"{_named(place)}: it is of another account")
+            raise RenewalRefused(f"{_named(place)}: it belongs to another account")
     return new
 
 
@@ -155,7 +155,7 @@ def _is_list_of_texts(value: Any) -> bool:
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """The payload of a JWT, unverified; empty for a token that is none."""
+    """The payload of a JWT, unverified; empty if the token is not a JWT."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}
@@ -168,7 +168,7 @@ def _claims(token: str) -> Mapping[str, Any]:
 
 
 def _values(document: Any, path: Path, place: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every value at a path, with where it is."""
+    """Every value at a path, with its place."""
     if not path:
         yield place, document
     elif isinstance(document, dict):
@@ -198,7 +198,7 @@ def _document(content: bytes) -> dict[str, Any]:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Programs disagree on which of two equal keys counts."""
     if len({key for key, _ in pairs}) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return dict(pairs)
 
 
@@ -207,5 +207,5 @@ def _no_constant(name: str) -> Any:
 
 
 def _named(place: Path) -> str:
-    """Where it is, for a log: an engine chose the keys."""
+    """The place, safe for a log: an engine chose the keys."""
     return ".".join(json.dumps(key)[1:-1][:60] for key in place[:6])

@@ -1,4 +1,4 @@
-"""A run: one execution of a skill, as it stands in the store between turns and through restarts."""
+"""A run: one execution of a skill, as it is stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from askback.core.errors import RunError, RunWarning
 from askback.core.interactions import Interaction
 
 SHARED = ""
-"""The owner of a run that any server on the data folder may carry on."""
+"""The owner of a run that any server on the data folder may execute."""
 
 
 class RunState(StrEnum):
@@ -50,7 +50,7 @@ class Validation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How an interactive run goes on after a wait (`EngineInteractiveProfile`); `reason` says what the probe saw."""
+    """How an interactive run waits (`EngineInteractiveProfile`); `reason` says what the probe saw."""
 
     kind: ProfileKind
     reason: str
@@ -59,7 +59,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle:
-    """What an engine needs to go on with a session (`EngineSessionHandle`). Only the engine's module reads the value."""
+    """What an engine needs to resume a session (`EngineSessionHandle`). Only the engine's module reads the value."""
 
     engine: str
     handle_type: str
@@ -80,7 +80,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillRef:
-    """Which package a run executes; the digest names its exact content."""
+    """Which package a run executes; the digest identifies its exact content."""
 
     id: str
     version: str | None
@@ -95,7 +95,7 @@ class TurnKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOrder:
-    """What the next turn is for. A reply's text is in the interaction; a repair carries what was wrong."""
+    """What the next turn is for. The answer is in the interaction; a repair has the problems of the output."""
 
     kind: TurnKind
     attempt_number: int
@@ -105,7 +105,7 @@ class TurnOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """A process that cannot be mistaken for another one: a pid alone may be reused."""
+    """Identifies a process for good: a pid alone may be reused."""
 
     pid: int
     start_ticks: int
@@ -114,7 +114,7 @@ class ProcessIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens in one form for every engine; zero where the engine does not say."""
+    """Tokens in one form for every engine; zero if the engine reports none."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -130,7 +130,7 @@ class Usage:
         )
 
     def beyond(self, earlier: Usage) -> Usage:
-        """What was used since then, for engines that count on through a session."""
+        """What was used since then, for engines that count the whole session."""
         return Usage(
             input_tokens=max(self.input_tokens - earlier.input_tokens, 0),
             output_tokens=max(self.output_tokens - earlier.output_tokens, 0),
@@ -141,9 +141,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The row. `version` guards every change; `epoch` counts claims, so that a worker that was given up cannot write.
+    """`version` guards every change; `epoch` counts claims, so that a worker that lost the run cannot write.
 
-    `owner` names the one program that may carry the run on (`SHARED`: any server); `worker` the one that does now.
+    `owner` is the program that may execute the run (`SHARED`: any server); `worker` is the one that executes it now.
     """
 
     id: str
@@ -158,7 +158,7 @@ class Run:
     updated_at: datetime
     owner: str = SHARED
     created_by: str | None = None
-    """The name of the token that it was created with."""
+    """The name of the token that created it."""
     version: int = 1
     epoch: int = 0
     attempt_number: int = 1
@@ -183,12 +183,12 @@ class Run:
 
     @property
     def sticky(self) -> bool:
-        """It keeps its process from turn to turn. A run that never asks has no need to."""
+        """Whether it keeps its process from turn to turn. A run that never asks does not need to."""
         return self.mode is Mode.INTERACTIVE and self.profile.kind is ProfileKind.STICKY_PROCESS
 
     @property
     def expired(self) -> bool:
-        """Its deadline has passed, and it ends as soon as nothing of its process lives."""
+        """Whether its deadline has passed; it fails as soon as nothing of its process is alive."""
         return self.error is not None and not self.state.final
 
     @property
@@ -198,7 +198,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What a run was asked to do; stored once, beside the row."""
+    """The input and parameters of a run; stored once."""
 
     input: dict[str, Any] = field(default_factory=dict)
     parameter: dict[str, Any] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class HandleNamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """The engine's turn is over; of a resumable run nothing lives any more."""
+    """The engine's turn is over; of a resumable run, no process is alive any more."""
 
     epoch: int
     outcome: TurnOutcome
@@ -44,7 +44,7 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """`owner` is who carries the run on from here."""
+    """`owner` executes the run from here on."""
 
     interaction_id: str
     response: Json
@@ -65,7 +65,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTreeEnded:
-    """Nothing of the run's engine lives any more, after a cancel was asked for or a deadline had passed."""
+    """No process of the run is alive any more, after a cancel was requested or a deadline had passed."""
 
     epoch: int
     at: datetime
@@ -73,20 +73,20 @@ class ProcessTreeEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLost:
-    """The turn was cut off on our side, and nothing of it lives. A planned stop does not count against the run.
+    """The turn was interrupted on our side, and no process of it is alive. `why` is for people.
 
-    `why` says by what, for people.
+    A planned stop is not `counted` as a restart.
     """
 
     epoch: int
     at: datetime
     counted: bool = True
-    why: str = "the program that carried it out was gone"
+    why: str = "the program that executed it had died"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLost:
-    """The process that a sticky run waits with is gone. `error` says why, where that is known."""
+    """The resident process of a waiting run has ended. `error` says why, if that is known."""
 
     epoch: int
     at: datetime
@@ -95,7 +95,7 @@ class ProcessLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """Another program carries the run on: the one that it was `left_by` is dead."""
+    """Another program becomes the owner: the one that the run was `left_by` has died."""
 
     owner: str
     left_by: str

@@ -1,7 +1,4 @@
-"""The signals of a turn: that it starts, what is noted on its way, how it ended, and that it was cut off.
-
-What they make of a run is for `lifecycle.decide` alone to tell. Pure.
-"""
+"""The part of `lifecycle.decide` for the signals of a turn: started, noted, ended, interrupted. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +16,9 @@ from askback.core.runs import Handle, Mode, Run, RunState, TurnKind, TurnOrder, 
 from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnEnded, TurnLost
 
 MAX_RESTARTS = 3
-"""How often a turn that was cut off is started again after its first start."""
+"""How often an interrupted turn is restarted."""
 
+_ASKED = ("output: the turn asked a question instead of finishing",)
 _INTERACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -55,7 +53,7 @@ def note(run: Run, signal: ProcessStarted | HandleNamed) -> Decision | Stay | Re
     return Decision(run=run.evolve(version=run.version + 1, handle=signal.handle, updated_at=signal.at))
 
 
-# How it ended.
+# Its end.
 
 
 def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
@@ -72,27 +70,76 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
         updated_at=signal.at,
     )
     events = event_factory.turn_ended(run, signal, warnings)
+    outcome, at = signal.outcome, signal.at
     if run.cancel_requested:
-        return _end_canceled(ended, signal.at, events)
-    match signal.outcome:
+        return _end_canceled(ended, at, events)
+    if (error := _fatal(ended, outcome)) is not None:
+        return finish(ended, RunState.FAILED, at, events, error=error)
+    match outcome:
         case Final():
-            return _end_final(ended, signal.outcome, signal.at, events)
+            return (
+                _repair(ended, outcome.problems, at, events)
+                if outcome.problems
+                else _succeed(ended, outcome, at, events)
+            )
         case AskUser():
-            return _end_asking(ended, signal.outcome.question, signal.at, events)
+            if run.mode is Mode.AUTO:
+                return _repair(ended, _ASKED, at, events)
+            return _wait(ended, outcome.question, at, events)
         case TurnError():
-            return finish(ended, RunState.FAILED, signal.at, events, error=signal.outcome.error)
+            raise AssertionError("an error is fatal")
         case _:
-            assert_never(signal.outcome)
+            assert_never(outcome)
+
+
+def ends_run(run: Run, outcome: TurnOutcome) -> bool:
+    """Whether a turn with this outcome is the run's last."""
+    succeeded = isinstance(outcome, Final) and not outcome.problems
+    return succeeded or _fatal(run, outcome) is not None
+
+
+def _fatal(run: Run, outcome: TurnOutcome) -> RunError | None:
+    """The error with which this outcome ends the run: its own, or that no further turn is possible."""
+    match outcome:
+        case TurnError(error=error):
+            return error
+        case Final(problems=problems):
+            return _no_repair(run, problems) if problems else None
+        case AskUser():
+            return _no_repair(run, _ASKED) if run.mode is Mode.AUTO else _no_wait(run)
+        case _:
+            assert_never(outcome)
+
+
+def _no_repair(run: Run, problems: tuple[str, ...]) -> RunError | None:
+    resumable = run.handle is not None or run.sticky
+    if run.repairs < run.options.repair_attempts and resumable and not _at_max_attempt(run):
+        return None
+    return RunError(
+        code=ErrorCode.OUTPUT_SCHEMA_INVALID, message="the output does not pass its schema: " + "; ".join(problems)
+    )
+
+
+def _no_wait(run: Run) -> RunError | None:
+    if _at_max_attempt(run):
+        return RunError(
+            code=ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED,
+            message=f"turn {run.attempt_number} of at most {run.max_attempt} ended without a result",
+        )
+    if run.handle is None and not run.sticky:
+        return RunError(
+            code=ErrorCode.SESSION_RESUME_FAILED,
+            message="the engine asked a question but named no session to resume",
+        )
+    return None
 
 
 def _end_canceled(run: Run, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
-    """A sticky run's process outlives its turn; the run is canceled only when `TreeGone` says that nothing lives."""
+    """The process of a sticky run outlives its turn; the run is canceled when `ProcessTreeEnded` arrives."""
     return Decision(run=run, events=events) if run.sticky else finish(run, RunState.CANCELED, at, events)
 
 
-def _end_final(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
-    if final.problems:
-        return _repair(run, final.problems, at, events)
+def _succeed(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
     if run.mode is Mode.INTERACTIVE and not final.done:
         warning = RunWarning(
             code=WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER,
@@ -105,13 +152,6 @@ def _end_final(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...
 
 def _repair(run: Run, problems: tuple[str, ...], at: datetime, events: tuple[NewEvent, ...]) -> Decision:
     """The next turn tells the engine what is wrong. The run keeps its slot and stays `running`."""
-    resumable = run.handle is not None or run.sticky
-    if run.repairs >= run.options.repair_attempts or not resumable or _at_max_attempt(run):
-        error = RunError(
-            code=ErrorCode.OUTPUT_SCHEMA_INVALID,
-            message="the output does not pass its schema: " + "; ".join(problems),
-        )
-        return finish(run, RunState.FAILED, at, events, error=error)
     number = run.attempt_number + 1
     repairing = run.evolve(
         repairs=run.repairs + 1,
@@ -121,21 +161,7 @@ def _repair(run: Run, problems: tuple[str, ...], at: datetime, events: tuple[New
     return Decision(run=repairing, events=(*events, event_factory.turn_started(repairing, at)))
 
 
-def _end_asking(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
-    if run.mode is Mode.AUTO:
-        return _repair(run, ("output: the turn asked a question instead of finishing",), at, events)
-    if _at_max_attempt(run):
-        error = RunError(
-            code=ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED,
-            message=f"turn {run.attempt_number} of at most {run.max_attempt} ended without a result",
-        )
-        return finish(run, RunState.FAILED, at, events, error=error)
-    if run.handle is None and not run.sticky:
-        error = RunError(
-            code=ErrorCode.SESSION_RESUME_FAILED,
-            message="the engine asked a question but named no session to go on with",
-        )
-        return finish(run, RunState.FAILED, at, events, error=error)
+def _wait(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
     interaction = _interaction(run, question, at)
     waiting = run.evolve(
         state=RunState.WAITING_USER,
@@ -153,7 +179,7 @@ def _end_asking(run: Run, question: Question, at: datetime, events: tuple[NewEve
 
 
 def _deadline(run: Run, at: datetime) -> datetime | None:
-    """A sticky wait always ends; a resumable one only where it is to be decided automatically."""
+    """A sticky wait always has a deadline; a resumable one only if it is decided automatically."""
     if run.sticky or not run.options.interactive_require_user_reply:
         return at + timedelta(seconds=run.profile.session_timeout_sec)
     return None
@@ -174,13 +200,13 @@ def _interaction(run: Run, question: Question, at: datetime) -> Interaction:
 
 
 def _interaction_id(run: Run, wanted: str | None) -> str:
-    """The engine's own id if it is well-formed and new in the run, else one of ours."""
+    """The engine's own id if it is well-formed and new in the run, else a generated one."""
     if wanted and _INTERACTION_ID.fullmatch(wanted) and wanted not in run.interaction_ids:
         return wanted
-    ours = f"question-{run.attempt_number}"
-    while ours in run.interaction_ids:
-        ours += "x"
-    return ours
+    generated = f"question-{run.attempt_number}"
+    while generated in run.interaction_ids:
+        generated += "x"
+    return generated
 
 
 def _at_max_attempt(run: Run) -> bool:
@@ -199,7 +225,7 @@ def _warnings_of(outcome: TurnOutcome) -> tuple[RunWarning, ...]:
     return () if isinstance(outcome, TurnError) else outcome.warnings
 
 
-# That it was cut off.
+# Its interruption.
 
 
 def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
@@ -222,8 +248,8 @@ def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
     if restarts > MAX_RESTARTS:
         error = RunError(
             code=ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED,
-            message=f"turn {run.attempt_number} was cut off {restarts} times, at last because {signal.why}; "
-            "it is not started again",
+            message=f"turn {run.attempt_number} was interrupted {restarts} times, the last time because {signal.why}; "
+            "it is not restarted again",
         )
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=error)
     queued = lost.evolve(state=RunState.QUEUED)
@@ -231,6 +257,6 @@ def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
 
 
 def _handle_before_turn(run: Run) -> Handle | None:
-    """A session that began in the lost turn is given up with it: the turn starts again from before it."""
+    """A handle that was first named in the lost turn is dropped: the turn restarts from the state before it."""
     named_here = run.handle is not None and run.handle.created_at_turn == run.attempt_number
     return None if named_here else run.handle

@@ -1,7 +1,4 @@
-"""The signals that end a wait: a reply, a deadline, and the loss of the process that was waited with.
-
-What they make of a run is for `lifecycle.decide` alone to tell. Pure.
-"""
+"""The part of `lifecycle.decide` for the signals that end a wait: a reply, a deadline, a lost process. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ def reply(run: Run, signal: Replied) -> Decision | Refusal:
         answered_by=AnsweredBy.USER,
         answered_at=signal.at,
     )
-    return _go_on(run.evolve(owner=signal.owner), closed, signal.at)
+    return _continue(run.evolve(owner=signal.owner), closed, signal.at)
 
 
 def pass_deadline(run: Run, signal: DeadlinePassed) -> Decision | Stay | Refusal:
@@ -45,12 +42,12 @@ def pass_deadline(run: Run, signal: DeadlinePassed) -> Decision | Stay | Refusal
             answered_by=AnsweredBy.AUTO_DECIDE,
             answered_at=signal.at,
         )
-        return _go_on(run, closed, signal.at)
+        return _continue(run, closed, signal.at)
     return _expire(run, pending, signal.at)
 
 
 def _expire(run: Run, pending: Interaction, at: datetime) -> Decision:
-    """No answer is taken any more. The run fails only when `TreeGone` says that nothing of its process lives."""
+    """The question is closed. The run fails when `ProcessTreeEnded` says that no process is alive."""
     closed = replace(pending, outcome=InteractionOutcome.EXPIRED, answered_at=at)
     error = RunError(
         code=ErrorCode.INTERACTION_WAIT_TIMEOUT,
@@ -62,11 +59,11 @@ def _expire(run: Run, pending: Interaction, at: datetime) -> Decision:
     return Decision(run=expired, events=(event_factory.closed(closed, at),), closed=closed)
 
 
-def _go_on(run: Run, closed: Interaction, at: datetime) -> Decision:
-    """Resumable runs queue for a slot; a sticky one runs on in its own process."""
+def _continue(run: Run, closed: Interaction, at: datetime) -> Decision:
+    """A resumable run queues for a slot; a sticky one continues in its process."""
     number = run.attempt_number + 1
     state = RunState.RUNNING if run.sticky else RunState.QUEUED
-    going = run.evolve(
+    continued = run.evolve(
         version=run.version + 1,
         state=state,
         attempt_number=number if run.sticky else run.attempt_number,
@@ -77,8 +74,8 @@ def _go_on(run: Run, closed: Interaction, at: datetime) -> Decision:
     )
     events: tuple[NewEvent, ...] = (event_factory.closed(closed, at), event_factory.moved(run.state, state, at))
     if run.sticky:
-        events = (*events, event_factory.turn_started(going, at))
-    return Decision(run=going, events=events, closed=closed)
+        events = (*events, event_factory.turn_started(continued, at))
+    return Decision(run=continued, events=events, closed=closed)
 
 
 def _pending(run: Run, interaction_id: str) -> Interaction | Refusal:
@@ -86,7 +83,7 @@ def _pending(run: Run, interaction_id: str) -> Interaction | Refusal:
     if run.state is not RunState.WAITING_USER or pending is None:
         return Refusal(
             code=RefusalCode.INTERACTION_NOT_PENDING,
-            message=f"run {run.id} is {run.state}: no question of it is waiting for an answer",
+            message=f"run {run.id} is {run.state}: it has no pending question",
         )
     if run.cancel_requested:
         return Refusal(code=RefusalCode.INTERACTION_NOT_PENDING, message=f"run {run.id} is being canceled")
@@ -105,4 +102,4 @@ def lose_process(run: Run, signal: ProcessLost) -> Decision | Refusal:
         return finish_held(run, signal.at)
     lost = run.evolve(version=run.version + 1, updated_at=signal.at)
     error = signal.error or process_lost()
-    return finish(lost, RunState.FAILED, signal.at, (), error=error, interaction=InteractionOutcome.EXPIRED)
+    return finish(lost, RunState.FAILED, signal.at, (), error=error, interaction=InteractionOutcome.ABANDONED)

@@ -1,4 +1,4 @@
-"""Who is told of a run's changes, and how that went. Owns what a webhook may be; knows no socket and no database."""
+"""Webhooks and their deliveries as values. Validates webhooks; knows no socket and no database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class WebhookKind(StrEnum):
-    """The form of what is posted."""
+    """The format of the request body."""
 
     STANDARD = "standard"
     NTFY = "ntfy"
@@ -29,7 +29,7 @@ class WebhookKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """An address that is told of states. `states` None: of all. `secret` signs; for ntfy it is the access token."""
+    """An address that is notified of states (None: all). `secret` signs requests; for ntfy it is the access token."""
 
     url: str = field(repr=False)
     secret: str | None = field(default=None, repr=False)
@@ -38,12 +38,12 @@ class Webhook:
 
     @property
     def host(self) -> str:
-        """Who receives: name and port."""
+        """The receiver: name and port."""
         return urlsplit(self.url).netloc.lower()
 
     @property
     def shown_url(self) -> str:
-        """The address without what may be a secret: a query, and the path where it is the password."""
+        """The address without possible secrets: the query, and the path if it acts as a password."""
         parts = urlsplit(self.url)
         origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         if self.kind is not WebhookKind.STANDARD:
@@ -53,7 +53,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One webhook told of one change of state, or still to be told. `next_attempt_at` None: there will be no other."""
+    """The notification of one webhook of one state change. `next_attempt_at` None: there will be no further attempt."""
 
     number: int
     webhook_number: int
@@ -77,7 +77,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueDelivery:
-    """A delivery that somebody has taken on, and the run as it was right after the change."""
+    """A claimed delivery, and the run as it was right after the change."""
 
     delivery: Delivery
     run: Run
@@ -85,7 +85,7 @@ class DueDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """How one attempt went; with neither of the two times the delivery is given up."""
+    """The result of one attempt. If neither time is set, the delivery has failed for good."""
 
     status: int | None = None
     error: str | None = None
@@ -93,20 +93,20 @@ class Attempt:
     delivered_at: datetime | None = None
 
 
-def mistakes(webhook: Webhook, path: str, *, allow_private: bool) -> Sequence[str]:
-    """What is wrong with a webhook, each by its path. Names are not looked up here, only when something is sent."""
-    found = [f"{path}.url: {problem}" for problem in _url_mistakes(webhook.url, allow_private=allow_private)]
+def webhook_problems(webhook: Webhook, path: str, *, allow_private: bool) -> Sequence[str]:
+    """What is wrong with a webhook, each problem with its path. Host names are resolved only when something is sent."""
+    found = [f"{path}.url: {problem}" for problem in _url_problems(webhook.url, allow_private=allow_private)]
     if webhook.kind is WebhookKind.STANDARD and webhook.secret is not None and secret_key(webhook.secret) is None:
         found.append(f"{path}.secret: must be '{SECRET_PREFIX}' and the base64 of 16 to 128 random bytes")
     if webhook.kind is WebhookKind.NTFY and webhook.secret is not None and not _fits_header(webhook.secret):
-        found.append(f"{path}.secret: an access token has visible ASCII letters only")
+        found.append(f"{path}.secret: an access token has only printable ASCII characters")
     if webhook.kind is WebhookKind.SLACK and webhook.secret is not None:
-        found.append(f"{path}.secret: an incoming hook of this kind has none; leave it out")
+        found.append(f"{path}.secret: an incoming webhook of this kind has none; leave it out")
     return found
 
 
 def secret_key(secret: str) -> bytes | None:
-    """The bytes that sign, or None where the text holds none."""
+    """The signing key, or None if the secret is not valid."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -115,7 +115,7 @@ def secret_key(secret: str) -> bytes | None:
 
 
 def is_public(address: str) -> bool:
-    """Whether a numeric address leads out of this machine and its own networks, also where it wraps another."""
+    """Whether a numeric address is outside this machine and its private networks, also if it embeds another one."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = (
@@ -127,18 +127,18 @@ def is_public(address: str) -> bool:
     return ip.is_global and not ip.is_multicast and not ip.is_reserved
 
 
-def _url_mistakes(url: str, *, allow_private: bool) -> Sequence[str]:
+def _url_problems(url: str, *, allow_private: bool) -> Sequence[str]:
     if not _fits_header(url):
-        return ("must be an address in visible ASCII letters, without spaces",)
+        return ("must be an address in printable ASCII characters, without spaces",)
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
         return ("is not an address",)
     if parts.scheme not in ("http", "https") or not host:
-        return ("must begin with https:// or http:// and a host",)
+        return ("must start with https:// or http:// and a host",)
     if "@" in parts.netloc:
-        return ("must not hold a user name or password",)
+        return ("must not contain a user name or password",)
     return () if allow_private else _private(parts)
 
 

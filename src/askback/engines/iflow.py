@@ -131,7 +131,7 @@ class Iflow:
     def parser(self, turn: Turn) -> IflowParser:
         return IflowParser()
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         return Launch(argv=_command(turn, _RESIDENT), env=_environment(turn))
 
     def conversation(self, turn: Turn) -> AcpConversation:

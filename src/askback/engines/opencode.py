@@ -152,7 +152,7 @@ class Opencode:
     def parser(self, turn: Turn) -> OpencodeParser:
         return OpencodeParser(resuming=turn.handle is not None)
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         return Launch(argv=(*turn.command, "acp", *_LOGS, *turn.extra_args), env=_environment(turn))
 
     def conversation(self, turn: Turn) -> AcpConversation:

@@ -147,7 +147,7 @@ class Qwen:
     def parser(self, turn: Turn) -> QwenParser:
         return QwenParser(resuming=turn.handle is not None)
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         argv = _command(turn, _WITHOUT_PLANS, _RESIDENT)
         return Launch(argv=argv, env=_environment(turn), files=_settings(turn))
 

@@ -58,7 +58,7 @@ _STREAM = {
 )
 async def get_question(here: ReadingQuestions, run_id: RunPath) -> Response:
     """The pending question, or 404."""
-    return answer(interaction_view(_pending(await here.service.get(run_id))))
+    return answer(interaction_view(_pending(await here.service.store.get(run_id))))
 
 
 @router.post(
@@ -95,7 +95,7 @@ async def reply(here: Answering, run_id: RunPath, body: inputs.ReplyIn) -> Respo
 )
 async def list_questions(here: Reading, run_id: RunPath) -> Response:
     """All questions of the run with how each ended, in the order they were asked."""
-    items = [interaction_view(each) for each in await here.service.interactions(run_id)]
+    items = [interaction_view(each) for each in await here.service.store.interactions(run_id)]
     return answer({"items": items, "next_cursor": None})
 
 
@@ -144,7 +144,7 @@ async def make_link(request: Request, here: Answering, run_id: RunPath, body: Ma
 
     It ends when it expires or is revoked, with the question, and with the token that it was made with.
     """
-    pending = _pending(await here.service.get(run_id))
+    pending = _pending(await here.service.store.get(run_id))
     expires = (here.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)
     link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires)
     grant = request.scope["grant"]
@@ -220,7 +220,7 @@ async def linked_question(request: Request, held: HeldLink, link: LinkPath) -> R
     here: Context = request.app.state.context
     if "text/html" in request.headers.get("accept", ""):
         return RedirectResponse(ANSWER_PAGE + link, HTTPStatus.SEE_OTHER)
-    return answer(interaction_view(_held(await here.service.get(held.run_id), held)))
+    return answer(interaction_view(_held(await here.service.store.get(held.run_id), held)))
 
 
 @router.post(
@@ -243,15 +243,15 @@ async def linked_question(request: Request, held: HeldLink, link: LinkPath) -> R
 async def linked_reply(request: Request, held: HeldLink, link: LinkPath, body: inputs.LinkedReplyIn) -> Response:
     """Answer the question that the link is for. Needs no token; an expired, revoked or forged link is 401."""
     here: Context = request.app.state.context
-    _held(await here.service.get(held.run_id), held)
+    _held(await here.service.store.get(held.run_id), held)
     await here.service.reply(held.run_id, body.response, held.interaction_id)
-    asked = await here.service.interactions(held.run_id)
+    asked = await here.service.store.interactions(held.run_id)
     settled = next(each for each in asked if each.interaction_id == held.interaction_id)
     return answer(interaction_view(settled), HTTPStatus.ACCEPTED)
 
 
 async def _links(here: Context, run_id: str) -> list[KeptLink]:
-    pending = (await here.service.get(run_id)).pending_interaction
+    pending = (await here.service.store.get(run_id)).pending_interaction
     return [] if pending is None else here.links.all(run_id, pending.interaction_id)
 
 

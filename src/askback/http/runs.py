@@ -112,7 +112,7 @@ async def list_runs(
     """
     if wants_stream(request.headers.get("accept", "")):
         return await _movements(request, here, skill, engine)
-    page = await here.service.list_runs(RunFilter(state=state, skill=skill, engine=engine), cursor, limit)
+    page = await here.service.store.list_runs(RunFilter(state=state, skill=skill, engine=engine), cursor, limit)
     return answer({"items": [here.run(run) for run in page.items], "next_cursor": page.next_cursor})
 
 
@@ -123,7 +123,7 @@ async def list_runs(
 )
 async def get_run(here: Reading, run_id: RunPath) -> Response:
     """The run: its state, why it is queued, what it waits for and until when, how it ended."""
-    return answer(here.run(await here.service.get(run_id)))
+    return answer(here.run(await here.service.store.get(run_id)))
 
 
 @router.post(
@@ -190,7 +190,7 @@ async def get_events(
 
     A stream stays open across waits and has a comment as a heartbeat. Whoever lost one goes on with `Last-Event-ID`.
     """
-    await here.service.get(run_id)
+    await here.service.store.get(run_id)
     if not wants_stream(request.headers.get("accept", "")):
         return answer(await _page(here, run_id, after, limit))
     if last_event_id is not None:
@@ -212,7 +212,7 @@ async def _movements(request: Request, here: Context, skill: str | None, engine:
 
 
 async def _page(here: Context, run_id: str, after: int, limit: int) -> dict[str, Any]:
-    events = await here.service.events(run_id, after, limit)
+    events = await here.service.store.events(run_id, after, limit)
     more = str(events[-1].seq) if events.more else None
     return {"items": [event_view(event) for event in events], "next_cursor": more}
 
@@ -238,7 +238,7 @@ deliveries_router = APIRouter(prefix="/v1", tags=["notifications"], route_class=
 )
 async def list_deliveries(here: Reading, cursor: Cursor = None, limit: Limit = 50) -> Response:
     """What webhooks were told, or are still to be told; newest first."""
-    return _answer(await here.service.deliveries(None, cursor, limit))
+    return _answer(await here.service.store.deliveries(None, cursor, limit))
 
 
 @deliveries_router.get(
@@ -253,7 +253,7 @@ async def list_deliveries(here: Reading, cursor: Cursor = None, limit: Limit = 5
 )
 async def list_run_deliveries(here: Reading, run_id: RunPath, cursor: Cursor = None, limit: Limit = 50) -> Response:
     """The same, of one run."""
-    return _answer(await here.service.deliveries(run_id, cursor, limit))
+    return _answer(await here.service.store.deliveries(run_id, cursor, limit))
 
 
 def _answer(page: DeliveryPage) -> Response:

@@ -40,7 +40,7 @@ class FileList:
 
 
 async def files(desk: PageContext, request: Request) -> Response:
-    run = await desk.service.get(request.path_params["run_id"])
+    run = await desk.service.store.get(request.path_params["run_id"])
     return desk.show(request, "files.html", run=run, files=await listed(desk, run.id))
 
 
@@ -76,7 +76,7 @@ class Look:
 
 async def preview(desk: PageContext, request: Request) -> Response:
     run_id, path = _named(request)
-    found = await desk.service.get(run_id)
+    found = await desk.service.store.get(run_id)
     with await desk.service.open_artifact(run_id, path) as file:
         look = await desk.service.pools.files.run(lambda: look_at(path, file.read(MOST_TEXT + 1)))
     return desk.show(request, "preview.html", run=found, path=path, look=look)

@@ -106,7 +106,7 @@ class Earlier:
 
 
 async def earlier(service: Service, run_id: str, package: SkillPackage) -> Earlier:
-    run, request = await service.get(run_id), await service.request(run_id)
+    run, request = await service.store.get(run_id), await service.store.request(run_id)
     texts = {name: value for name, value in request.input.items() if not _is_file(name, value)}
     input_ = _fitting(texts, package.input_schema)
     # The form has no part for parameters that the skill does not name.

@@ -81,10 +81,10 @@ async def runs(desk: PageContext, request: Request) -> Response:
 
 async def _page(service: Service, wish: Wish, cursor: str | None) -> RunPage:
     if not wish.words:
-        return await service.list_runs(wish.filter, cursor, PAGE_SIZE)
+        return await service.store.list_runs(wish.filter, cursor, PAGE_SIZE)
     found: list[Run] = []
     for _ in range(MOST_SEARCHED // _SCAN):
-        page = await service.list_runs(wish.filter, cursor, _SCAN)
+        page = await service.store.list_runs(wish.filter, cursor, _SCAN)
         cursor = page.next_cursor
         found += [run for run in page.items if _speaks_of(run, wish.words)]
         if cursor is None or len(found) >= PAGE_SIZE:
@@ -125,8 +125,8 @@ class Bar:
 
 
 async def dashboard(desk: PageContext, request: Request) -> Response:
-    tally, health = await desk.service.tally(), await desk.health()
-    oldest = (await desk.service.pending(limit=1)).items
+    tally, health = await desk.service.store.tally(), await desk.health()
+    oldest = (await desk.service.store.pending(limit=1)).items
     waits = sorted(tally.answer_sec)
     return desk.show(
         request,
@@ -180,7 +180,7 @@ _DASHBOARD = (Page(path="/dashboard", show=dashboard),)
 
 
 async def run(desk: PageContext, request: Request) -> Response:
-    found = await desk.service.get(request.path_params["run_id"])
+    found = await desk.service.store.get(request.path_params["run_id"])
     skills = await desk.service.pools.skills.run(desk.service.skills.names)
     return desk.show(
         request,
@@ -236,7 +236,7 @@ PATH = "/answers/{link}"
 
 async def answer(desk: PageContext, request: Request) -> Response:
     link = request.scope["grant"].link
-    run = await desk.service.get(link.run_id)
+    run = await desk.service.store.get(link.run_id)
     asked = run.pending_interaction
     pending = asked is not None and asked.interaction_id == link.interaction_id
     first = inbox_view(run) if pending else None

@@ -1,1 +1,1 @@
-"""Carrying runs out: claiming turns, executing them, deadlines, recovery. Talks to the rest through the store alone."""
+"""Executing runs: claims, turns, deadlines, retention. Connected to the rest only through the store."""

@@ -1,4 +1,4 @@
-"""Deadlines of waiting runs: an indexed column, and one sleeper that wakes for the earliest."""
+"""Deadlines of waiting runs: an indexed column, and one task that sleeps until the earliest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from askback.store.base import Changes, Store, move
 log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP_SEC = 60.0
-"""A sleep is measured by the monotonic clock and a deadline by the wall's, which may be set while we sleep."""
+"""A sleep uses the monotonic clock and a deadline the wall clock, which may be set during the sleep."""
 _BATCH = 100
 
 
@@ -33,7 +33,7 @@ class Deadlines:
                     await self._fire()
                     await self._sleep(changes)
                 except Unavailable as error:
-                    log.error("deadlines cannot be kept: %s", error.message)
+                    log.error("deadlines cannot be checked: %s", error.message)
                     await asyncio.sleep(_LONGEST_SLEEP_SEC)
         finally:
             changes.close()
@@ -43,12 +43,12 @@ class Deadlines:
             for run in runs:
                 assert run.pending_interaction is not None
                 signal = DeadlinePassed(interaction_id=run.pending_interaction.interaction_id, at=self._clock())
-                # A reply that came first has won.
+                # A reply came first.
                 with suppress(Conflict, NotFound):
                     await move(self._store, run.id, signal, seen=run)
 
     async def _sleep(self, changes: Changes) -> None:
-        """Until the earliest deadline, or until a run begins to wait with one."""
+        """Until the earliest deadline, or until a run gets a new one."""
         deadline = await self._store.next_deadline(self._owners)
         seconds = None
         if deadline is not None:

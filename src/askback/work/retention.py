@@ -1,4 +1,4 @@
-"""What is not kept for ever: runs that are over, by age and by size, and uploads. Never a run that is not over."""
+"""Removes finished runs by age and size, and old uploads. Never removes an unfinished run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 _DAY_SEC = 86_400.0
 _UPLOAD_SEC = _DAY_SEC
 _BATCH = 20
-"""Runs are removed a few at a time: who writes meanwhile waits for one batch at the most."""
+"""Runs are removed a few at a time, so that other writers wait for one batch at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """How long and how much is kept; None: without end."""
+    """How long and how much is kept; None: no limit."""
 
     days: float | None = None
     max_bytes: int | None = None
@@ -50,7 +50,7 @@ class Retention:
         self._pool = pools.sweeping
 
     async def run(self) -> None:
-        """At once, then every day."""
+        """Sweep now, then every day."""
         while True:
             try:
                 await self.sweep()
@@ -71,7 +71,7 @@ class Retention:
             log.info("old runs removed: %d", removed)
 
     async def _sweep_strays(self) -> None:
-        """A crash in the middle of submitting leaves files of a run that does not exist."""
+        """A crash while a run is submitted leaves files of a run that does not exist."""
         before = self._clock().timestamp() - _UPLOAD_SEC
         for run_id in await self._pool.run(self._workspaces.unbegun, before):
             try:
@@ -80,7 +80,7 @@ class Retention:
                 await self._pool.run(self._remove, run_id)
 
     async def _close_all(self) -> None:
-        """What a run needs only until it is over, sign-ins above all, does not stay, be it that a program was killed."""
+        """Remove what a run needs only until it is over, such as sign-ins: a killed program may have left it."""
         async for runs in self._over():
             await asyncio.to_thread(self._close, runs)
 
@@ -89,12 +89,12 @@ class Retention:
             try:
                 self._workspaces.of(run.id).close()
             except OSError as error:
-                log.error("what a run no longer needs cannot be removed: %s", error, extra={"run": run.id})
+                log.error("files that a finished run does not need cannot be removed: %s", error, extra={"run": run.id})
 
     async def _sweep_old(self, before: datetime) -> int:
         removed = 0
         async for runs in self._over():
-            # They come in the order of their creation, and none is over before it is made.
+            # They are ordered by creation, and no run finishes before it is created.
             removed += await self._forget([run for run in runs if run.finished_at and run.finished_at < before])
             if runs[-1].created_at >= before:
                 break
@@ -126,7 +126,7 @@ class Retention:
             cursor = page.next_cursor
 
     async def _forget(self, runs: Sequence[Run]) -> int:
-        """Files first: what a crash leaves behind then still has its row, and is found by the next sweep."""
+        """Files first: after a crash the row is still there, so the next sweep finds the run."""
         gone = [run.id for run in runs if await self._pool.run(self._remove, run.id)]
         return len(await self._store.forget(gone)) if gone else 0
 

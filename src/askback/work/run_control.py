@@ -1,4 +1,4 @@
-"""How whoever carries a run is told to stop, and that the run has changed in the store."""
+"""How the worker tells the executor of a run to stop, and that the run has changed in the store."""
 
 from __future__ import annotations
 
@@ -14,30 +14,35 @@ class StopReason(StrEnum):
 
 
 class RunControl:
-    """How a turn in progress is told to stop. A cancel outranks a shutdown."""
+    """A cancel takes precedence over a shutdown."""
 
     def __init__(self) -> None:
         self.reason: StopReason | None = None
         self.run: Run | None = None
-        """As it became last, where that is known; it may have moved since."""
-        self._asked = asyncio.Event()
-        self._news = asyncio.Event()
+        """The run as of the last known change; it may have changed since."""
+        self._stop = asyncio.Event()
+        self._change = asyncio.Event()
 
-    def ask(self, reason: StopReason) -> None:
+    def stop(self, reason: StopReason) -> None:
         if self.reason is not StopReason.CANCEL:
             self.reason = reason
-        self._asked.set()
-        self._news.set()
+        self._stop.set()
+        self._change.set()
 
-    def tell_news(self, run: Run) -> None:
-        """The run was changed, perhaps by somebody else."""
+    def note_change(self, run: Run) -> None:
+        """The run has changed, perhaps through another program."""
         self.run = run
-        self._news.set()
+        self._change.set()
 
-    async def news(self) -> None:
-        """Until something was told since the last time."""
-        await self._news.wait()
-        self._news.clear()
+    def newest(self, run: Run) -> Run:
+        """The run as of the last known change, unless `run` is newer."""
+        return self.run if self.run is not None and self.run.version > run.version else run
+
+    async def changed(self) -> None:
+        """Wait for a change or a stop since the last call."""
+        await self._change.wait()
+        self._change.clear()
 
     async def wait(self) -> None:
-        await self._asked.wait()
+        """Wait until the run is to be stopped."""
+        await self._stop.wait()

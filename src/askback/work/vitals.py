@@ -1,4 +1,4 @@
-"""Whether a server can do what it is there for: tried when somebody asks, and never waited for long."""
+"""The health of a server: checked on request, with a short time limit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from askback.store.base import Store
 _TICK_SEC = 0.5
 _LAG_WINDOW_SEC = 10.0
 _LAG_SEC = 5.0
-"""A loop that was this late within the window leaves callers waiting."""
+"""If the event loop was this late within the window, callers have to wait."""
 _ANSWER_SEC = 0.5
-_TRY_SEC = 10.0
-"""A database that takes longer for next to nothing is not usable."""
+_CHECK_SEC = 10.0
+"""A database that takes longer for a trivial write is not usable."""
 
 
 class Vitals:
-    """The database is read and written, the loop is timed, the worker and the pools are looked at."""
+    """Reads and writes the database, measures the event loop, and checks the worker and the thread pools."""
 
     def __init__(self, *, store: Store, pools: Pools, clock: Callable[[], datetime]) -> None:
         self.oldest_queued_sec: float | None = None
@@ -31,13 +31,13 @@ class Vitals:
         self._store = store
         self._pools = pools
         self._clock = clock
-        self._trying: asyncio.Task[None] | None = None
-        self._tried_at = 0.0
+        self._check: asyncio.Task[None] | None = None
+        self._checked_at = 0.0
         self._database = "ok"
         self._lags: deque[tuple[float, float]] = deque()
 
     async def run(self) -> None:
-        """Time the loop."""
+        """Measure the event loop."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _TICK_SEC
@@ -51,7 +51,7 @@ class Vitals:
 
     @property
     def loop_lag_sec(self) -> float:
-        """The longest that the loop was late within the last seconds."""
+        """The longest delay of the event loop within the last seconds."""
         self._drop_old(asyncio.get_running_loop().time())
         return max((late for _, late in self._lags), default=0.0)
 
@@ -64,28 +64,28 @@ class Vitals:
         return self.worker is None or not self.worker.done()
 
     async def database(self) -> str:
-        """`ok`, or the code of what is wrong. All who ask at once share one try."""
+        """`ok`, or the code of the problem. Concurrent callers share one check."""
         loop = asyncio.get_running_loop()
-        if self._trying is None:
-            self._tried_at = loop.time()
-            self._trying = loop.create_task(self._try())
-            self._trying.add_done_callback(self._tried)
-        await asyncio.wait({self._trying}, timeout=_ANSWER_SEC)
-        if self._trying is not None and loop.time() - self._tried_at > _TRY_SEC:
+        if self._check is None:
+            self._checked_at = loop.time()
+            self._check = loop.create_task(self._check_database())
+            self._check.add_done_callback(self._finish_check)
+        await asyncio.wait({self._check}, timeout=_ANSWER_SEC)
+        if self._check is not None and loop.time() - self._checked_at > _CHECK_SEC:
             return RefusalCode.STORE_UNUSABLE
         return self._database
 
-    def _tried(self, task: asyncio.Task[None]) -> None:
-        self._trying = None
+    def _finish_check(self, task: asyncio.Task[None]) -> None:
+        self._check = None
         with suppress(asyncio.CancelledError):
             task.result()
 
-    async def _try(self) -> None:
+    async def _check_database(self) -> None:
         try:
             waiting = await self._store.queued({SHARED}, without_engines=(), limit=1)
             await self._store.write_nothing()
         except Unavailable as error:
-            # Anybody may read this: the message names files of this machine.
+            # This is public, and the message names files on this machine.
             self._database = error.code
             return
         self._database = "ok"

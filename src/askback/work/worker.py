@@ -1,14 +1,11 @@
-"""The worker: takes turns from the store while it has slots, first come first served, and carries them out."""
+"""The worker: claims queued runs, first come first served, while it has slots, and executes their turns."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from askback.core.errors import (
     FULL_DISK,
@@ -23,71 +20,49 @@ from askback.core.errors import (
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessLost, ProcessTreeEnded, Signal, SlotAcquired, TurnEnded, TurnLost
-from askback.store.base import UNKNOWN_RUN, StaleWrite, Store, move
+from askback.process.slots import Slots
+from askback.store.base import UNKNOWN_RUN, StaleWrite, move
 from askback.work.run_control import RunControl, StopReason
-from askback.work.turn.execute import TurnSignal
+from askback.work.turn.context import TurnContext
+from askback.work.turn.execute import RunExecutor, executing
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MAY_PASS = {
+_TEMPORARY = {
     RefusalCode.DISK_FULL: "the disk was full",
     RefusalCode.STORE_UNUSABLE: "the data folder could not be used",
     RefusalCode.STORE_READ_ONLY: "the data folder could not be written to",
     RefusalCode.RESOURCE_SHORTAGE: "the machine was short of processes, memory or open files",
 }
 _RETRY_SEC = 2.0
-"""How long to wait before the store is tried again after it could not write."""
-
-
-class Carrier(Protocol):
-    """Carries one run on for as long as it has its slot."""
-
-    async def turn(self, run: Run) -> TurnSignal:
-        """Carry out the run's next turn and say how it ended."""
-        ...
-
-    async def hold(self, run: Run) -> ProcessLost | ProcessTreeEnded | None:
-        """Keep the process of a run that waits with it. None: the run was moved; else what became of the process."""
-        ...
-
-
-Carry = Callable[[Run, RunControl], AbstractAsyncContextManager[Carrier]]
+"""How long to wait before the store is tried again."""
 
 
 class Worker:
-    """Works for the runs of `owners` under the name of its program."""
+    """Executes the runs of `owners`, under the name of its program."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        owners: Collection[str],
-        store: Store,
-        slots: Slots,
-        carry: Carry,
-        clock: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, *, name: str, owners: Collection[str], slots: Slots, context: TurnContext) -> None:
         self._name = name
         self._owners = frozenset(owners)
-        self._store = store
         self._slots = slots
-        self._carry = carry
-        self._clock = clock
+        self._context = context
+        self._store = context.store
+        self._clock = context.clock
         self._active: dict[str, RunControl] = {}
         self._wake = asyncio.Event()
         self._stopping = False
 
     def stop(self) -> None:
-        """Take no more turns; turns in progress are ended and go back to the queue."""
+        """Claim no more runs; turns in progress are ended and go back to the queue."""
         self._stopping = True
-        for request in self._active.values():
-            request.ask(StopReason.SHUTDOWN)
+        for control in self._active.values():
+            control.stop(StopReason.SHUTDOWN)
         self._wake.set()
 
     async def run(self) -> None:
-        """Work until told to stop; returns when the last turn has ended."""
+        """Work until `stop` is called; returns when the last turn has ended."""
         changes = self._store.changes()
         try:
             async with asyncio.TaskGroup() as group:
@@ -104,26 +79,26 @@ class Worker:
         while True:
             changed = await wait()
             for run_id in self._active.keys() & changed.keys() if UNKNOWN_RUN not in changed else list(self._active):
-                await self._heed(run_id, changed.get(run_id))
+                await self._note_change(run_id, changed.get(run_id))
             if any(run is None or run.state is RunState.QUEUED for run in changed.values()):
                 self._wake.set()
 
-    async def _heed(self, run_id: str, run: Run | None) -> None:
-        """Tell who carries the run that it was changed, and stop it if the run is to be canceled."""
+    async def _note_change(self, run_id: str, run: Run | None) -> None:
+        """Pass a change on to the run's executor, and stop it if the run is to be canceled."""
         if run is None:
             try:
-                run = await self._patiently("a change of a run", run_id, lambda: self._store.get(run_id))
+                run = await self._retrying("reading a changed run", run_id, lambda: self._store.get(run_id))
             except (NotFound, Unavailable):
                 return
-        request = self._active.get(run_id)
-        if request is None:
+        control = self._active.get(run_id)
+        if control is None:
             return
         if run.cancel_requested:
-            request.ask(StopReason.CANCEL)
-        request.tell_news(run)
+            control.stop(StopReason.CANCEL)
+        control.note_change(run)
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
-        """Take what there are slots for. One that is lost to somebody else makes room for the next, but is tried once."""
+        """Claim runs while there are slots. Each is tried once: another worker may be faster."""
         tried: set[str] = set()
         try:
             while not self._stopping and self._slots.free > 0:
@@ -135,21 +110,21 @@ class Worker:
                 tried.update(run.id for run in runs)
                 await self._claim_all(runs, group)
         except Unavailable as error:
-            log.error("no turns are taken: %s", error.message)
+            log.error("no runs can be claimed: %s", error.message)
             asyncio.get_running_loop().call_later(_RETRY_SEC, self._wake.set)
 
     async def _claim_all(self, runs: Sequence[Run], group: asyncio.TaskGroup) -> None:
-        """What was claimed is carried on, also when the claim of another one failed."""
+        """A claimed run is executed even if the claim of another one failed."""
         claims = await asyncio.gather(*(self._claim_one(run) for run in runs), return_exceptions=True)
         for claimed in claims:
             if isinstance(claimed, Run):
-                group.create_task(self._carry_on(claimed))
+                group.create_task(self._execute(claimed))
         for failed in claims:
             if isinstance(failed, BaseException):
                 raise failed
 
     async def _claim_one(self, run: Run) -> Run | None:
-        """The run as ours; None where another has it, it is over already, or no slot is left for its engine."""
+        """None if another worker has the run, it is over already, or no slot is left for its engine."""
         if not self._slots.take(run.engine):
             return None
         try:
@@ -163,60 +138,60 @@ class Worker:
         self._active[run.id] = RunControl()
         return claimed
 
-    async def _carry_on(self, run: Run) -> None:
-        """Carry the run on until it ends, goes back to the queue or waits without a process. The one catch-all is here."""
-        stop = self._active[run.id]
+    async def _execute(self, run: Run) -> None:
+        """Execute turns until the run ends, is queued again or waits without a process. The one catch-all is here."""
+        control = self._active[run.id]
         if self._stopping:
-            stop.ask(StopReason.SHUTDOWN)
+            control.stop(StopReason.SHUTDOWN)
         try:
-            async with self._carry(run, stop) as carrier:
+            async with executing(self._context, control) as executor:
                 while run.state is RunState.RUNNING or (run.sticky and run.state is RunState.WAITING_USER):
-                    run = await self._one_step(run, carrier)
+                    step = self._one_turn if run.state is RunState.RUNNING else self._one_wait
+                    run = await step(run, executor)
         except Exception as fault:
             await self._give_up(run, _innermost(fault))
         finally:
-            # A run that went back to the queue may have been claimed again by now.
-            if self._active.get(run.id) is stop:
+            # A run that was queued again may have been claimed again by now.
+            if self._active.get(run.id) is control:
                 del self._active[run.id]
             self._slots.release(run.engine)
             self._wake.set()
 
-    async def _one_step(self, run: Run, carrier: Carrier) -> Run:
-        if run.state is RunState.RUNNING:
-            return await self._one_turn(run, carrier)
-        return await self._patiently("a run that is held", run.id, lambda: self._one_wait(run, carrier))
+    async def _one_wait(self, run: Run, executor: RunExecutor) -> Run:
+        return await self._retrying("keeping a resident process", run.id, lambda: self._hold(run, executor))
 
-    async def _one_wait(self, run: Run, carrier: Carrier) -> Run:
+    async def _hold(self, run: Run, executor: RunExecutor) -> Run:
+        held = await executor.hold(run)
         try:
-            signal = await carrier.hold(run)
-            return await self._store.get(run.id) if signal is None else await move(self._store, run.id, signal)
+            return held if isinstance(held, Run) else await move(self._store, run.id, held)
         except Conflict:
-            # A reply came first: the turn that it begins finds that the process is gone.
+            # A reply came first: its turn finds that the process has ended.
             return await self._store.get(run.id)
 
-    async def _one_turn(self, run: Run, carrier: Carrier) -> Run:
+    async def _one_turn(self, run: Run, executor: RunExecutor) -> Run:
         try:
-            signal: Signal = await carrier.turn(run)
+            signal: Signal = await executor.turn(run)
         except* (StaleWrite, Conflict) as lost:
             raise RuntimeError(f"run {run.id} is not ours any more") from lost
         except* Exception as fault:
             signal = self._cut_short(run, _innermost(fault))
-        # A turn that ended is not lost because the disk is full: its end is stored as soon as it can be.
-        return await self._patiently("the end of a turn", run.id, lambda: self._store_end(run, signal))
+        # The end of a turn is not lost because the disk is full: it is stored as soon as possible.
+        return await self._retrying("storing the end of a turn", run.id, lambda: self._store_end(run, signal))
 
     async def _store_end(self, run: Run, signal: Signal) -> Run:
-        """From the run as we heard of it last, which it most likely still is."""
-        request = self._active.get(run.id)
-        return await move(self._store, run.id, signal, seen=request.run if request else None)
+        """Decide from the last known state of the run, which is most likely current."""
+        control = self._active.get(run.id)
+        return await move(self._store, run.id, signal, seen=control.run if control else None)
 
     async def _give_up(self, run: Run, fault: BaseException) -> None:
-        """Nobody takes up what a living program holds, so a run that we cannot carry on must not stay ours."""
+        """Release a run that we cannot execute: nobody restarts what a running program holds."""
         if self._stopping and isinstance(fault, Unavailable):
             log.error("a run is left to the next program: %s", fault.message, extra={"run": run.id})
             return
-        log.error("a run was given up", exc_info=fault, extra={"run": run.id})
+        trace = fault if _unwritten(fault) is None else None
+        log.error("a run was given up: %s", fault, exc_info=trace, extra={"run": run.id})
         try:
-            await self._patiently("a run that was given up", run.id, lambda: self._put_back(run, fault))
+            await self._retrying("releasing a run", run.id, lambda: self._put_back(run, fault))
         except (Conflict, NotFound):
             return
         except Exception:
@@ -227,15 +202,15 @@ class Worker:
         if run.worker == self._name and run.epoch == given_up.epoch:
             await move(self._store, run.id, self._loss(run, fault), seen=run)
 
-    async def _patiently(self, what: str, run_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """A store that cannot be used now is tried again until it can be, or until we are to stop."""
+    async def _retrying(self, what: str, run_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Retry while the store is unavailable, until the worker is stopped."""
         while True:
             try:
                 return await attempt()
             except Unavailable as error:
                 if self._stopping:
                     raise
-                log.error("%s cannot be looked after yet: %s", what, error.message, extra={"run": run_id})
+                log.error("%s failed, trying again: %s", what, error.message, extra={"run": run_id})
                 await asyncio.sleep(_RETRY_SEC)
 
     def _loss(self, run: Run, fault: BaseException) -> Signal:
@@ -246,16 +221,16 @@ class Worker:
         return ProcessLost(epoch=run.epoch, at=self._clock())
 
     def _cut_short(self, run: Run, fault: BaseException) -> TurnLost | TurnEnded:
-        """A turn that could not be written down is taken up again, once that can be stored."""
+        """A turn whose events could not be stored is restarted. Any other fault ends the run."""
         if (why := _unwritten(fault)) is not None:
-            log.error("a turn was cut off: %s", fault, extra={"run": run.id})
+            log.error("a turn was interrupted: %s", fault, extra={"run": run.id})
             return TurnLost(epoch=run.epoch, at=self._clock(), why=why)
         trace = None if isinstance(fault, Unavailable) else fault
-        log.error("a turn ended by a fault of our own: %s", fault, exc_info=trace, extra={"run": run.id})
+        log.error("a turn ended with an internal error: %s", fault, exc_info=trace, extra={"run": run.id})
         return self._internal_error(run, fault)
 
     def _internal_error(self, run: Run, fault: BaseException) -> TurnEnded:
-        message = "Askback could not carry out the turn; the log says more"
+        message = "Askback could not execute the turn; see the log"
         outcome = engine_failure(ErrorCode.INTERNAL_ERROR, message, detail=f"{type(fault).__name__}: {fault}")
         return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock())
 
@@ -267,44 +242,10 @@ def _innermost(fault: BaseException) -> BaseException:
 
 
 def _unwritten(fault: BaseException) -> str | None:
-    """Why a turn could not be written down, where that may pass."""
+    """Why the events of a turn could not be stored, if the reason is temporary."""
     if is_temporary(fault):
         return "the machine was short of processes, memory or open files"
     if isinstance(fault, Unavailable):
-        return _MAY_PASS.get(fault.code)
+        return _TEMPORARY.get(fault.code)
     full = isinstance(fault, OSError) and fault.errno in FULL_DISK
-    return _MAY_PASS[RefusalCode.DISK_FULL] if full else None
-
-
-class Slots:
-    def __init__(self, total: int, per_engine: Mapping[str, int]) -> None:
-        self.total = total
-        self._per_engine = dict(per_engine)
-        self._taken: Counter[str] = Counter()
-
-    @property
-    def free(self) -> int:
-        return self.total - self._taken.total()
-
-    def full_engines(self) -> frozenset[str]:
-        """Engines that may have no further process even while slots are free."""
-        return frozenset(name for name, most in self._per_engine.items() if self._taken[name] >= most)
-
-    @property
-    def taken(self) -> int:
-        return self._taken.total()
-
-    def reason(self, run: Run) -> str:
-        """Why a queued run does not run yet: no slot is free, none for its engine, or it is about to start."""
-        if self.free <= 0:
-            return "slots"
-        return "engine_slots" if run.engine in self.full_engines() else "starting"
-
-    def take(self, engine: str) -> bool:
-        if self.free <= 0 or engine in self.full_engines():
-            return False
-        self._taken[engine] += 1
-        return True
-
-    def release(self, engine: str) -> None:
-        self._taken[engine] -= 1
+    return _TEMPORARY[RefusalCode.DISK_FULL] if full else None

@@ -18,6 +18,7 @@ import uvicorn.lifespan.off
 import uvicorn.loops.asyncio  # noqa: F401
 
 import askback.bootstrap
+import askback.bootstrap.server
 import askback.cli.commands.serve
 import askback.cli.connection
 import askback.http.app
@@ -30,7 +31,7 @@ from askback.process.locks import FileLock
 from askback.process.spawn_direct import Direct
 from askback.process.workspace import Workspace
 from askback.store.sqlite.connection import statements
-from askback.work.turn import execute, resident
+from askback.work.turn import process
 
 
 def _without_snapshots() -> None:
@@ -51,12 +52,12 @@ def _without_lock() -> None:
         return FileLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), path)
 
     tree.Tree.end = end  # type: ignore[method-assign]
-    execute.take_lock = resident.take_lock = take_lock  # type: ignore[attr-defined]
+    process.take_lock = take_lock
 
 
 def _without_guardian() -> None:
     """Engines are the server's own children, and what they leave is looked for by their marks."""
-    askback.bootstrap._spawner = lambda *_: Direct()  # type: ignore[assignment]
+    askback.bootstrap.make_spawner = lambda *_: Direct()
 
 
 def _without_fence() -> None:

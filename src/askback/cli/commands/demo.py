@@ -78,7 +78,7 @@ async def _lesson(app: App, run: Run) -> list[str]:
 
     if run.handle is None or run.state is not RunState.SUCCEEDED:
         return []
-    answer = (await app.service.interactions(run.id))[0].response
+    answer = (await app.service.store.interactions(run.id))[0].response
     return [
         "",
         "  What happened: the first engine process ended when it had asked. While it",

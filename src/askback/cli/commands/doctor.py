@@ -160,7 +160,7 @@ def _network(engine: str, network: str) -> Finding:
 
 def _homes(app: App, reports: Sequence[EngineReport]) -> Iterator[Finding]:
     """Engines that are installed where a home is, of which a sandbox shows nothing but the program."""
-    from askback.bootstrap import hidden_from_engines
+    from askback.bootstrap.engines import hidden_from_engines
     from askback.process.sandbox.visibility import whole_homes
 
     hide = hidden_from_engines(app.settings)

@@ -114,7 +114,7 @@ async def _answer(
         gone = partial(app.service.settled, run_id, pending.interaction_id)
         response = await response_to(pending, text, display, gone, run_id)
     except Abandoned:
-        return await conclude(app, await app.service.get(run_id), display, interrupted=False)
+        return await conclude(app, await app.service.store.get(run_id), display, interrupted=False)
     answered = await app.service.reply(run_id, response, pending.interaction_id)
     return await _go_on(app, answered, display, pending, can_ask=can_ask)
 

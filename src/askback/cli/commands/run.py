@@ -103,7 +103,7 @@ async def _restart(app: App, run_id: str) -> Run:
     from askback.cli.resumable_runs import find_run
 
     run = await find_run(app.service, run_id)
-    return run if run.state.final else await app.take_over(run_id)
+    return run if run.state.final else await app.service.take_over(run_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from askback.core.errors import RefusalCode, Unavailable
 if TYPE_CHECKING:
     import uvicorn
 
-    from askback.bootstrap import WebServer
+    from askback.bootstrap.server import WebServer
     from askback.settings import Settings
 
 log = logging.getLogger("askback")
@@ -61,7 +61,8 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
 async def _serve(settings: Settings, *, as_json: bool) -> int:
     import uvicorn
 
-    from askback.bootstrap import opened, web_server
+    from askback.bootstrap import opened
+    from askback.bootstrap.server import web_server
     from askback.http.connections import AcceptFaults, Connections
     from askback.http.protocol import protocol_with
     from askback.process.limits import give_back_large_blocks

@@ -25,6 +25,7 @@ _SETTLED = {
     InteractionOutcome.ANSWERED: "  (answered elsewhere)",
     InteractionOutcome.AUTO_DECIDED: "  (the time is up: decided without an answer)",
     InteractionOutcome.EXPIRED: "  (the time is up)",
+    InteractionOutcome.ABANDONED: "  (the run ended without an answer)",
 }
 
 
@@ -55,7 +56,7 @@ async def converse(
                 left.add_note(f"run {run.id} was left; go on with: askback run --continue {run.id}")
             raise
         # A process that was held ends with this program, and its run with it.
-        run = await app.service.get(run.id)
+        run = await app.service.store.get(run.id)
         conversation.tell_unused()
     display.pause()
     return await conclude(app, run, display, interrupted=conversation.interrupts > 0, kept=kept)
@@ -86,7 +87,7 @@ class Conversation:
                 self._display.event(event)
                 if event.type is EventType.INTERACTION_ASKED and not await self._settle(event):
                     break
-        return await service.get(self._run_id)
+        return await service.store.get(self._run_id)
 
     def tell_unused(self) -> None:
         if self._answers:
@@ -96,7 +97,7 @@ class Conversation:
 
     async def _settle(self, asked: Event) -> bool:
         """See a question answered; False when it is left waiting."""
-        run = await self._app.service.get(self._run_id)
+        run = await self._app.service.store.get(self._run_id)
         pending = run.pending_interaction
         if pending is None or pending.interaction_id != asked.data["interaction_id"]:
             return True
@@ -147,7 +148,7 @@ class Conversation:
             self._display.resume()
 
     async def _tell_settled(self, interaction_id: str) -> None:
-        for interaction in await self._app.service.interactions(self._run_id):
+        for interaction in await self._app.service.store.interactions(self._run_id):
             if interaction.interaction_id == interaction_id and interaction.outcome in _SETTLED:
                 self._display.write(_SETTLED[interaction.outcome])
 

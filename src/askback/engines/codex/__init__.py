@@ -145,7 +145,7 @@ class Codex:
     def parser(self, turn: Turn) -> CodexParser:
         return CodexParser(resuming=turn.handle is not None)
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         argv = [*turn.command, "app-server", *turn.extra_args]
         settings = [*_SETTINGS, _WITHOUT_SNAPSHOTS, *(_ASKING if turn.mode is Mode.INTERACTIVE else (_WITHOUT_ASKING,))]
         if _key(turn) is not None:

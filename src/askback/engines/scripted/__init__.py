@@ -93,7 +93,7 @@ class Scripted:
     def parser(self, turn: Turn) -> ScriptedParser:
         return ScriptedParser()
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         return Launch(argv=(*_argv(turn), "--stay"), env={"HOME": turn.home})
 
     def conversation(self, turn: Turn) -> ScriptedConversation:

@@ -1,155 +1,226 @@
-"""One turn in a process of its own: start the engine, read it, end it, and say how the turn ended.
+"""The turns of one run, for as long as a worker holds the run: prepare, execute, observe, verdict.
 
-It is over only when nothing of the engine lives any more, also when it was stopped.
+A resumable run gets a new process for every turn, which ends with the turn. A sticky run has one resident process from
+its first turn to its end, also while it waits. In both cases a turn is over, and a run final, only when nothing that
+should have ended is alive.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 
+from askback.core.errors import RunError
 from askback.core.outcomes import TurnError, TurnOutcome
-from askback.core.runs import Run
-from askback.core.signals import ProcessStarted, ProcessTreeEnded, TurnEnded, TurnLost
+from askback.core.runs import Run, RunState, TurnKind
+from askback.core.signals import ProcessLost, ProcessStarted, ProcessTreeEnded, TurnEnded, TurnLost
+from askback.core.turns import ends_run
 from askback.engines.base import Completed, Exit, TurnFailed
-from askback.process.child import Child
-from askback.process.locks import FileLock
 from askback.store.base import move
 from askback.work.run_control import RunControl, StopReason
+from askback.work.turn.context import TurnContext
 from askback.work.turn.observe import EventFeed, TurnObserver
-from askback.work.turn.prepare import PreparedTurn, TurnContext, prepare, turn_name
+from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
-from askback.work.turn.starting import end_surely, return_sign_in, start_engine, take_lock
 from askback.work.turn.verdict import limit_error, verdict
 
-KEEPER_KILLED = "the process that kept the engine was killed"
 LINGER_SEC = 5.0
-"""How long an engine may live on after its own end-of-turn event."""
+"""How long the process of one turn may live after the engine's own end-of-turn event."""
+_KEEPER_KILLED = "the keeper of the engine's process was killed"
 
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
 
 
-async def execute(bench: TurnContext, run: Run, stop: RunControl) -> TurnSignal:
-    """Carry out the run's next turn and say how it ended."""
-    lock = await take_lock(run, bench.workspaces.of(run.id))
-    try:
-        prepared, delayed = await bench.shortage.outlast(lambda: prepare(bench, run), stop)
-        turn = _LiveTurn(bench, run, prepared, stop, lock)
-        return await turn.carry_out(delayed=delayed)
-    except CannotStart as refusal:
-        return TurnEnded(epoch=run.epoch, outcome=refusal.outcome, at=bench.clock())
-    except Stopped:
-        return stopped_early(run, stop, bench.clock())
-    finally:
-        lock.release()
-
-
-def stopped_early(run: Run, stop: RunControl, at: datetime) -> TurnSignal:
-    """A turn that was asked to stop while its engine could not be started yet."""
-    if stop.reason is StopReason.CANCEL:
-        return ProcessTreeEnded(epoch=run.epoch, at=at)
-    return TurnLost(epoch=run.epoch, at=at, counted=False)
-
-
-class _LiveTurn:
-    """A turn while its engine runs."""
-
-    def __init__(self, bench: TurnContext, run: Run, prepared: PreparedTurn, stop: RunControl, lock: FileLock) -> None:
-        self._bench = bench
-        self._run = run
-        self._prepared = prepared
-        self._stop = stop
-        self._lock = lock
-        self._feed = EventFeed(bench.store, run.id, run.epoch)
-        self._parser = prepared.engine.parser(prepared.turn)
-        self._reading = TurnObserver(
-            run=run,
-            engine=prepared.engine,
-            read=self._parser.feed,
-            store=bench.store,
-            feed=self._feed,
-            redactor=prepared.redactor,
-            clock=bench.clock,
-            parsing=bench.parsing,
-            lock=asyncio.Lock(),
-        )
-
-    async def carry_out(self, *, delayed: bool) -> TurnSignal:
+@asynccontextmanager
+async def executing(context: TurnContext, control: RunControl) -> AsyncIterator[RunExecutor]:
+    """An executor for one run. After the block, nothing of the run's process is alive."""
+    async with asyncio.TaskGroup() as group:
+        executor = RunExecutor(context, control, group)
         try:
-            result, child = await self._run_engine(delayed=delayed)
+            yield executor
         finally:
-            self._reading.warnings += await return_sign_in(self._run, self._prepared)
-        return await self._signal(result, child)
+            await executor.end()
 
-    async def _run_engine(self, *, delayed: bool) -> tuple[Completed | TurnFailed | None, Child]:
-        with ExitStack() as raw:
-            child, again = await self._bench.shortage.outlast(lambda: self._start(raw), self._stop)
-            if delayed or again:
-                self._reading.warn_of_delay()
+
+class RunExecutor:
+    def __init__(self, context: TurnContext, control: RunControl, group: asyncio.TaskGroup) -> None:
+        self._context = context
+        self._control = control
+        self._group = group
+        self._process: EngineProcess | None = None
+
+    async def end(self) -> None:
+        """End the process, if there is one."""
+        if self._process is not None:
+            await self._process.end()
+            self._process = None
+
+    # A turn.
+
+    async def turn(self, run: Run) -> TurnSignal:
+        """Execute the run's next turn and return how it ended. If this fails, the process has been ended."""
+        try:
+            return await self._turn(run)
+        except BaseException:
+            # The task group raises what a failed reader raised.
+            with suppress(Exception):
+                await self.end()
+            raise
+
+    async def _turn(self, run: Run) -> TurnSignal:
+        epoch, clock = run.epoch, self._context.clock
+        if run.cancel_requested:
+            await self.end()
+            return ProcessTreeEnded(epoch=epoch, at=clock())
+        if self._process is None:
+            if run.sticky and run.next_turn.kind is not TurnKind.START:
+                return TurnLost(epoch=epoch, at=clock())
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._feed.run())
-                    result = await self._read_end(await self._follow(child))
-                    self._feed.close()
-            finally:
-                await end_surely(child, self._run, self._lock)
-                child.close()
-        return result, child
+                self._process = await start_process(self._context, run, self._control)
+            except CannotStart as refusal:
+                return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
+            except Stopped:
+                return self._stopped(run)
+        elif self._process.child.has_exited:
+            error = _limit_error(run, self._process)
+            await self.end()
+            if error is not None:
+                return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=clock())
+            return TurnLost(epoch=epoch, at=clock())
+        return await self._execute(run, self._process)
 
-    async def _start(self, raw: ExitStack) -> Child:
-        raw.close()
-        raw.enter_context(self._reading.keeping_raw(self._prepared.workspace, turn_name(self._run)))
-        prompt = self._prepared.launch.stdin
-        return await start_engine(self._bench, self._run, self._prepared, self._lock, prompt)
+    def _stopped(self, run: Run) -> TurnSignal:
+        """How a turn ends that was stopped. A planned stop does not count as a restart; a killed keeper does:
+        the engine may have killed it."""
+        at, reason = self._context.clock(), self._control.reason
+        if reason is StopReason.CANCEL:
+            return ProcessTreeEnded(epoch=run.epoch, at=at)
+        return TurnLost(epoch=run.epoch, at=at, counted=reason is None, why=_KEEPER_KILLED)
 
-    async def _read_end(self, ended: Exit | None) -> Completed | TurnFailed | None:
-        """What the parser makes of the whole turn; what it says only now is told like the rest."""
-        if ended is None:
+    async def _execute(self, run: Run, process: EngineProcess) -> TurnSignal:
+        feed = EventFeed(self._context.store, run.id, run.epoch)
+        observer = await process.begin_turn(self._context, run, feed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(feed.run())
+            result = await self._observe(run, process, observer)
+            observer.close()
+            feed.close()
+        return await self._signal(run, process, observer, result)
+
+    async def _observe(self, run: Run, process: EngineProcess, observer: TurnObserver) -> Completed | TurnFailed | None:
+        """Observe the process until the turn is over. None: it was stopped, or its process was lost."""
+        if process.life is None:
+            signal = ProcessStarted(epoch=run.epoch, process=process.child.identity, at=self._context.clock())
+            observer.run = await move(self._context.store, run.id, signal, seen=run)
+            process.life = self._group.create_task(process.live())
+        ended = await self._until_over(run, process, observer, process.life)
+        read: Callable[[], Completed | TurnFailed]
+        if ended is not None:
+            read = partial(process.reader.finish, ended)
+        elif process.conversation is not None and observer.turn_over.is_set():
+            read = process.conversation.outcome
+        else:
             return None
-        result = await self._bench.parsing.run(lambda: self._parser.finish(ended), self._reading.printed)
+        async with process.reader_lock:
+            result = await self._context.parsing.run(read, observer.printed)
         if isinstance(result, Completed):
-            await self._reading.take_end(result)
+            await observer.take_end(result)
         return result
 
-    async def _follow(self, child: Child) -> Exit | None:
-        """Read until the engine ends or has to be ended. None: it was stopped for a reason that is not its own."""
-        signal = ProcessStarted(epoch=self._run.epoch, process=child.identity, at=self._bench.clock())
-        self._reading.run = await move(self._bench.store, self._run.id, signal, seen=self._run)
+    async def _until_over(
+        self, run: Run, process: EngineProcess, observer: TurnObserver, life: asyncio.Task[int]
+    ) -> Exit | None:
+        """Wait until the turn is over. An `Exit` if the process ended with it, unless it was stopped or lost."""
+        waits = (
+            partial(_converse, process, observer),
+            self._control.wait,
+            observer.strayed.wait,
+            process.child.over_limit.wait,
+        )
         async with asyncio.TaskGroup() as group:
-            lines = group.create_task(child.lines(self._reading.take))
-            waits = (self._stop.wait, self._reading.strayed.wait, child.over_limit.wait, self._lingering)
             signs = [group.create_task(wait()) for wait in waits]
             done, _ = await asyncio.wait(
-                {lines, *signs}, timeout=self._run.options.turn_timeout_sec, return_when=asyncio.FIRST_COMPLETED
+                {life, *signs}, timeout=run.options.turn_timeout_sec, return_when=asyncio.FIRST_COMPLETED
             )
             for sign in signs:
                 sign.cancel()
-            if lines not in done:
-                await end_surely(child, self._run, self._lock)
-            code = await lines
-        if child.lost or (self._stop.reason is not None and lines not in done):
+        if process.conversation is not None and observer.turn_over.is_set() and not observer.strayed.is_set():
             return None
-        return Exit(code=code, timed_out=not done, over_limit=child.over_limit.is_set())
+        if life not in done:
+            await process.kill()
+        code = await life
+        if process.child.lost or (self._control.reason is not None and life not in done):
+            return None
+        return Exit(code=code, timed_out=not done, over_limit=process.child.over_limit.is_set())
 
-    async def _lingering(self) -> None:
-        """Until the turn has been over for so long that the process will not end by itself."""
-        await self._reading.turn_over.wait()
+    async def _signal(
+        self, run: Run, process: EngineProcess, observer: TurnObserver, result: Completed | TurnFailed | None
+    ) -> TurnSignal:
+        """How the turn ended. A process that the run does not need any more is ended first."""
+        canceled = self._control.reason is StopReason.CANCEL
+        if not run.sticky or canceled or result is None:
+            await self.end()
+        error = _limit_error(run, process)
+        outcome: TurnOutcome
+        if canceled or (error is None and result is None):
+            return self._stopped(run)
+        if error is not None:
+            outcome = TurnError(error=error)
+        else:
+            assert result is not None
+            outcome = await verdict(self._context.parsing, run, process.prepared.package, observer, result)
+        if ends_run(run, outcome):
+            await self.end()
+        return TurnEnded(
+            epoch=run.epoch,
+            outcome=outcome,
+            at=self._context.clock(),
+            usage=observer.usage,
+            warnings=(*observer.warnings, *process.sign_in_warnings),
+        )
+
+    # A wait.
+
+    async def hold(self, run: Run) -> Run | ProcessLost | ProcessTreeEnded:
+        """Keep the process of a waiting run. Returns the run once it no longer waits, or how its process ended."""
+        process = self._process
+        while process is not None and process.usable:
+            run = self._control.newest(run)
+            if run.state is not RunState.WAITING_USER:
+                return run
+            if self._control.reason is not None or run.expired:
+                break
+            await self._change_or_exit(process)
+        await self.end()
+        at = self._context.clock()
+        if run.cancel_requested or run.expired:
+            return ProcessTreeEnded(epoch=run.epoch, at=at)
+        return ProcessLost(epoch=run.epoch, at=at, error=_limit_error(run, process))
+
+    async def _change_or_exit(self, process: EngineProcess) -> None:
+        waits = (self._control.changed, process.child.exited, process.child.over_limit.wait)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(wait()) for wait in waits]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+
+
+async def _converse(process: EngineProcess, observer: TurnObserver) -> None:
+    """Send a resident process its instructions, and wait until the turn has ended and the process should have."""
+    if process.conversation is not None:
+        instructions = process.prepared.instructions
+        async with process.reader_lock:
+            said = tuple(process.conversation.say(instructions.prompt, instructions.reply))
+        await observer.report(said)
+    await observer.turn_over.wait()
+    if process.conversation is None:
         await asyncio.sleep(LINGER_SEC)
 
-    async def _signal(self, result: Completed | TurnFailed | None, child: Child) -> TurnSignal:
-        epoch, at = self._run.epoch, self._bench.clock()
-        if self._stop.reason is StopReason.CANCEL:
-            return ProcessTreeEnded(epoch=epoch, at=at)
-        if child.breach is not None:
-            error = limit_error(self._run, self._prepared.setup.resources, child.breach)
-            return self._ended(TurnError(error=error), at)
-        if result is None:
-            # Not counted when we are asked to stop. When its keeper was killed, the engine may have done that itself.
-            return TurnLost(epoch=epoch, at=at, counted=self._stop.reason is None, why=KEEPER_KILLED)
-        outcome = await verdict(self._bench.parsing, self._run, self._prepared.package, self._reading, result)
-        return self._ended(outcome, at)
 
-    def _ended(self, outcome: TurnOutcome, at: datetime) -> TurnEnded:
-        reading = self._reading
-        return TurnEnded(epoch=self._run.epoch, outcome=outcome, at=at, usage=reading.usage, warnings=reading.warnings)
+def _limit_error(run: Run, process: EngineProcess | None) -> RunError | None:
+    if process is None or process.child.breach is None:
+        return None
+    return limit_error(run, process.prepared.setup.resources, process.child.breach)

@@ -1,59 +1,39 @@
-"""What a turn works with on this machine, and what one turn needs before its engine starts."""
+"""What a turn needs before its engine starts: the instructions for the engine, the run's folders and the launch."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from askback.core.errors import ErrorCode
-from askback.core.interactions import Interaction
+from askback.core.interactions import AnsweredBy, Interaction
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, TurnKind
-from askback.engines.base import Engine, HandleInvalid, Launch, Probe, RenewingEngine, ResidentEngine, Turn
-from askback.installed.probes import EngineSetup, Probes
-from askback.process.child import OutputLimits, Spawner
+from askback.engines.base import Engine, HandleInvalid, Launch, Probe, RenewingEngine, Reply, ResidentEngine, Turn
+from askback.installed.probes import EngineSetup
 from askback.process.credentials import Credentials, Loan
-from askback.process.pools import Pools
-from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
+from askback.process.workspace import SKILL_DIR, Workspace
 from askback.skills import prompts
 from askback.skills.package import SkillPackage
 from askback.store.base import Store
 from askback.text.json_text import is_large
 from askback.text.redaction import Redactor, texts_in
-from askback.work.turn.observe import Parsing
-from askback.work.turn.shortage import CannotStart, Shortage
-
-
-class Packages(Protocol):
-    """Where skill packages are kept; the digest names one for good."""
-
-    def package(self, digest: str) -> SkillPackage: ...
-
-    def read_before(self, digest: str) -> SkillPackage | None:
-        """The same without a wait, where it need not be read again."""
-        ...
+from askback.work.turn.context import TurnContext
+from askback.work.turn.shortage import CannotStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnContext:
-    store: Store
-    packages: Packages
-    workspaces: Workspaces
-    locks: Path
-    engines: Mapping[str, Engine]
-    setups: Mapping[str, EngineSetup]
-    probes: Probes
-    spawner: Spawner
-    limits: OutputLimits
-    clock: Callable[[], datetime]
-    pools: Pools
-    parsing: Parsing = field(default_factory=Parsing)
-    shortage: Shortage = field(default_factory=Shortage)
+class Instructions:
+    """What the engine is asked to do in one turn."""
+
+    prompt: str
+    reply: Reply | None = None
+    """How the question ended whose answer this turn delivers."""
+    secrets: tuple[str, ...] = ()
+    """The secret answers of the run so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,47 +46,73 @@ class PreparedTurn:
     setup: EngineSetup
     turn: Turn
     launch: Launch
+    instructions: Instructions
     loan: Loan | None
-    """The sign-in that the turn was lent, until the turn is over; tokens that it renews are merged into the user's."""
-    answers: tuple[str, ...] = ()
-    """What the user gave as a secret so far."""
+    """The sign-in that was copied into the run's home; tokens that the engine renews are merged into the user's."""
 
     @property
     def redactor(self) -> Redactor:
-        return Redactor(self.setup.secrets, self.answers)
+        return Redactor(self.setup.secrets, self.instructions.secrets)
 
 
-async def prepare(bench: TurnContext, run: Run) -> PreparedTurn:
-    """Make the workspace ready, from before the turn's first try, and build what to start."""
-    engine, setup = bench.engines[run.engine], bench.setups[run.engine]
-    package = bench.packages.read_before(run.skill.digest)
+async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
+    """Restore the workspace to its state before the turn, and build the launch."""
+    engine, setup = context.engines[run.engine], context.setups[run.engine]
+    package = context.library.read_before(run.skill.digest)
     if package is None:
-        package = await bench.pools.skills.run(bench.packages.package, run.skill.digest, admitted=True)
-    installed = await bench.probes.find(engine, setup)
+        package = await context.pools.skills.run(context.library.package, run.skill.digest, admitted=True)
+    installed = await context.probes.find(engine, setup)
     if installed is None:
         message = f"{setup.command[0]} is not installed (any more); {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
-    prompt = await prompt_of(bench.store, run, package)
-    answers = await secret_answers(bench.store, run)
-    # All that touches the disk at one go: it costs one change of threads, also where many turns begin at once.
-    return await bench.pools.turns.run(_prepare_files, bench, run, package, installed.probe, prompt, answers)
+    instructions = await _instructions(context.store, run, package)
+    # One switch of threads for everything that touches the disk: many turns may start at once.
+    return await context.pools.turns.run(_prepare_files, context, run, package, installed.probe, instructions)
+
+
+async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
+    """The next turn of a resident process, which only needs instructions."""
+    instructions = await _instructions(context.store, run, earlier.package)
+    prepared = replace(earlier, instructions=instructions)
+    await asyncio.to_thread(_write_prompt, run, prepared)
+    return prepared
+
+
+def turn_name(run: Run) -> str:
+    """The file name of this attempt at this turn."""
+    return f"{run.attempt_number:03d}-{run.epoch:03d}"
+
+
+# Files.
 
 
 def _prepare_files(
-    bench: TurnContext, run: Run, package: SkillPackage, probe: Probe, prompt: str, answers: tuple[str, ...]
+    context: TurnContext, run: Run, package: SkillPackage, probe: Probe, instructions: Instructions
 ) -> PreparedTurn:
-    engine, setup = bench.engines[run.engine], bench.setups[run.engine]
-    workspace = bench.workspaces.of(run.id)
+    engine, setup = context.engines[run.engine], context.setups[run.engine]
+    workspace = context.workspaces.of(run.id)
     workspace.prepare(package.folder)
     if run.next_turn.kind is TurnKind.START:
         workspace.begin_first_turn(setup.home)
     else:
         workspace.begin_later_turn(run.attempt_number)
-    loan = _lend(bench, engine, setup, workspace)
+    loan = _copy_sign_in(context, engine, setup, workspace)
     try:
-        prepared = _prepare_launch(bench, run, package, probe, prompt, answers, workspace, loan)
-        if not run.sticky:
-            workspace.write_prompt(turn_name(run), prepared.redactor.line(prepared.launch.stdin))
+        turn = _turn(run, engine, setup, package, probe, instructions, workspace)
+        launch = _launch(engine, run, turn)
+        workspace.write_home(launch.files)
+        workspace.write_work(launch.work_files)
+        prepared = PreparedTurn(
+            package=package,
+            workspace=workspace,
+            engine=engine,
+            setup=setup,
+            turn=turn,
+            launch=launch,
+            instructions=instructions,
+            loan=loan,
+        )
+        _write_prompt(run, prepared)
         return prepared
     except BaseException:
         if loan is not None:
@@ -114,19 +120,17 @@ def _prepare_files(
         raise
 
 
-def _prepare_launch(
-    bench: TurnContext,
+def _turn(
     run: Run,
+    engine: Engine,
+    setup: EngineSetup,
     package: SkillPackage,
     probe: Probe,
-    prompt: str,
-    answers: tuple[str, ...],
+    instructions: Instructions,
     workspace: Workspace,
-    loan: Loan | None,
-) -> PreparedTurn:
-    engine, setup = bench.engines[run.engine], bench.setups[run.engine]
-    turn = Turn(
-        prompt=prompt,
+) -> Turn:
+    return Turn(
+        prompt=instructions.prompt,
         mode=run.mode,
         attempt_number=run.attempt_number,
         command=setup.command,
@@ -141,86 +145,70 @@ def _prepare_launch(
         env=setup.env,
         credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),
     )
-    launch = _launch(engine, run, turn)
-    workspace.write_home(launch.files)
-    workspace.write_work(launch.work_files)
-    return PreparedTurn(
-        package=package,
-        workspace=workspace,
-        engine=engine,
-        setup=setup,
-        turn=turn,
-        launch=launch,
-        loan=loan,
-        answers=answers,
-    )
 
 
 def _launch(engine: Engine, run: Run, turn: Turn) -> Launch:
     try:
-        return resident(engine).reside(turn) if run.sticky else engine.launch(turn)
+        if not run.sticky:
+            return engine.launch(turn)
+        if isinstance(engine, ResidentEngine):
+            return engine.launch_resident(turn)
     except HandleInvalid as error:
         raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, str(error))) from error
+    # Only an engine whose profiles include `sticky_process` gets a sticky run.
+    raise CannotStart(engine_failure(ErrorCode.INTERNAL_ERROR, f"{engine.name} cannot run as a resident process"))
 
 
-def _lend(bench: TurnContext, engine: Engine, setup: EngineSetup, workspace: Workspace) -> Loan | None:
+def _copy_sign_in(context: TurnContext, engine: Engine, setup: EngineSetup, workspace: Workspace) -> Loan | None:
     if setup.sign_in_home is None or not engine.credentials:
         return None
-    lock = bench.locks / f"sign-in-{engine.name}.lock"
     return Credentials(
         source=setup.sign_in_home,
         names=engine.credentials,
-        lock=lock,
+        lock=context.locks / f"sign-in-{engine.name}.lock",
         renewals=engine.renewals if setup.renew_sign_in and isinstance(engine, RenewingEngine) else (),
     ).lend(workspace.home)
 
 
-def turn_name(run: Run) -> str:
-    """What the files of this try of this turn are called."""
-    return f"{run.attempt_number:03d}-{run.epoch:03d}"
+def _write_prompt(run: Run, prepared: PreparedTurn) -> None:
+    """Record what the engine is given, without secrets."""
+    if run.sticky:
+        record = prepared.redactor.text(prepared.instructions.prompt).encode("utf-8", "replace")
+    else:
+        record = prepared.redactor.line(prepared.launch.stdin)
+    prepared.workspace.write_prompt(turn_name(run), record)
 
 
-def resident(engine: Engine) -> ResidentEngine:
-    """The engine as one that stays; a run keeps its process only where the engine's profiles say that it can."""
-    if not isinstance(engine, ResidentEngine):
-        raise CannotStart(engine_failure(ErrorCode.INTERNAL_ERROR, f"{engine.name} cannot be kept as a process"))
-    return engine
+# Instructions.
 
 
-async def prompt_of(store: Store, run: Run, package: SkillPackage) -> str:
-    """What the run's next turn tells the engine, in words."""
-    order = run.next_turn
-    # A prompt shows an output that was checked against the skill's schema.
-    slow = not package.checks_quickly()
+async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instructions:
+    """The instructions for the run's next turn. A prompt shows an example that is validated against the schema."""
+    order, slow = run.next_turn, not package.checks_quickly()
+    if order.kind is TurnKind.START:
+        request = await store.request(run.id)
+        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR)
+        return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
+    interactions = await store.interactions(run.id)
+    secrets = _secret_answers(interactions)
     match order.kind:
-        case TurnKind.START:
-            request = await store.request(run.id)
-            made = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR)
-            return await _aside(made, slow or is_large(request.input, request.parameter))
         case TurnKind.REPAIR:
-            return await _aside(partial(prompts.repair_prompt, package, order.problems, run.mode), slow)
+            repair = partial(prompts.repair_prompt, package, order.problems, run.mode)
+            return Instructions(prompt=await _render(repair, slow), secrets=secrets)
         case TurnKind.REPLY:
-            question = await answered(store, run)
-            made = partial(prompts.reply_prompt, package, question)
-            return await _aside(made, slow or is_large(question.response, question.prompt, question.context))
+            closed = next(each for each in interactions if each.interaction_id == order.interaction_id)
+            large = is_large(closed.response, closed.prompt, closed.context)
+            prompt = await _render(partial(prompts.reply_prompt, package, closed), slow or large)
+            reply = Reply(response=closed.response, decided=closed.answered_by is AnsweredBy.USER)
+            return Instructions(prompt=prompt, reply=reply, secrets=secrets)
         case _:
             assert_never(order.kind)
 
 
-async def secret_answers(store: Store, run: Run) -> tuple[str, ...]:
-    """What the run's user gave as a secret; kept in the store until the run is over."""
-    if run.next_turn.kind is TurnKind.START:
-        return ()
-    secret = [each.response for each in await store.interactions(run.id) if each.secret]
-    return tuple(text for response in secret for text in texts_in(response))
+def _secret_answers(interactions: Sequence[Interaction]) -> tuple[str, ...]:
+    """The store keeps them until the run is over."""
+    return tuple(text for each in interactions if each.secret for text in texts_in(each.response))
 
 
-async def _aside(made: Callable[[], str], large: bool) -> str:
-    """A text that is large, or takes long to make, is not put together in the event loop."""
-    return await asyncio.to_thread(made) if large else made()
-
-
-async def answered(store: Store, run: Run) -> Interaction:
-    """The question whose end the next turn brings."""
-    asked = await store.interactions(run.id)
-    return next(each for each in asked if each.interaction_id == run.next_turn.interaction_id)
+async def _render(prompt: Callable[[], str], slow: bool) -> str:
+    return await asyncio.to_thread(prompt) if slow else prompt()

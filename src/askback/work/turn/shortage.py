@@ -1,4 +1,4 @@
-"""A machine that is short of processes, memory or open files: what fails for that is tried again, for a few minutes."""
+"""Retries what fails because the machine is short of processes, memory or open files, for a few minutes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_PAUSE_SEC = 5.0
 
 
 class CannotStart(Exception):
-    """The turn ends before its engine runs; the outcome says why."""
+    """The engine cannot be started; the outcome says why."""
 
     def __init__(self, outcome: TurnOutcome) -> None:
         super().__init__(str(outcome))
@@ -31,20 +31,20 @@ class CannotStart(Exception):
 
 
 class Stopped(Exception):
-    """The turn was asked to stop before its engine could be started."""
+    """The turn was stopped before its engine could be started."""
 
 
 class Shortage:
-    """What turns share: one of them logs that a shortage began, and one that it is over."""
+    """Shared by all turns, so that the start and the end of a shortage are logged once."""
 
     def __init__(self, patience_sec: float = _PATIENCE_SEC) -> None:
         self._patience_sec = patience_sec
         self._is_on = False
 
-    async def outlast(self, attempt: Callable[[], Awaitable[T]], stop: RunControl) -> tuple[T, bool]:
-        """What the attempt gives, and whether it had to be repeated.
+    async def outlast(self, attempt: Callable[[], Awaitable[T]], control: RunControl) -> tuple[T, bool]:
+        """The result of the attempt, and whether it had to be repeated.
 
-        Raises `CannotStart` when the shortage does not end, and `Stopped` when the turn is to stop before it does.
+        Raises `CannotStart` if the shortage does not end, and `Stopped` if the turn is stopped first.
         """
         deadline, pause, delayed = time.monotonic() + self._patience_sec, _FIRST_PAUSE_SEC, False
         while True:
@@ -60,12 +60,12 @@ class Shortage:
             else:
                 self._ends()
                 return result, delayed
-            await _pause(stop, pause)
+            await _pause(control, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SEC)
 
     def _begins(self, error: Exception) -> None:
         if not self._is_on:
-            log.warning("the machine is short of resources, turns wait: %s", error)
+            log.warning("the machine is short of resources; turns wait: %s", error)
         self._is_on = True
 
     def _ends(self) -> None:
@@ -79,9 +79,9 @@ def _failure(error: Exception) -> TurnOutcome:
     return engine_failure(ErrorCode.ENGINE_START_FAILED, message, detail=str(error))
 
 
-async def _pause(stop: RunControl, seconds: float) -> None:
+async def _pause(control: RunControl, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await stop.wait()
-    if stop.reason is not None:
+            await control.wait()
+    if control.reason is not None:
         raise Stopped

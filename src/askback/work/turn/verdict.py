@@ -1,4 +1,4 @@
-"""What a turn came to, once its engine ended it or was ended."""
+"""The outcome of a turn whose engine has ended it or has been ended."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ from askback.process.limits import Breach, Resource, ResourceLimits
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import output_check
 from askback.text.redaction import Redactor
-from askback.work.turn.observe import Parsing, TurnObserver
+from askback.work.turn.context import Parsing
+from askback.work.turn.observe import TurnObserver
 
 MOST_RESULT = 10_000_000
 """Bytes of a run's result as JSON."""
 _WORST_GROWTH = 6
-"""How much longer a text may become as JSON."""
+"""How many times longer a text may become as JSON."""
 
 
 async def verdict(
-    parsing: Parsing, run: Run, package: SkillPackage, reading: TurnObserver, result: Completed | TurnFailed
+    parsing: Parsing, run: Run, package: SkillPackage, observer: TurnObserver, result: Completed | TurnFailed
 ) -> TurnOutcome:
-    """The turn's outcome, without the secrets that the engine was given."""
-    outcome = await _verdict(parsing, run, package, reading, result)
-    return await parsing.run(lambda: _masked(outcome, reading.redactor), reading.printed)
+    """The turn's outcome, without secrets."""
+    outcome = await _verdict(parsing, run, package, observer, result)
+    return await parsing.run(lambda: _masked(outcome, observer.redactor), observer.printed)
 
 
 def _masked(outcome: TurnOutcome, redactor: Redactor) -> TurnOutcome:
-    """After everything was decoded and checked: a mask must not fail a schema."""
+    """Masked last: a mask must not fail a schema."""
     match outcome:
         case Final():
             problems = tuple(redactor.text(problem) for problem in outcome.problems)
-            return replace(outcome, data=redactor.value(outcome.data), problems=problems)
+            warnings = _masked_warnings(outcome.warnings, redactor)
+            return replace(outcome, data=redactor.value(outcome.data), problems=problems, warnings=warnings)
         case AskUser(question=question):
             parts = ("prompt", "interaction_id", "kind", "options", "default", "response_schema", "context")
             changed = {part: redactor.value(getattr(question, part)) for part in parts}
-            warnings = tuple(replace(each, message=redactor.text(each.message)) for each in outcome.warnings)
+            warnings = _masked_warnings(outcome.warnings, redactor)
             return replace(outcome, question=replace(question, **changed), warnings=warnings)
         case TurnError(error=error):
             detail = None if error.detail is None else redactor.text(error.detail)
@@ -51,55 +53,59 @@ def _masked(outcome: TurnOutcome, redactor: Redactor) -> TurnOutcome:
             assert_never(outcome)
 
 
+def _masked_warnings(warnings: tuple[RunWarning, ...], redactor: Redactor) -> tuple[RunWarning, ...]:
+    return tuple(replace(each, message=redactor.text(each.message)) for each in warnings)
+
+
 async def _verdict(
-    parsing: Parsing, run: Run, package: SkillPackage, reading: TurnObserver, result: Completed | TurnFailed
+    parsing: Parsing, run: Run, package: SkillPackage, observer: TurnObserver, result: Completed | TurnFailed
 ) -> TurnOutcome:
-    """A turn that resumes a session in a new process counts only in that very session."""
+    """A turn that resumes a session is valid only in that session."""
     resuming = run.handle is not None and not run.sticky
-    if reading.strayed.is_set():
-        message = "the engine went on in another session than the one it was asked to resume"
-        return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=reading.session)
+    if observer.strayed.is_set():
+        message = "the engine used another session than the one it was asked to resume"
+        return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=observer.session)
     if isinstance(result, TurnFailed):
         return engine_failure(
-            result.code, result.message, detail=result.detail, resuming=resuming, confirmed=reading.confirmed
+            result.code, result.message, detail=result.detail, resuming=resuming, confirmed=observer.confirmed
         )
-    if resuming and not reading.confirmed:
-        message = "the engine did not say which session it went on with"
+    if resuming and not observer.confirmed:
+        message = "the engine did not say which session it resumed"
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)
-    if reading.asked is not None:
-        return _asking(AskUser(question=reading.asked))
+    if observer.asked is not None:
+        return _bounded(AskUser(question=observer.asked))
     if package.output_schema is not None:
-        # What a check costs depends on the schema too.
+        # The cost of validation depends on the schema as well.
         return await parsing.aside(lambda: _conclusion(run, package, result))
-    return await parsing.run(lambda: _conclusion(run, package, result), reading.printed)
+    return await parsing.run(lambda: _conclusion(run, package, result), observer.printed)
 
 
 def _conclusion(run: Run, package: SkillPackage, result: Completed) -> TurnOutcome:
     check = output_check(package)
-    # Whatever a parser kept, no more than this is read.
+    # A parser may keep more than is read here.
     messages = Messages(result.messages).completed().messages
     answer = read_answer(messages, check, whole_turn=run.mode is Mode.AUTO)
     outcome = conclude(answer, mode=run.mode, validation=run.options.ask_user_validation, has_schema=check is not None)
     if isinstance(outcome, AskUser):
-        return _asking(outcome)
+        return _bounded(outcome)
     said = sum(map(len, messages))
     return _fitting(outcome) if isinstance(outcome, Final) and said > MOST_RESULT // _WORST_GROWTH else outcome
 
 
 def _fitting(outcome: Final) -> Final:
-    """An output that is too large is a mistake of the engine, which a repair turn names."""
+    """An output that is too large is a problem that a repair turn reports to the engine."""
     if len(json.dumps(outcome.data, ensure_ascii=False).encode(errors="replace")) <= MOST_RESULT:
         return outcome
     return replace(outcome, data=None, problems=(f"output: it is larger than {MOST_RESULT:,} bytes as JSON",))
 
 
-def _asking(outcome: AskUser) -> AskUser:
+def _bounded(outcome: AskUser) -> AskUser:
     question = bounded(outcome.question)
     if question is outcome.question:
         return outcome
     warning = RunWarning(
         code=WarningCode.QUESTION_TRUNCATED,
-        message="the engine's question was larger than a question may be; parts of it were cut or left out",
+        message="the engine's question was too large; parts of it were cut or left out",
     )
     return replace(outcome, question=question, warnings=(*outcome.warnings, warning))
 

@@ -1,7 +1,6 @@
-"""After a crash: what another program left in the middle is ended for good and goes back to the queue.
+"""Runs whose program has died: what is left of their processes is ended, and they are restarted or failed.
 
-A program may die at any time, and a server that runs already carries on what it kept. That is looked for again and
-again: the death of a program tells nobody.
+Nothing reports the death of a program, so a server looks for it every few seconds.
 """
 
 from __future__ import annotations
@@ -25,52 +24,51 @@ log = logging.getLogger(__name__)
 _LOOK_SEC = 5.0
 _TURN_SEC = 0.05
 _MOST_SEC = 60.0
-"""How long another program may be at it; to end what is left of one run takes some ten seconds at most."""
+"""How long to wait for another program to finish its recovery; ending one run takes about ten seconds at most."""
 
 
 class Recovery:
-    """Takes up what dead programs left. A program that lives is never interfered with."""
+    """Restarts what dead programs left behind. Never touches the runs of a living program."""
 
     def __init__(
-        self, *, store: Store, programs: Instances, workspaces: Workspaces, clock: Callable[[], datetime]
+        self, *, store: Store, instances: Instances, workspaces: Workspaces, clock: Callable[[], datetime]
     ) -> None:
         self._store = store
-        self._programs = programs
+        self._instances = instances
         self._workspaces = workspaces
         self._clock = clock
 
     async def run(self) -> None:
-        """For as long as a server runs."""
         while True:
             await asyncio.sleep(_LOOK_SEC)
             try:
                 await self.restart_all()
             except (Unavailable, OSError) as error:
-                log.error("what programs left behind cannot be taken up yet: %s", error)
+                log.error("runs of dead programs cannot be restarted yet: %s", error)
 
     async def restart_all(self) -> None:
-        """For a server: everything that no living program keeps is the server's from now on."""
+        """For a server: adopt the runs of dead programs, and restart those that were being executed."""
         for owner in await self._store.owners():
-            if owner != SHARED and not self._programs.is_alive(owner):
+            if owner != SHARED and not self._instances.is_alive(owner):
                 await self._adopt_all_of(owner)
         for run in await self._store.held():
             if run.owner == SHARED:
                 with suppress(NotFound):
                     await self.restart(run)
-        self._programs.forget_dead()
+        self._instances.forget_dead()
 
     async def restart(self, run: Run) -> Run:
-        """Put back a run whose worker is dead; one that lives or is not held stays as it is."""
-        if run.worker is None or self._programs.is_alive(run.worker):
+        """Restart a run whose worker has died. Returns any other run unchanged."""
+        if run.worker is None or self._instances.is_alive(run.worker):
             return run
         async with self._alone():
             now = await self._store.get(run.id)
-            # Somebody else may have done so since, and what lives of the run is a turn that was begun anew.
+            # Another program may have restarted it since; what is alive then belongs to its new turn.
             return await self._end(now) if (now.worker, now.epoch) == (run.worker, run.epoch) else now
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Of all programs on the data folder one at a time takes up a run."""
+        """Only one program on the data folder restarts a run at a time."""
         lock = await self._turn()
         try:
             yield
@@ -80,19 +78,19 @@ class Recovery:
     async def _turn(self) -> FileLock:
         try:
             async with asyncio.timeout(_MOST_SEC):
-                lock = self._programs.take_turn()
+                lock = self._instances.take_turn()
                 while lock is None:
                     await asyncio.sleep(_TURN_SEC)
-                    lock = self._programs.take_turn()
+                    lock = self._instances.take_turn()
                 return lock
         except TimeoutError:
-            message = "another program on this data folder takes up what was left for too long; end it, and try again"
+            message = "another program on this data folder has been restarting runs for too long; end it and try again"
             raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
 
     async def _end(self, run: Run) -> Run:
         tree = Tree(mark=run.id, root=run.process, lock=self._workspaces.of(run.id).lock_path)
         if not await tree.end(grace_sec=0):
-            log.error("what is left of a turn cannot be ended; the run is left alone", extra={"run": run.id})
+            log.error("what is left of a turn cannot be ended; the run is not restarted", extra={"run": run.id})
             return run
         await asyncio.to_thread(self._remove_sign_ins, run)
         lost = TurnLost if run.state is RunState.RUNNING else ProcessLost
@@ -101,7 +99,7 @@ class Recovery:
         return await self._store.get(run.id)
 
     def _remove_sign_ins(self, run: Run) -> None:
-        """The turn did not come to it. What it renewed is lost: who wrote it last is not known."""
+        """The interrupted turn did not remove them. Renewed tokens are discarded: who wrote them is not known."""
         try:
             self._workspaces.of(run.id).remove_sign_ins()
         except OSError as error:

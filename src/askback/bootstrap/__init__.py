@@ -1,0 +1,262 @@
+"""Picks the implementations and connects them: the only code that does.
+
+`opened` is the whole program on a data folder. `data_folder` and `engines` check what it needs, and `server` adds the
+HTTP side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
+from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner
+from askback.core.errors import Invalid, RefusalCode
+from askback.core.runs import SHARED
+from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
+from askback.engines.registry import Engines
+from askback.installed.engines import EnginesHere
+from askback.installed.probes import EngineSetup, Probes
+from askback.process.child import OutputLimits, Spawner
+from askback.process.isolation import close_to_others
+from askback.process.locks import Instances
+from askback.process.pools import Pools
+from askback.process.slots import Slots
+from askback.process.uploads import Uploads
+from askback.process.workspace import Workspaces
+from askback.recovery import Recovery
+from askback.service import Service
+from askback.settings import Settings
+from askback.skills.archive import ZipLimits
+from askback.skills.library import Library
+from askback.store.base import Store
+from askback.store.sqlite import SqliteStore
+from askback.webhooks.delivery import DeliveryPolicy, Notifications
+from askback.work.deadlines import Deadlines
+from askback.work.retention import Retention, RetentionPolicy
+from askback.work.turn.context import TurnContext
+from askback.work.vitals import Vitals
+from askback.work.worker import Worker
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class App:
+    """One program on a data folder."""
+
+    settings: Settings
+    store: Store
+    service: Service
+    workspaces: Workspaces
+    uploads: Uploads
+    slots: Slots
+    spawner: Spawner
+    worker: Worker
+    deadlines: Deadlines
+    recovery: Recovery
+    vitals: Vitals
+    clock: Callable[[], datetime]
+    serving: bool
+    notifications: Notifications | None
+    """Of a server only, like `retention`."""
+    retention: Retention | None
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """Execute runs within the block; turns in progress at its end go back to the queue."""
+        if self.notifications is not None:
+            await self.notifications.register()
+        async with asyncio.TaskGroup() as group:
+            worker = group.create_task(self.worker.run())
+            self.vitals.worker = worker
+            server_only = (self.recovery, self.vitals) if self.serving else ()
+            services = [self.deadlines, self.notifications, self.retention, *server_only]
+            tasks = [group.create_task(each.run()) for each in services if each is not None]
+            try:
+                yield
+            finally:
+                self.worker.stop()
+                await worker
+                for task in tasks:
+                    task.cancel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Parts:
+    """What the other parts of a program are made of."""
+
+    settings: Settings
+    serving: bool
+    name: str
+    instances: Instances
+    store: Store
+    spawner: Spawner
+    engines: Engines
+    setups: dict[str, EngineSetup]
+    library: Library
+    workspaces: Workspaces
+    probes: Probes
+    slots: Slots
+    pools: Pools
+    uploads: Uploads
+    clock: Callable[[], datetime]
+
+    @property
+    def owner(self) -> str:
+        return SHARED if self.serving else self.name
+
+
+@asynccontextmanager
+async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[App]:
+    """The program on the data folder of the settings. A server also restarts the runs of programs that have died."""
+    close_to_others()
+    data_dir = settings.data_dir
+    prepare_data_folder(data_dir, serving=serving)
+    engines, setups = engine_setups(settings, own_secrets(settings, serving=serving))
+    instances = Instances(data_dir / "programs")
+    per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
+    async with AsyncExitStack() as ends:
+        store = await SqliteStore.open(data_dir / DATABASE)
+        ends.push_async_callback(store.close)
+        pools = Pools()
+        ends.callback(pools.close)
+        name = ends.enter_context(registered(instances))
+        spawner = make_spawner(settings)
+        # While the program is still registered: nothing that it started may outlive the registration.
+        ends.push_async_callback(spawner.close)
+        await check_sandbox(settings, spawner)
+        parts = _Parts(
+            settings=settings,
+            serving=serving,
+            name=name,
+            instances=instances,
+            store=store,
+            spawner=spawner,
+            engines=engines,
+            setups=setups,
+            library=open_library(settings),
+            workspaces=Workspaces(
+                data_dir / "runs", sign_ins=[name for engine in engines.values() for name in engine.credentials]
+            ),
+            probes=Probes(data_dir / "probes.json", spawner),
+            slots=Slots(settings.slots, per_engine),
+            pools=pools,
+            uploads=Uploads(data_dir / "uploads"),
+            clock=now,
+        )
+        yield _app(parts)
+
+
+def _app(parts: _Parts) -> App:
+    store, settings, clock, serving = parts.store, parts.settings, parts.clock, parts.serving
+    recovery = Recovery(store=store, instances=parts.instances, workspaces=parts.workspaces, clock=clock)
+    return App(
+        settings=settings,
+        serving=serving,
+        clock=clock,
+        store=store,
+        workspaces=parts.workspaces,
+        uploads=parts.uploads,
+        slots=parts.slots,
+        spawner=parts.spawner,
+        service=_service(parts, recovery),
+        worker=_worker(parts),
+        deadlines=Deadlines(store=store, owners={parts.owner}, clock=clock),
+        recovery=recovery,
+        vitals=Vitals(store=store, pools=parts.pools, clock=clock),
+        notifications=Notifications(store=store, sending=_delivery_policy(settings), clock=clock) if serving else None,
+        retention=_retention(parts) if serving else None,
+    )
+
+
+def _service(parts: _Parts, recovery: Recovery) -> Service:
+    return Service(
+        store=parts.store,
+        library=parts.library,
+        engines=EnginesHere(
+            engines=parts.engines,
+            setups=parts.setups,
+            probes=parts.probes,
+            default_engine=parts.settings.default_engine,
+        ),
+        workspaces=parts.workspaces,
+        owner=parts.owner,
+        instances=parts.instances,
+        recovery=recovery,
+        slots=parts.slots,
+        clock=parts.clock,
+        new_id=new_run_id,
+        private_webhooks=parts.settings.notifications.allow_private,
+        pools=parts.pools,
+    )
+
+
+def _worker(parts: _Parts) -> Worker:
+    limits = parts.settings.limits
+    context = TurnContext(
+        store=parts.store,
+        library=parts.library,
+        workspaces=parts.workspaces,
+        locks=parts.settings.data_dir / "locks",
+        engines=parts.engines,
+        setups=parts.setups,
+        probes=parts.probes,
+        spawner=parts.spawner,
+        limits=OutputLimits(line_bytes=limits.line_bytes, turn_bytes=limits.output_bytes),
+        clock=parts.clock,
+        pools=parts.pools,
+    )
+    return Worker(name=parts.name, owners={parts.owner}, slots=parts.slots, context=context)
+
+
+def _delivery_policy(settings: Settings) -> DeliveryPolicy:
+    """The settings' webhooks, checked like those of a run."""
+    given = tuple(
+        Webhook(url=each.url, secret=each.secret, kind=WebhookKind(each.kind), states=each.states)
+        for each in settings.webhooks
+    )
+    allow_private = settings.notifications.allow_private
+    problems = [
+        problem
+        for place, webhook in enumerate(given)
+        for problem in webhook_problems(webhook, f"webhooks.{place}", allow_private=allow_private)
+    ]
+    seen = [(webhook.url, webhook.kind) for webhook in given]
+    problems += [f"webhooks.{place}.url: is given twice" for place, each in enumerate(seen) if each in seen[:place]]
+    if problems:
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "the webhook settings are invalid", problems)
+    return DeliveryPolicy(webhooks=given, allow_private=allow_private, link=settings.notifications.link)
+
+
+def _retention(parts: _Parts) -> Retention:
+    settings = parts.settings
+    return Retention(
+        store=parts.store,
+        workspaces=parts.workspaces,
+        pools=parts.pools,
+        uploads=parts.uploads,
+        keeping=RetentionPolicy(days=settings.retention.days, max_bytes=settings.retention.max_bytes),
+        clock=parts.clock,
+    )
+
+
+def open_library(settings: Settings) -> Library:
+    limits = ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes)
+    return Library(settings.data_dir, settings.skills_dir, limits)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def new_run_id() -> str:
+    """Sorts by time, short enough to type: 9 characters of milliseconds and 7 random ones."""
+    number = (int(time.time() * 1000) << 35) | secrets.randbits(35)
+    digits = [_ALPHABET[(number >> shift) & 31] for shift in range(75, -5, -5)]
+    return "".join(digits)

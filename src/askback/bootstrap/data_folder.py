@@ -1,0 +1,66 @@
+"""The data folder at the start of a program: who may access it, who is running on it, and the secrets in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
+from askback.process.isolation import Access, access_of_others, withdraw_write_access
+from askback.process.locks import Instances
+from askback.settings import Settings
+
+log = logging.getLogger(__name__)
+
+DATABASE = "askback.db"
+
+
+def prepare_data_folder(data_dir: Path, *, serving: bool) -> None:
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        message = f"the data folder {data_dir} cannot be created: {error.strerror}; choose another with --data-dir"
+        raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
+    _check_access(data_dir, serving=serving)
+
+
+def _check_access(data_dir: Path, *, serving: bool) -> None:
+    """Only the owner may write: write access to the data folder is enough to run programs as its owner."""
+    access = access_of_others(data_dir)
+    if access is Access.WRITE:
+        if not withdraw_write_access(data_dir, DATABASE):
+            message = f"other users can write to the data folder {data_dir}; revoke their access: chmod 700 {data_dir}"
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
+        log.warning("other users could write to the data folder %s; their access was revoked", data_dir)
+    elif access is Access.READ and serving:
+        log.warning("other users can read the data folder %s; revoke their access: chmod 700 %s", data_dir, data_dir)
+
+
+def own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
+    """What an engine could find on this machine and must not reveal: the server's token and the key of its links."""
+    names = ["link-key", *([] if settings.server.token else ["token"])]
+    paths = [settings.data_dir / name for name in names]
+    if serving:
+        from askback.http.tokens import kept_secret
+
+        found = [kept_secret(path) for path in paths]
+    else:
+        found = [path.read_text().strip() for path in paths if path.is_file()]
+    return (*found, *([settings.server.token] if settings.server.token else []))
+
+
+@contextmanager
+def registered(instances: Instances) -> Iterator[str]:
+    """Register this program as running, under the returned name."""
+    try:
+        name, lock = instances.register()
+    except OSError as error:
+        code = RefusalCode.DISK_FULL if error.errno in FULL_DISK else RefusalCode.STORE_UNUSABLE
+        message = f"this program cannot be registered in the data folder: {error}; check the folder and its permissions"
+        raise Unavailable(code, message) from error
+    try:
+        yield name
+    finally:
+        instances.leave(name, lock)

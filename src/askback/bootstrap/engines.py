@@ -1,0 +1,112 @@
+"""The engines of a program by its settings: their commands, environments and limits, and the sandbox they run in."""
+
+from __future__ import annotations
+
+from askback.core.errors import Invalid, RefusalCode
+from askback.engines import registry
+from askback.engines.base import Engine
+from askback.engines.registry import Engines
+from askback.installed.probes import EngineSetup
+from askback.process.cgroups import delegation
+from askback.process.child import Spawner
+from askback.process.guardian import client
+from askback.process.guardian.client import Guardian
+from askback.process.isolation import Isolation, IsolationLevel, Network
+from askback.process.limits import ResourceLimits
+from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_people
+from askback.process.sandbox.visibility import Hidden, hidden
+from askback.process.spawn_direct import Direct
+from askback.settings import EngineSettings, Settings, engine_environment, key_name, secret_values, user_home
+
+
+def make_spawner(settings: Settings) -> Spawner:
+    if not client.available():
+        return Direct()
+    watched = Guardian(delegation())
+    if settings.sandbox == "off":
+        return watched
+    return Sandboxed(
+        watched,
+        hide=hidden_from_engines(settings),
+        show=settings.sandbox_show,
+        share=settings.sandbox_share,
+        networks=networks(settings).values(),
+    )
+
+
+def hidden_from_engines(settings: Settings) -> Hidden:
+    """What a sandbox never shows to an engine."""
+    homes = {*homes_of_people(user_home()), *settings.skills_dir}
+    homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
+    return hidden(homes=homes, private=[settings.data_dir, *settings.files])
+
+
+def networks(settings: Settings) -> dict[str, Network]:
+    """Which networks engines may use, by the setting that says so."""
+    given = {f"engines.{name}.network": engine.network for name, engine in settings.engines.items()}
+    return {key: Network(value) for key, value in {"network": settings.network, **given}.items() if value is not None}
+
+
+async def check_sandbox(settings: Settings, spawner: Spawner) -> None:
+    """Refuse a sandbox that is required but not available now, instead of in the first run."""
+    problems: list[str] = []
+    confinement: Isolation | None = None
+    if settings.sandbox == "on":
+        confinement = await spawner.confinement()
+        if confinement.in_force is not IsolationLevel.BUBBLEWRAP:
+            problems.append(f"sandbox: {confinement.why_not_more}; {confinement.advice}, or set it to 'auto'")
+    for key, network in networks(settings).items():
+        if network is not Network.HOST:
+            confinement = confinement or await spawner.confinement()
+            problems += _network_problem(key, network, confinement)
+    if problems:
+        message = "the settings require a sandbox that is not available here"
+        raise Invalid(RefusalCode.SETTINGS_INVALID, message, problems)
+
+
+def _network_problem(key: str, network: Network, confinement: Isolation) -> list[str]:
+    reason = confinement.no_network.get(network)
+    if reason is None and not confinement.hides_files:
+        reason = f"it needs the sandbox: {confinement.why_not_more}; {confinement.advice}"
+    return [f"{key}: '{network}' is not available: {reason}; or set it to 'host'"] if reason else []
+
+
+def engine_setups(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines, dict[str, EngineSetup]]:
+    engines = registry.engines()
+    named = {key_name(("engines", name)): name for name in settings.engines} | {
+        "default_engine": settings.default_engine
+    }
+    unknown = sorted(key for key, name in named.items() if name is not None and name not in engines)
+    if unknown:
+        problems = [f"{key}: there is no such engine; known: {', '.join(engines)}" for key in unknown]
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings name engines that do not exist", problems)
+    return engines, {name: _setup(engine, settings, own_secrets) for name, engine in engines.items()}
+
+
+def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> EngineSetup:
+    given = settings.engines.get(engine.name) or EngineSettings()
+    env = engine_environment(engine.env_allow, given.env)
+    return EngineSetup(
+        command=given.command or engine.default_command,
+        env=env,
+        model=given.model,
+        home=given.home,
+        sign_in_home=given.home or user_home(),
+        renew_sign_in=given.renew_sign_in,
+        extra_args=given.extra_args,
+        slots=given.slots,
+        secrets=(*secret_values(env), *own_secrets),
+        network=Network(given.network or settings.network),
+        resources=_resources(settings, given),
+    )
+
+
+def _resources(settings: Settings, given: EngineSettings) -> ResourceLimits:
+    limits = settings.limits.model_copy(update=given.limits.model_dump(exclude_none=True))
+    return ResourceLimits(
+        memory_bytes=limits.memory_bytes,
+        processes=limits.processes,
+        cpu_sec=limits.cpu_sec,
+        disk_bytes=limits.disk_bytes,
+        reserve_bytes=limits.disk_reserve_bytes,
+    )

@@ -1,0 +1,150 @@
+"""The HTTP side of a program: the application with its tokens, links, limits and health check.
+
+Only a server imports this.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from askback import __version__
+from askback.bootstrap import App
+from askback.bootstrap.engines import networks
+from askback.http.addresses import Addresses, addresses
+from askback.http.app import application
+from askback.http.auth import MainToken
+from askback.http.bodies import BodyLimits, BodyMemory
+from askback.http.context import Context
+from askback.http.failed_sign_ins import FailedSignIns
+from askback.http.links import Links, PageLabels
+from askback.http.metrics import Metrics
+from askback.http.quotas import Quotas
+from askback.http.sessions import Sessions
+from askback.http.streams import MOST_IN_ALL, Streams
+from askback.http.tokens import Tokens, kept_secret
+from askback.process.isolation import Network
+from askback.settings import Settings
+from askback.web.app import Pages
+
+_NO_ISOLATION = (
+    "Engines run without a sandbox: each can read and change what the user of the server can,"
+    " including the server's token, its database and other runs."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WebServer:
+    """The ASGI application, and what the server around it needs."""
+
+    application: ASGIApp
+    token: str
+    streams: Streams
+    metrics: Metrics
+    sessions: Sessions
+
+
+def web_server(app: App, port: int) -> WebServer:
+    """The HTTP side of an opened program."""
+    settings, data_dir = app.settings, app.settings.data_dir
+    tokens = _tokens(app)
+    key = kept_secret(data_dir / "link-key").encode()
+    # Engines and the database need files too.
+    streams = Streams(most_in_all=min(MOST_IN_ALL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+    context = Context(
+        service=app.service,
+        uploads=app.uploads,
+        links=_links(app, tokens, key),
+        sessions=Sessions(data_dir / "sessions.json", app.clock, tokens.holder),
+        addresses=_addresses(settings, port, tokens, key),
+        streams=streams,
+        metrics=Metrics(
+            slots_total=app.slots.total, slots_taken=lambda: app.slots.taken, streams=lambda: streams.count
+        ),
+        health=partial(_health, app),
+        bodies=BodyLimits(
+            run_bytes=settings.limits.body_bytes,
+            upload_bytes=settings.limits.upload_bytes,
+            values=settings.limits.body_values,
+            seconds=settings.limits.body_sec,
+        ),
+        body_memory=BodyMemory(8 * settings.limits.body_bytes),
+        bundle_bytes=settings.limits.bundle_bytes,
+        quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
+    )
+    made = application(
+        context,
+        Pages(app.service, app.clock, partial(_health, app)),
+        tokens=tokens,
+        failures=FailedSignIns(settings.server.failed_sign_ins),
+    )
+    return WebServer(
+        application=made,
+        token=tokens.token,
+        streams=context.streams,
+        metrics=context.metrics,
+        sessions=context.sessions,
+    )
+
+
+def _links(app: App, tokens: MainToken, key: bytes) -> Links:
+
+    return Links(
+        key=key,
+        clock=app.clock,
+        folder=lambda run_id: app.workspaces.of(run_id).root,
+        is_token=lambda token_digest: tokens.holder(token_digest) is not None,
+    )
+
+
+def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> Addresses:
+
+    def is_valid(token_digest: str) -> bool:
+        return tokens.holder(token_digest) is not None
+
+    return addresses(
+        listening_on=settings.server.host,
+        port=port,
+        allowed_hosts=settings.server.allowed_hosts,
+        public_url=settings.server.public_url,
+        labels=PageLabels(key, digests=tokens.digests, is_valid=is_valid),
+    )
+
+
+def _tokens(app: App) -> MainToken:
+    """The server's own token, created if there is none, and the further ones."""
+
+    settings = app.settings
+    own = settings.server.token or kept_secret(settings.data_dir / "token")
+    further = Tokens(settings.data_dir / "tokens.json", app.clock)
+    return MainToken(token=own, further=further.find, further_digests=further.digests)
+
+
+async def _health(app: App) -> dict[str, Any]:
+    """The response of `/healthz`."""
+    vitals, database = app.vitals, await app.vitals.database()
+    degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
+    confinement = await app.spawner.confinement()
+    return {
+        "status": degraded if database == "ok" and vitals.worker_alive else "failing",
+        "version": __version__,
+        "database": database,
+        "disk_free_bytes": shutil.disk_usage(app.settings.data_dir).free,
+        "slots": {"total": app.slots.total, "taken": app.slots.taken},
+        "oldest_queued_sec": vitals.oldest_queued_sec,
+        "loop_lag_sec": round(vitals.loop_lag_sec, 3),
+        "stuck": vitals.stuck,
+        "sandbox": confinement.in_force,
+        "limits": dict((await app.spawner.enforcement()).means),
+        "isolation": {
+            "files": "run" if confinement.hides_files else "user",
+            "shares_folders": bool(confinement.shared),
+            "network": min(networks(app.settings).values(), key=tuple(Network).index),
+            "message": _NO_ISOLATION if not confinement.hides_files else "",
+        },
+    }

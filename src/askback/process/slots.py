@@ -1,0 +1,40 @@
+"""Slots: how many engine processes may exist at once, in all and for each engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+
+class Slots:
+    def __init__(self, total: int, per_engine: Mapping[str, int]) -> None:
+        self.total = total
+        self._per_engine = dict(per_engine)
+        self._taken: Counter[str] = Counter()
+
+    @property
+    def free(self) -> int:
+        return self.total - self._taken.total()
+
+    def full_engines(self) -> frozenset[str]:
+        """Engines that may have no further process even if slots are free."""
+        return frozenset(name for name, most in self._per_engine.items() if self._taken[name] >= most)
+
+    @property
+    def taken(self) -> int:
+        return self._taken.total()
+
+    def reason(self, engine: str) -> str:
+        """Why a queued run of this engine does not run yet: no free slot, none for the engine, or it is about to start."""
+        if self.free <= 0:
+            return "slots"
+        return "engine_slots" if engine in self.full_engines() else "starting"
+
+    def take(self, engine: str) -> bool:
+        if self.free <= 0 or engine in self.full_engines():
+            return False
+        self._taken[engine] += 1
+        return True
+
+    def release(self, engine: str) -> None:
+        self._taken[engine] -= 1

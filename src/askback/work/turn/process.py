@@ -1,0 +1,240 @@
+"""The process of an engine, with everything that belongs to it: its lock, its sign-in, its raw output, its input.
+
+It executes one turn, or, as the resident process of a sticky run, one turn after another. When it has been ended,
+nothing of its process tree is alive and nothing is held for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+from askback.core.errors import ErrorCode, RunWarning, WarningCode, is_temporary
+from askback.core.outcomes import engine_failure
+from askback.core.runs import Run
+from askback.engines.base import Conversation, Parser, ResidentEngine
+from askback.process import tree
+from askback.process.child import Child, NotStarted, Pipe, SpawnRequest
+from askback.process.locks import FileLock
+from askback.process.streams import Line
+from askback.process.workspace import Workspace
+from askback.work.run_control import RunControl
+from askback.work.turn.context import TurnContext
+from askback.work.turn.observe import EventFeed, RawOutput, TurnObserver
+from askback.work.turn.prepare import PreparedTurn, prepare, prepare_next, turn_name
+from askback.work.turn.shortage import CannotStart
+
+log = logging.getLogger(__name__)
+
+GRACE_SEC = 3.0
+"""How long an engine may take to end on request before it is killed."""
+_MOST_UNSENT = 16_000_000
+"""Bytes that wait until the engine reads them."""
+
+
+class EngineProcess:
+    def __init__(
+        self,
+        run: Run,
+        prepared: PreparedTurn,
+        reader: Parser | Conversation,
+        conversation: Conversation | None,
+        child: Child,
+        lock: FileLock,
+        raw: RawOutput,
+        *,
+        delayed: bool,
+    ) -> None:
+        self.prepared = prepared
+        self.reader = reader
+        self.reader_lock = asyncio.Lock()
+        """Held while the reader is called: long lines are parsed in another thread."""
+        self.conversation = conversation
+        """The reader of a resident process; None if the process executes one turn."""
+        self.child = child
+        self.life: asyncio.Task[int] | None = None
+        """Runs `live`."""
+        self.resources = AsyncExitStack()
+        """Released when the process has been ended."""
+        self.sign_in_warnings: tuple[RunWarning, ...] = ()
+        """Known once the process has been ended."""
+        self._run_id = run.id
+        self._lock = lock
+        self._raw = raw
+        self._delayed = delayed
+        self._observer: TurnObserver | None = None
+        self._ended = False
+        self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
+        self._unsent_bytes = 0
+
+    @property
+    def usable(self) -> bool:
+        """A process that floods us while it has nothing to do is as useless as one that has exited."""
+        return not (self.child.has_exited or self.child.over_limit.is_set())
+
+    async def begin_turn(self, context: TurnContext, run: Run, feed: EventFeed) -> TurnObserver:
+        """Observe what the process prints as the output of this turn."""
+        later = self._observer is not None
+        if later:
+            self.prepared = await prepare_next(context, run, self.prepared)
+        async with self.reader_lock:
+            if later:
+                last, self._raw = self._raw, RawOutput(self.prepared.workspace, turn_name(run))
+                last.close()
+                self.child.begin_turn()
+            observer = self._observer = TurnObserver(
+                run=run,
+                engine=self.prepared.engine,
+                read=self.reader.feed,
+                record=lambda stream, line: self._raw.write(stream, line),
+                store=context.store,
+                feed=feed,
+                redactor=self.prepared.redactor,
+                clock=context.clock,
+                parsing=context.parsing,
+                lock=self.reader_lock,
+                send=self.send,
+            )
+        if self._delayed and not later:
+            observer.warn_of_delay()
+        return observer
+
+    async def live(self) -> int:
+        """Read the process and write to it until it has exited; return its exit code."""
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(self._write())
+            code = await self.child.lines(self._take)
+            writing.cancel()
+        return code
+
+    async def _take(self, stream: str, line: Line) -> None:
+        assert self._observer is not None
+        await self._observer.take(stream, line)
+
+    async def send(self, data: bytes) -> None:
+        """Queue the data: the reader must not wait for an engine that is waiting for a reader."""
+        self._unsent_bytes += len(data)
+        self._unsent.put_nowait(data)
+        if self._unsent_bytes > _MOST_UNSENT:
+            # It keeps asking and does not read the responses.
+            self.child.over_limit.set()
+
+    async def _write(self) -> None:
+        while True:
+            data = await self._unsent.get()
+            await self.child.send(data)
+            self._unsent_bytes -= len(data)
+
+    async def kill(self) -> None:
+        """Leave nothing of the process tree alive. A child that exited by itself may have left descendants."""
+        if self.child.gone and not self._lock.outlived():
+            return
+        while not await self.child.end(self._run_id, grace_sec=GRACE_SEC, lock=self._lock.path):
+            log.error("an engine's processes cannot be ended, trying again", extra={"run": self._run_id})
+
+    async def end(self) -> None:
+        """Kill what is left of it and release everything. Harmless when called again."""
+        if self._ended:
+            return
+        await self.kill()
+        self._ended = True
+        # Everything is released even if the reader failed.
+        async with self.resources:
+            if self.life is not None:
+                await asyncio.wait({self.life})
+
+    def close_raw(self) -> None:
+        self._raw.close()
+
+    async def return_sign_in(self) -> None:
+        self.sign_in_warnings = await _return_sign_in(self._run_id, self.prepared)
+
+
+async def start_process(context: TurnContext, run: Run, control: RunControl) -> EngineProcess:
+    """Prepare the run's turn and start its engine. Raises `CannotStart` or `Stopped`."""
+    async with AsyncExitStack() as resources:
+        lock = await take_lock(run, context.workspaces.of(run.id))
+        resources.callback(lock.release)
+        prepared, delayed = await context.shortage.outlast(lambda: prepare(context, run), control)
+        async with AsyncExitStack() as unless_started:
+            unless_started.push_async_callback(_return_sign_in, run.id, prepared)
+            conversation = _conversation(run, prepared)
+            reader = conversation or prepared.engine.parser(prepared.turn)
+            (child, raw), again = await context.shortage.outlast(lambda: _spawn(context, run, prepared, lock), control)
+            unless_started.pop_all()
+        process = EngineProcess(run, prepared, reader, conversation, child, lock, raw, delayed=delayed or again)
+        resources.callback(process.close_raw)
+        resources.push_async_callback(process.return_sign_in)
+        resources.callback(child.close)
+        process.resources = resources.pop_all()
+    return process
+
+
+def _conversation(run: Run, prepared: PreparedTurn) -> Conversation | None:
+    if run.sticky and isinstance(prepared.engine, ResidentEngine):
+        return prepared.engine.conversation(prepared.turn)
+    return None
+
+
+async def take_lock(run: Run, workspace: Workspace) -> FileLock:
+    """Take the run's lock; end what is left of an earlier turn, which still holds it."""
+    while (lock := FileLock.take(workspace.lock_path)) is None:
+        log.warning("ending what is left of an earlier turn", extra={"run": run.id})
+        await tree.Tree(mark=run.id, root=run.process, lock=workspace.lock_path).end(grace_sec=0)
+        await asyncio.sleep(0.05)
+    return lock
+
+
+async def _spawn(context: TurnContext, run: Run, prepared: PreparedTurn, lock: FileLock) -> tuple[Child, RawOutput]:
+    raw = RawOutput(prepared.workspace, turn_name(run))
+    try:
+        return await context.spawner.start(_spawn_request(context, run, prepared, lock)), raw
+    except BaseException as error:
+        raw.close()
+        if isinstance(error, NotStarted) and not is_temporary(error):
+            raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, str(error))) from error
+        raise
+
+
+def _spawn_request(context: TurnContext, run: Run, prepared: PreparedTurn, lock: FileLock) -> SpawnRequest:
+    workspace, launch, setup = prepared.workspace, prepared.launch, prepared.setup
+    private = {
+        "HOME": str(workspace.home),
+        "TMPDIR": str(workspace.tmp),
+        "PWD": str(workspace.cwd),
+        tree.MARK: run.id,
+    }
+    return SpawnRequest(
+        argv=launch.argv,
+        env={**setup.env, **private, **launch.env},
+        cwd=workspace.cwd,
+        stdin=Pipe.KEPT if run.sticky else launch.stdin,
+        limits=context.limits,
+        keep_fds=(lock.fd,),
+        writable=(workspace.cwd, workspace.home, workspace.tmp),
+        readable=setup.files,
+        resources=setup.resources,
+        network=setup.network,
+    )
+
+
+async def _return_sign_in(run_id: str, prepared: PreparedTurn) -> tuple[RunWarning, ...]:
+    """Merge a renewed sign-in into the user's, and remove the copy.
+
+    If that fails, for example because the user's is read-only, the result of the turn is still valid.
+    """
+    if prepared.loan is None:
+        return ()
+    try:
+        returned = await asyncio.to_thread(prepared.loan.end)
+    except OSError as error:
+        log.error("a renewed sign-in cannot be saved; sign in again if the engine asks for it: %s", error)
+        return ()
+    if returned.renewed:
+        log.info("a renewed sign-in was saved: %s", ", ".join(returned.renewed), extra={"run": run_id})
+    if returned.refused is None:
+        return ()
+    log.warning("a changed sign-in was refused: %s", returned.refused, extra={"run": run_id})
+    message = f"the engine changed its sign-in in a way that is not accepted; nothing was saved ({returned.refused})"
+    return (RunWarning(code=WarningCode.SIGN_IN_CHANGE_REFUSED, message=message),)
