@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from askback import __version__
 from askback.core.errors import FULL_DISK, Invalid, RefusalCode, Unavailable
@@ -53,6 +53,7 @@ from askback.skills.library import Library
 from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
+from askback.wire import server as wire
 from askback.work.deadlines import Deadlines
 from askback.work.recovery import Recovery
 from askback.work.retention import Retention, RetentionPolicy
@@ -465,7 +466,7 @@ class WebServer:
 
 def web_server(app: App, port: int) -> WebServer:
     """The HTTP side on an opened data folder. Imported late: only a server needs it."""
-    from askback.http.app import application
+    from askback.http.app import api, application
     from askback.http.bodies import BodyLimits, BodyMemory
     from askback.http.context import Context
     from askback.http.failed_sign_ins import FailedSignIns
@@ -502,9 +503,11 @@ def web_server(app: App, port: int) -> WebServer:
         bundle_bytes=settings.limits.bundle_bytes,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
     )
+    pages = Pages(app.service, now, partial(_health, app))
     made = application(
+        pages.around(api(context)),
         context,
-        Pages(app.service, now, partial(_health, app)),
+        doorstep=pages,
         tokens=tokens,
         failures=FailedSignIns(settings.server.failed_sign_ins),
     )
@@ -554,26 +557,25 @@ def _tokens(settings: Settings) -> MainToken:
     return MainToken(token=own, further=further.find, further_digests=further.digests)
 
 
-async def _health(app: App) -> dict[str, Any]:
-    """What `/healthz` says."""
+async def _health(app: App) -> wire.Health:
     vitals, database = app.vitals, await app.vitals.database()
     degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
     confinement = await app.spawner.confinement()
-    return {
-        "status": degraded if database == "ok" and vitals.worker_alive else "failing",
-        "version": __version__,
-        "database": database,
-        "disk_free_bytes": shutil.disk_usage(app.settings.data_dir).free,
-        "slots": {"total": app.slots.total, "taken": app.slots.taken},
-        "oldest_queued_sec": vitals.oldest_queued_sec,
-        "loop_lag_sec": round(vitals.loop_lag_sec, 3),
-        "stuck": vitals.stuck,
-        "sandbox": confinement.in_force,
-        "limits": dict((await app.spawner.enforcement()).means),
-        "isolation": {
-            "files": "run" if confinement.hides_files else "user",
-            "shares_folders": bool(confinement.shared),
-            "network": min(_networks(app.settings).values(), key=tuple(Network).index),
-            "message": _NO_ISOLATION if not confinement.hides_files else "",
-        },
-    }
+    return wire.Health(
+        status=degraded if database == "ok" and vitals.worker_alive else "failing",
+        version=__version__,
+        database=database,
+        disk_free_bytes=shutil.disk_usage(app.settings.data_dir).free,
+        slots=wire.Slots(total=app.slots.total, taken=app.slots.taken),
+        oldest_queued_sec=vitals.oldest_queued_sec,
+        loop_lag_sec=round(vitals.loop_lag_sec, 3),
+        stuck=tuple(vitals.stuck),
+        sandbox=confinement.in_force,
+        limits=wire.Limits(**{name: tuple(means) for name, means in (await app.spawner.enforcement()).means.items()}),
+        isolation=wire.Isolation(
+            files="run" if confinement.hides_files else "user",
+            shares_folders=bool(confinement.shared),
+            network=min(_networks(app.settings).values(), key=tuple(Network).index),
+            message=_NO_ISOLATION if not confinement.hides_files else "",
+        ),
+    )

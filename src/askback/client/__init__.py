@@ -24,24 +24,21 @@ from askback.client.errors import (
     WaitTimedOut,
 )
 from askback.client.sync_client import Client
-from askback.client.values import (
+from askback.core.runs import RunState
+from askback.wire.runs import (
     Artifact,
     Delivery,
-    Engine,
     Event,
-    Health,
     HeldProcess,
+    Interaction,
     Link,
     PendingQuestion,
     Result,
     Run,
     RunError,
     RunWarning,
-    Skill,
-    Upload,
 )
-from askback.core.interactions import Interaction
-from askback.core.runs import RunState
+from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
 
 __all__ = [
     "AnswerUnreadable",
@@ -69,6 +66,7 @@ __all__ = [
     "ServerFault",
     "ServerUnreachable",
     "Skill",
+    "SkillDetails",
     "TokenUnusable",
     "Unauthorized",
     "Upload",

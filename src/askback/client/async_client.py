@@ -16,20 +16,8 @@ from askback.client.calls import Call, Listing
 from askback.client.errors import ServerFault, ServerUnreachable, WaitTimedOut
 from askback.client.following import PATIENCE_SEC, Following, may_settle
 from askback.client.requests import TIMEOUT_SEC, connection, packed, sent, stream_timeout, telling, written
-from askback.client.values import (
-    Artifact,
-    Delivery,
-    Engine,
-    Event,
-    Health,
-    Link,
-    PendingQuestion,
-    Result,
-    Run,
-    Skill,
-    Upload,
-)
-from askback.core.interactions import Interaction
+from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
 
 T = TypeVar("T")
 
@@ -175,7 +163,7 @@ class AsyncClient:
     async def skills(self) -> list[Skill]:
         return [each async for each in self._items(calls.skills())]
 
-    async def skill(self, skill_id: str) -> Skill:
+    async def skill(self, skill_id: str) -> SkillDetails:
         return await self._do(calls.skill(skill_id))
 
     async def install_skill(self, source: Path) -> Skill:

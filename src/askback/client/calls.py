@@ -12,21 +12,9 @@ from urllib.parse import quote
 import msgspec
 
 from askback.client.errors import AnswerUnreadable, Refused, refusal
-from askback.client.values import (
-    Artifact,
-    Delivery,
-    Engine,
-    Event,
-    Health,
-    Link,
-    Page,
-    PendingQuestion,
-    Result,
-    Run,
-    Skill,
-    Upload,
-)
-from askback.core.interactions import Interaction
+from askback.wire.base import Page
+from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.server import Engine, Health, Problem, Skill, SkillDetails, Upload
 
 T = TypeVar("T")
 
@@ -80,18 +68,11 @@ def check(call: Call[Any], status: int, body: bytes) -> None:
 
 def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
     try:
-        told = msgspec.json.decode(body, type=_Problem)
+        problem = msgspec.json.decode(body, type=Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         message = f"{call.method} {call.path} was answered with {status}, and not by Askback"
         return refusal(status, "NOT_ASKBACK", message)
-    return refusal(status, told.code, told.detail, told.problems)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Problem:
-    code: str
-    detail: str
-    problems: tuple[str, ...] = ()
+    return refusal(status, problem.code, problem.detail, problem.problems or ())
 
 
 # Runs.
@@ -208,8 +189,8 @@ def skills() -> Listing[Skill]:
     return Listing(call=Call(method="GET", path="/v1/skills", answer=Page[Skill]))
 
 
-def skill(skill_id: str) -> Call[Skill]:
-    return Call(method="GET", path=f"/v1/skills/{quote(skill_id, safe='')}", answer=Skill)
+def skill(skill_id: str) -> Call[SkillDetails]:
+    return Call(method="GET", path=f"/v1/skills/{quote(skill_id, safe='')}", answer=SkillDetails)
 
 
 def install_skill(zip_file: Path) -> Call[Skill]:

@@ -8,9 +8,9 @@ import msgspec
 
 from askback.client import calls
 from askback.client.errors import AnswerUnreadable, CallFailed, WaitTimedOut
-from askback.client.values import Event
 from askback.core.events import EventType
 from askback.core.runs import RunState
+from askback.wire.runs import Event
 
 SILENCE_SEC = 45.0
 """A server says at least every 15 seconds that it is alive; one silent for so long is gone."""

@@ -16,20 +16,8 @@ from askback.client.calls import Call, Listing
 from askback.client.errors import ServerFault, ServerUnreachable
 from askback.client.following import PATIENCE_SEC, Following, may_settle
 from askback.client.requests import TIMEOUT_SEC, connection, cut_off, packed, sent, stream_timeout, telling, written
-from askback.client.values import (
-    Artifact,
-    Delivery,
-    Engine,
-    Event,
-    Health,
-    Link,
-    PendingQuestion,
-    Result,
-    Run,
-    Skill,
-    Upload,
-)
-from askback.core.interactions import Interaction
+from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
 
 T = TypeVar("T")
 
@@ -167,7 +155,7 @@ class Client:
     def skills(self) -> list[Skill]:
         return list(self._items(calls.skills()))
 
-    def skill(self, skill_id: str) -> Skill:
+    def skill(self, skill_id: str) -> SkillDetails:
         return self._do(calls.skill(skill_id))
 
     def install_skill(self, source: Path) -> Skill:

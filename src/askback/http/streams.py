@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 from askback.core.errors import Unavailable
 from askback.core.events import Event
 from askback.core.runs import Run
-from askback.core.views import event_view, inbox_page_view
 from askback.following.inbox import InboxPage
+from askback.wire import runs as wire
 
 Batches = AsyncGenerator[Sequence[Any]]
 
@@ -89,7 +89,7 @@ class Streams:
         key = (event.run_id, event.seq)
         if (known := self._kept.get(key)) is not None:
             return known
-        data = msgspec.json.encode(event_view(event))
+        data = msgspec.json.encode(wire.Event.of(event))
         return self._keep(key, b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), data))
 
     def encoded_run(self, run: Run, view: Callable[[Run], Any]) -> bytes:
@@ -109,7 +109,7 @@ class Streams:
     def encoded_inbox(self, page: InboxPage) -> bytes:
         """The pending questions as they are sent; all clients are told of the same page."""
         if self._inbox is None or self._inbox[0] is not page:
-            data = inbox_page_view(page.items, page.next_cursor, page.crowd.total)
+            data = wire.Inbox.of(page.items, page.next_cursor, page.crowd.total)
             self._inbox = page, b"event: inbox\ndata: %s\n\n" % msgspec.json.encode(data)
         return self._inbox[1]
 

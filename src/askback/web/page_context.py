@@ -18,6 +18,7 @@ from starlette.responses import Response
 from askback.service import Service
 from askback.web import translations
 from askback.web.translations import Words
+from askback.wire.server import Health
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -51,7 +52,7 @@ class Grant(Protocol):
 class PageContext:
     service: Service
     clock: Callable[[], datetime]
-    health: Callable[[], Awaitable[Mapping[str, Any]]]
+    health: Callable[[], Awaitable[Health]]
     """What `/healthz` says."""
     languages: Mapping[str, Words]
     templates: Environment

@@ -13,8 +13,8 @@ import msgspec
 
 from askback import __version__
 from askback.core.runs import Run, RunState
-from askback.core.views import run_view
 from askback.core.webhooks import DueDelivery, WebhookKind, secret_key
+from askback.wire.runs import Notification
 
 _LONGEST_TEXT = 500
 _TAGS = {
@@ -56,8 +56,7 @@ def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
 
 def _standard(due: DueDelivery, now: datetime) -> Message:
     delivery = due.delivery
-    data = {"run": run_view(due.run), "from": delivery.old, "to": delivery.new, "seq": delivery.seq}
-    body = msgspec.json.encode({"type": "run.state", "timestamp": delivery.at, "data": data})
+    body = msgspec.json.encode(Notification.of(due))
     timestamp = str(int(now.timestamp()))
     headers = _headers("application/json") | {"webhook-id": delivery.id, "webhook-timestamp": timestamp}
     if (secret := delivery.webhook.secret) is not None:
