@@ -24,9 +24,9 @@ import pytest
 from askback.bootstrap import App, now, opened
 from askback.core.errors import Invalid
 from askback.core.runs import RunState
-from askback.core.views import delivery_view
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
+from askback.wire import runs as wire
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 from support.receiver import ALLOWED, Came, Receiver, receiving
 
@@ -317,6 +317,7 @@ from askback.bootstrap import opened
 from askback.core.webhooks import Webhook
 from askback.service import Submission
 from askback.settings import load
+from askback.wire import runs as wire
 
 async def main(config, data_dir, skill, url, secret, works):
     async with opened(load(Path(config), data_dir=Path(data_dir)), serving=True) as app:
@@ -393,7 +394,7 @@ def test_neither_log_shows_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFix
                 hook = Webhook(url=f"{receiver.url}?key=canary-in-query", secret=SECRET)
                 (entry,) = await settled(app, await submitted(app, world, hook))
         assert receiver.came[0].path == "/hook?key=canary-in-query"
-        shown = json.dumps(delivery_view(entry)) + repr(entry) + caplog.text
+        shown = str(wire.Delivery.of(entry)) + repr(entry) + caplog.text
         assert "given up" in caplog.text
         assert SECRET not in shown
         assert "canary" not in shown

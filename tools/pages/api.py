@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from askback.core.errors import RefusalCode
-from askback.http.app import routes
+from askback.http.app import openapi_document
 from askback.http.openapi import TOKEN, meaning
 from askback.http.problems import MEDIA_TYPE, RequestCode, status_of
 from pages.errors import run_errors, run_warnings
@@ -56,7 +56,7 @@ SCHEMAS = """## What is sent and answered
 
 
 def page() -> str:
-    document = routes().openapi()
+    document = openapi_document()
     always = _always(document)
     return "".join(
         (
@@ -96,7 +96,7 @@ def _always(document: Document) -> list[str]:
 
 
 def _all_codes() -> list[str]:
-    told = {name for _, _, each in _operations(routes().openapi()) for name in _codes(each)}
+    told = {name for _, _, each in _operations(openapi_document()) for name in _codes(each)}
     rest = {RequestCode.METHOD_NOT_ALLOWED, RequestCode.NOT_FOUND, RequestCode.INTERNAL_ERROR}
     return sorted(told | {str(each) for each in rest}, key=lambda name: (status_of(_code(name)), name))
 

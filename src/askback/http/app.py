@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -42,8 +43,8 @@ _ROUTERS = (
 
 
 @functools.cache
-def openapi_document() -> dict[str, Any]:
-    return openapi.document(_ROUTERS)
+def openapi_document() -> Any:
+    return msgspec.json.decode(msgspec.json.encode(openapi.document(_ROUTERS)))
 
 
 def api(context: Context) -> Starlette:

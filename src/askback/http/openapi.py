@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +13,8 @@ import msgspec
 from askback import __version__
 from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
 from askback.core.events import EventType
+from askback.core.interactions import AnsweredBy, InteractionOutcome
+from askback.core.runs import Mode, ProfileKind, RunState
 from askback.core.webhooks import WebhookKind
 from askback.http.auth import AccessScope
 from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
@@ -76,8 +77,17 @@ _ALWAYS = (
     RefusalCode.QUOTA_EXCEEDED,
     *_MACHINE,
 )
-_CODES = (ErrorCode, WarningCode, EventType, WebhookKind)
-"""Enums to which shapes refer as `one_of`."""
+_ENUMS = (
+    AnsweredBy,
+    ErrorCode,
+    EventType,
+    InteractionOutcome,
+    Mode,
+    ProfileKind,
+    RunState,
+    WarningCode,
+    WebhookKind,
+)
 
 
 def document(routers: Iterable[Router]) -> Json:
@@ -97,7 +107,7 @@ def document(routers: Iterable[Router]) -> Json:
         "paths": paths,
         "webhooks": {"run.state": {"post": _NOTIFICATION}},
         "components": {
-            "schemas": _schemas([*shapes, Problem, Notification, *_CODES]),
+            "schemas": _schemas([*shapes, Problem, Notification, *_ENUMS]),
             "securitySchemes": _SECURITY_SCHEMES,
         },
         "tags": _TAGS,
@@ -229,22 +239,23 @@ def meaning(code: Code) -> str:
 def _schemas(types: Iterable[type]) -> dict[str, Json]:
     """The schemas of these types and of all types inside them."""
     _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=_REF)
-    by_name = {each.__name__: each for base in (Shape, StrEnum) for each in _subclasses(base)}
-    return {name: _schema(by_name[name], schema) for name, schema in sorted(found.items())}
+    shapes = {each.__name__: each for each in _subclasses(Shape)}
+    return {name: _schema(shapes.get(name), schema) for name, schema in sorted(found.items())}
 
 
-def _schema(kind: type, schema: Json) -> Json:
-    if issubclass(kind, StrEnum):
-        return {**schema, "type": "string", "enum": [str(each) for each in kind]}
-    if not issubclass(kind, Body):
-        _describe_response(kind, schema)
+def _schema(shape: type[Shape] | None, schema: Json) -> Json:
+    if shape is None:
+        (enum,) = [each for each in _ENUMS if each.__name__ == schema["title"]]
+        return {**schema, "type": "string", "enum": [str(each) for each in enum]}
+    if not issubclass(shape, Body):
+        _describe_response(shape, schema)
     return schema
 
 
-def _describe_response(kind: type, schema: Json) -> None:
+def _describe_response(shape: type[Shape], schema: Json) -> None:
     """A response leaves a field with a default out, or always has it."""
     properties: dict[str, Json] = schema["properties"]
-    if kind.__struct_config__.omit_defaults:  # type: ignore[attr-defined]
+    if shape.__struct_config__.omit_defaults:
         schema["properties"] = {name: _without_null(each) for name, each in properties.items()}
     else:
         for each in properties.values():
@@ -261,8 +272,7 @@ def _without_null(schema: Json) -> Json:
     return {**only, **schema}
 
 
-def _subclasses(kind: type) -> Iterator[type]:
-    subclasses: list[type] = kind.__subclasses__()
-    for each in subclasses:
+def _subclasses(shape: type[Shape]) -> Iterator[type[Shape]]:
+    for each in shape.__subclasses__():
         yield each
         yield from _subclasses(each)

@@ -73,7 +73,7 @@ def utc(moment: datetime | None) -> datetime | None:
 
 
 def plain(shape: Shape | Iterable[Shape]) -> Any:
-    """The shape as dicts, lists and strings."""
+    """The shape as dicts, tuples and strings."""
     return msgspec.to_builtins(shape)
 
 
