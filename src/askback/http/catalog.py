@@ -41,14 +41,14 @@ _ZIPS = ("application/zip", "application/x-zip-compressed", "application/octet-s
         path="/v1/skills",
         summary="List skills",
         scopes=(AccessScope.READ,),
-        returns=wire.Skills,
+        returns=wire.SkillList,
         description="All skills.",
     )
 )
 async def list_skills(request: Request, context: Context) -> Response:
     """The skills that a run can name. A skill that cannot be run has a `problem`."""
     found = await while_connected(request, context.pools.skills.run(_listings, context.service.skills))
-    return json_response(wire.Skills(items=tuple(wire.Skill(**_fields(each)) for each in found)))
+    return json_response(wire.SkillList(items=tuple(wire.Skill(**_fields(each)) for each in found)))
 
 
 @skills_router.add(
@@ -166,13 +166,13 @@ def _fields(listing: SkillListing) -> dict[str, Any]:
         path="/v1/engines",
         summary="List engines",
         scopes=(AccessScope.READ,),
-        returns=wire.Engines,
+        returns=wire.EngineList,
         description="All engines.",
     )
 )
 async def list_engines(request: Request, context: Context) -> Response:
     """Every known engine: whether it is installed and signed in, its version, how its runs wait, and what to do."""
-    return json_response(wire.Engines(items=tuple(await context.service.engines.views())))
+    return json_response(wire.EngineList(items=tuple(await context.service.engines.views())))
 
 
 @server_router.add(

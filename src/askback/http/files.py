@@ -74,7 +74,7 @@ async def upload(request: Request, context: Context) -> Response:
         path="/v1/runs/{run_id}/artifacts",
         summary="List the artifacts of a run",
         scopes=(AccessScope.READ,),
-        returns=wire.Artifacts,
+        returns=wire.ArtifactList,
         description="All artifacts.",
         refusals=(RefusalCode.RUN_NOT_FOUND,),
     )
@@ -143,7 +143,7 @@ async def _chunks(file: BinaryIO, pool: Pool) -> AsyncIterator[bytes]:
 
 
 def _listed(found: Sequence[Artifact]) -> bytes:
-    return encode(wire.Artifacts(items=tuple(wire.Artifact(path=each.path, size=each.size) for each in found)))
+    return encode(wire.ArtifactList(items=tuple(wire.Artifact(path=each.path, size=each.size) for each in found)))
 
 
 def _media_type(name: str) -> str:

@@ -85,7 +85,7 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
         path="/v1/runs/{run_id}/interactions",
         summary="List the questions of a run",
         scopes=(AccessScope.READ,),
-        returns=wire.Interactions,
+        returns=wire.InteractionList,
         description="All questions.",
         refusals=(RefusalCode.RUN_NOT_FOUND,),
     )
@@ -93,7 +93,7 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
 async def list_questions(request: Request, context: Context, *, run_id: str) -> Response:
     """All questions of the run with their outcomes, in the order in which they were asked."""
     asked = await context.service.interactions(run_id)
-    return json_response(wire.Interactions(items=tuple(wire.Interaction.of(each) for each in asked)))
+    return json_response(wire.InteractionList(items=tuple(wire.Interaction.of(each) for each in asked)))
 
 
 @router.add(
@@ -163,7 +163,7 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
         path="/v1/runs/{run_id}/interaction/links",
         summary="List the links to the pending question",
         scopes=(AccessScope.ANSWER,),
-        returns=wire.Links,
+        returns=wire.LinkList,
         description="All links.",
         refusals=(RefusalCode.RUN_NOT_FOUND,),
     )
@@ -180,7 +180,7 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
         )
         for each in await _links(context, run_id)
     )
-    return json_response(wire.Links(items=items))
+    return json_response(wire.LinkList(items=items))
 
 
 @router.add(

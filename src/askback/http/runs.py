@@ -223,7 +223,7 @@ def _seq(text: str) -> int:
         summary="List deliveries",
         scopes=(AccessScope.READ,),
         query=PageQuery,
-        returns=wire.Deliveries,
+        returns=wire.DeliveryPage,
         description="A page.",
         refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
     )
@@ -240,7 +240,7 @@ async def list_deliveries(request: Request, context: Context, *, query: PageQuer
         summary="List the deliveries of a run",
         scopes=(AccessScope.READ,),
         query=PageQuery,
-        returns=wire.Deliveries,
+        returns=wire.DeliveryPage,
         description="A page.",
         refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RefusalCode.RUN_NOT_FOUND),
     )
@@ -252,4 +252,4 @@ async def list_run_deliveries(request: Request, context: Context, *, run_id: str
 
 def _deliveries(page: DeliveryPage) -> Response:
     items = tuple(wire.Delivery.of(each) for each in page.items)
-    return json_response(wire.Deliveries(items=items, next_cursor=page.next_cursor))
+    return json_response(wire.DeliveryPage(items=items, next_cursor=page.next_cursor))

@@ -25,14 +25,14 @@ router = Router("sessions")
         path="/v1/sessions",
         summary="List browser sessions",
         scopes=tuple(AccessScope),
-        returns=wire.Sessions,
+        returns=wire.SessionList,
         description="All sessions.",
     )
 )
 async def list_sessions(request: Request, context: Context) -> Response:
     """The browser sessions of the caller's token, most recently used first. With `admin`, those of every token."""
     grant: Grant = request.scope["grant"]
-    return json_response(wire.Sessions(items=tuple(_shown(each, grant) for each in _visible(context, grant))))
+    return json_response(wire.SessionList(items=tuple(_shown(each, grant) for each in _visible(context, grant))))
 
 
 @router.add(

@@ -253,7 +253,7 @@ class Inbox(Page[PendingQuestion]):
         return cls(items=items, next_cursor=next_cursor, total=total)
 
 
-class Interactions(WholeList[Interaction]):
+class InteractionList(WholeList[Interaction]):
     """All questions of a run, in the order in which they were asked."""
 
 
@@ -275,7 +275,7 @@ class ListedLink(Shape):
     expires_at: Annotated[Moment, about("When the link expires.")]
 
 
-class Links(WholeList[ListedLink]):
+class LinkList(WholeList[ListedLink]):
     """The links to one question, oldest first."""
 
 
@@ -311,7 +311,7 @@ class Artifact(Shape):
     size: Annotated[int, about("In bytes.", 171, ge=0)]
 
 
-class Artifacts(WholeList[Artifact]):
+class ArtifactList(WholeList[Artifact]):
     """The files that a run has produced so far, folder by folder."""
 
 
@@ -374,7 +374,7 @@ class Delivery(Shape):
         )
 
 
-class Deliveries(Page[Delivery]):
+class DeliveryPage(Page[Delivery]):
     """Deliveries, newest first."""
 
 

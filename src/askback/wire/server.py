@@ -69,7 +69,7 @@ class SkillDetails(Skill):
     schemas: Annotated[SkillSchemas, about("What the skill takes and returns.")]
 
 
-class Skills(WholeList[Skill]):
+class SkillList(WholeList[Skill]):
     """The skills that a run can name, installed ones first."""
 
 
@@ -102,7 +102,7 @@ class Engine(Shape):
     advice: Annotated[str | None, about("What to do if it is not installed or not signed in.")] = None
 
 
-class Engines(WholeList[Engine]):
+class EngineList(WholeList[Engine]):
     """Every known engine, by name."""
 
 
@@ -124,7 +124,7 @@ class Session(Shape):
     ]
 
 
-class Sessions(WholeList[Session]):
+class SessionList(WholeList[Session]):
     """Browser sessions, most recently used first."""
 
 
