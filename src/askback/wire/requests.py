@@ -76,8 +76,8 @@ class Reply(Body):
     response: Annotated[
         Any,
         about(
-            "A string, the value of an option, a value that `response_schema` accepts, or an uploaded file as "
-            '`{"upload_id": "…"}`.',
+            "The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an "
+            'uploaded file as `{"upload_id": "…"}`.',
             "relaxed",
         ),
     ]
@@ -87,7 +87,10 @@ class LinkedReply(Body):
     """An answer to the question of a link."""
 
     response: Annotated[
-        Any, about("A string, the value of an option, or a value that `response_schema` accepts.", "relaxed")
+        Any,
+        about(
+            "The value of an option, a value that `response_schema` accepts, or any value if there is none.", "relaxed"
+        ),
     ]
 
 

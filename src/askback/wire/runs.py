@@ -45,7 +45,7 @@ class Interaction(Shape):
     ]
     default: Annotated[Any, about("The answer that is used if nobody answers in time.", "relaxed")]
     response_schema: Annotated[
-        dict[str, Any] | None, about("A flat JSON Schema that validates an answer that is not a string.")
+        dict[str, Any] | None, about("The JSON Schema of the answer: a scalar, or a flat object.")
     ]
     context: Annotated[Any, about("Further information from the engine.")]
     attempt_number: Annotated[int, about("The turn that asked.", 1, ge=1)]
