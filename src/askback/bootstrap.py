@@ -220,7 +220,7 @@ def _wire(ground: _Ground) -> App:
         deadlines=Deadlines(store=store, owners={ground.owner}, clock=now),
         recovery=recovery,
         vitals=Vitals(store=store, pools=ground.pools, clock=now),
-        notifications=Notifications(store=store, sending=_sending(settings), clock=now) if serving else None,
+        notifications=Notifications(store=store, policy=_sending(settings), clock=now) if serving else None,
         retention=_retention(ground) if serving else None,
     )
 
@@ -507,7 +507,7 @@ def web_server(app: App, port: int) -> WebServer:
     made = application(
         pages.around(api(context)),
         context,
-        doorstep=pages,
+        pages=pages,
         tokens=tokens,
         failures=FailedSignIns(settings.server.failed_sign_ins),
     )

@@ -50,7 +50,7 @@ async def sending(
     """A program that sends, soon again where it failed, and carries nothing out."""
     async with opened(world.settings(config), serving=True) as app, asyncio.TaskGroup() as group:
         how = DeliveryPolicy(allow_private=app.settings.notifications.allow_private, retries_sec=retries_sec)
-        task = group.create_task(Notifications(store=app.store, sending=how, clock=clock).run())
+        task = group.create_task(Notifications(store=app.store, policy=how, clock=clock).run())
         yield app
         task.cancel()
 
@@ -233,7 +233,7 @@ def test_what_never_works_is_given_up_and_stays_in_the_log(tmp_path: Path) -> No
                 (entry,) = await settled(app, await submitted(app, world, Webhook(url=receiver.url)))
         assert len(receiver.came) == entry.attempts == 3
         assert (entry.delivered_at, entry.last_status) == (None, 500)
-        assert entry.last_error == "the receiver answered 500"
+        assert entry.last_error == "the receiver returned 500"
 
     run_async(main)
 
@@ -283,7 +283,7 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
                 (entry,) = await settled(app, await submitted(app, world, Webhook(url=receiver.url)))
         assert len(receiver.came) == 2
         assert other.came == []
-        assert entry.last_error == "the receiver answered 302: a redirect, which is not followed"
+        assert entry.last_error == "the receiver returned 302: redirects are not followed"
 
     run_async(main)
 

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.http import catalog, files, openapi, problems, questions, runs, session_routes
-from askback.http.auth import Doorstep, Gate, MainToken
+from askback.http.auth import Gate, MainToken, SignInPages
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
 from askback.http.failed_sign_ins import FailedSignIns
@@ -66,7 +66,7 @@ def api(context: Context) -> Starlette:
 
 
 def application(
-    site: ASGIApp, context: Context, *, doorstep: Doorstep, tokens: MainToken, failures: FailedSignIns
+    site: ASGIApp, context: Context, *, pages: SignInPages, tokens: MainToken, failures: FailedSignIns
 ) -> ASGIApp:
     """The site behind the gate. The gate comes first: nothing of an unauthorized request's body is read."""
     entrance = SignIn(
@@ -74,7 +74,7 @@ def application(
         holder=tokens.holder,
         sessions=context.sessions,
         addresses=context.addresses,
-        doorstep=doorstep,
+        pages=pages,
         codes=Codes(),
     )
     gate = Gate(
@@ -85,7 +85,7 @@ def application(
         addresses=context.addresses,
         entrance=entrance,
         failures=failures,
-        doorstep=doorstep,
+        pages=pages,
     )
     return SafeHeaders(gate)
 
