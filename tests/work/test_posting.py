@@ -100,8 +100,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("name", "trusted", "problem"),
     [
         ("hook.example", True, None),
-        ("hook.example", False, "certificate was refused: self"),
-        ("other.example", True, "certificate was refused: Hostname mismatch"),
+        ("hook.example", False, "certificate is invalid: self"),
+        ("other.example", True, "certificate is invalid: Hostname mismatch"),
     ],
 )
 def test_tls_is_checked_against_the_name_not_the_address(
