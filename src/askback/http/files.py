@@ -87,7 +87,7 @@ async def list_artifacts(request: Request, context: Context, *, run_id: str) -> 
 
 
 class _AnyPath(PathConvertor):
-    """A path that may contain line breaks, which Starlette's own convertor does not match."""
+    """A path that may contain line breaks, which Starlette's own converter does not match."""
 
     regex = "(?s:.*)"
 
