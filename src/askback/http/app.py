@@ -18,6 +18,7 @@ from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.quotas import RequestRate
+from askback.http.routing import route
 from askback.http.sign_in import Codes, SignIn
 
 SAFE_HEADERS = (
@@ -40,11 +41,12 @@ _ROUTERS = (
     catalog.server_router,
     session_routes.router,
 )
+_OPERATIONS = [operation for router in _ROUTERS for operation in router.operations]
 
 
 @functools.cache
 def openapi_document() -> Any:
-    return msgspec.json.decode(msgspec.json.encode(openapi.document(_ROUTERS)))
+    return msgspec.json.decode(msgspec.json.encode(openapi.document(_OPERATIONS)))
 
 
 def api(context: Context) -> Starlette:
@@ -54,10 +56,7 @@ def api(context: Context) -> Starlette:
         return json_response(openapi_document())
 
     app = Starlette(
-        routes=[
-            *(route for router in _ROUTERS for route in router.routes()),
-            Route("/v1/openapi.json", openapi_json),
-        ],
+        routes=[*map(route, _OPERATIONS), Route("/v1/openapi.json", openapi_json)],
         exception_handlers=problems.HANDLERS,
     )
     app.router.redirect_slashes = False

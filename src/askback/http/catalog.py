@@ -19,7 +19,7 @@ from askback.http.context import Context, json_response
 from askback.http.files import BINARY, FORM_WITH_FILE
 from askback.http.metrics import CONTENT_TYPE
 from askback.http.problems import BODY, RequestCode
-from askback.http.routing import Access, Operation, Router
+from askback.http.routing import Access, Router
 from askback.process.pools import Pool
 from askback.skills.library import Library, SkillListing
 from askback.skills.package import SkillPackage
@@ -36,14 +36,11 @@ _ZIPS = ("application/zip", "application/x-zip-compressed", "application/octet-s
 
 
 @skills_router.add(
-    Operation(
-        method="GET",
-        path="/v1/skills",
-        summary="List skills",
-        scopes=(AccessScope.READ,),
-        returns=wire.SkillList,
-        description="All skills.",
-    )
+    "GET /v1/skills",
+    "List skills",
+    scopes=(AccessScope.READ,),
+    returns=wire.SkillList,
+    description="All skills.",
 )
 async def list_skills(request: Request, context: Context) -> Response:
     """The skills that a run can name. A skill that cannot be run has a `problem`."""
@@ -52,15 +49,12 @@ async def list_skills(request: Request, context: Context) -> Response:
 
 
 @skills_router.add(
-    Operation(
-        method="GET",
-        path="/v1/skills/{skill_id}",
-        summary="Get a skill",
-        scopes=(AccessScope.READ,),
-        returns=wire.SkillDetails,
-        description="The skill.",
-        refusals=(RefusalCode.SKILL_NOT_FOUND, RefusalCode.SKILL_INVALID),
-    )
+    "GET /v1/skills/{skill_id}",
+    "Get a skill",
+    scopes=(AccessScope.READ,),
+    returns=wire.SkillDetails,
+    description="The skill.",
+    refusals=(RefusalCode.SKILL_NOT_FOUND, RefusalCode.SKILL_INVALID),
 )
 async def get_skill(request: Request, context: Context, *, skill_id: str) -> Response:
     """The skill with its instructions and schemas."""
@@ -72,18 +66,15 @@ async def get_skill(request: Request, context: Context, *, skill_id: str) -> Res
 
 
 @skills_router.add(
-    Operation(
-        method="POST",
-        path="/v1/skills",
-        summary="Install a skill",
-        scopes=(AccessScope.ADMIN,),
-        raw_body=dict.fromkeys(_ZIPS, BINARY) | FORM_WITH_FILE,
-        returns=wire.Skill,
-        status=HTTPStatus.CREATED,
-        description="The skill. New runs use this version.",
-        response_headers={"Location": "The path of the skill."},
-        refusals=(*BODY, RequestCode.REQUEST_INVALID, RefusalCode.SKILL_INVALID),
-    )
+    "POST /v1/skills",
+    "Install a skill",
+    scopes=(AccessScope.ADMIN,),
+    raw_body=dict.fromkeys(_ZIPS, BINARY) | FORM_WITH_FILE,
+    returns=wire.Skill,
+    status=HTTPStatus.CREATED,
+    description="The skill. New runs use this version.",
+    response_headers={"Location": "The path of the skill."},
+    refusals=(*BODY, RequestCode.REQUEST_INVALID, RefusalCode.SKILL_INVALID),
 )
 async def install_skill(request: Request, context: Context) -> Response:
     """Install a skill from a zip file, sent as the body or as the form field `file`."""
@@ -98,15 +89,12 @@ async def install_skill(request: Request, context: Context) -> Response:
 
 
 @skills_router.add(
-    Operation(
-        method="DELETE",
-        path="/v1/skills/{skill_id}",
-        summary="Delete a skill",
-        scopes=(AccessScope.ADMIN,),
-        status=HTTPStatus.NO_CONTENT,
-        description="The skill is deleted.",
-        refusals=(RefusalCode.SKILL_NOT_FOUND,),
-    )
+    "DELETE /v1/skills/{skill_id}",
+    "Delete a skill",
+    scopes=(AccessScope.ADMIN,),
+    status=HTTPStatus.NO_CONTENT,
+    description="The skill is deleted.",
+    refusals=(RefusalCode.SKILL_NOT_FOUND,),
 )
 async def remove_skill(request: Request, context: Context, *, skill_id: str) -> Response:
     """Delete all versions of a skill. Runs that use it are not affected."""
@@ -161,14 +149,11 @@ def _fields(listing: SkillListing) -> dict[str, Any]:
 
 
 @engines_router.add(
-    Operation(
-        method="GET",
-        path="/v1/engines",
-        summary="List engines",
-        scopes=(AccessScope.READ,),
-        returns=wire.EngineList,
-        description="All engines.",
-    )
+    "GET /v1/engines",
+    "List engines",
+    scopes=(AccessScope.READ,),
+    returns=wire.EngineList,
+    description="All engines.",
 )
 async def list_engines(request: Request, context: Context) -> Response:
     """Every known engine: whether it is installed and signed in, its version, how its runs wait, and what to do."""
@@ -176,15 +161,12 @@ async def list_engines(request: Request, context: Context) -> Response:
 
 
 @server_router.add(
-    Operation(
-        method="GET",
-        path="/healthz",
-        summary="Health",
-        access=Access.NOTHING,
-        returns=wire.Health,
-        description="The server is healthy.",
-        other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not healthy; see `status`."},
-    )
+    "GET /healthz",
+    "Health",
+    access=Access.NOTHING,
+    returns=wire.Health,
+    description="The server is healthy.",
+    other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not healthy; see `status`."},
 )
 async def health(request: Request, context: Context) -> Response:
     """The state of the server. Requires no token."""
@@ -193,14 +175,11 @@ async def health(request: Request, context: Context) -> Response:
 
 
 @server_router.add(
-    Operation(
-        method="GET",
-        path="/metrics",
-        summary="Metrics",
-        scopes=(AccessScope.READ,),
-        description="Metrics in the Prometheus text format.",
-        content={"text/plain": {"schema": {"type": "string"}, "example": "askback_slots 4.0\n"}},
-    )
+    "GET /metrics",
+    "Metrics",
+    scopes=(AccessScope.READ,),
+    description="Metrics in the Prometheus text format.",
+    content={"text/plain": {"schema": {"type": "string"}, "example": "askback_slots 4.0\n"}},
 )
 async def metrics(request: Request, context: Context) -> Response:
     """Metrics for Prometheus."""

@@ -18,7 +18,7 @@ from askback.http.auth import AccessScope
 from askback.http.bodies import FORM, form_file, said_length, while_connected
 from askback.http.context import Context, json_response
 from askback.http.problems import BODY, RequestCode
-from askback.http.routing import Operation, Router
+from askback.http.routing import Router
 from askback.process.pools import Pool
 from askback.process.workspace import Artifact
 from askback.wire import runs as wire
@@ -44,17 +44,14 @@ _ATTACHMENT = {"Content-Disposition": "Always `attachment`: a browser never show
 
 
 @router.add(
-    Operation(
-        method="POST",
-        path="/v1/uploads",
-        summary="Upload a file",
-        scopes=(AccessScope.SUBMIT, AccessScope.ANSWER),
-        raw_body=FORM_WITH_FILE,
-        returns=Upload,
-        status=HTTPStatus.CREATED,
-        description="The upload.",
-        refusals=(*BODY, RequestCode.REQUEST_INVALID),
-    )
+    "POST /v1/uploads",
+    "Upload a file",
+    scopes=(AccessScope.SUBMIT, AccessScope.ANSWER),
+    raw_body=FORM_WITH_FILE,
+    returns=Upload,
+    status=HTTPStatus.CREATED,
+    description="The upload.",
+    refusals=(*BODY, RequestCode.REQUEST_INVALID),
 )
 async def upload(request: Request, context: Context) -> Response:
     """Upload a file. Use it in the `input` of a run, or in a reply, as `{"upload_id": "…"}`."""
@@ -69,15 +66,12 @@ async def upload(request: Request, context: Context) -> Response:
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs/{run_id}/artifacts",
-        summary="List the artifacts of a run",
-        scopes=(AccessScope.READ,),
-        returns=wire.ArtifactList,
-        description="All artifacts.",
-        refusals=(RefusalCode.RUN_NOT_FOUND,),
-    )
+    "GET /v1/runs/{run_id}/artifacts",
+    "List the artifacts of a run",
+    scopes=(AccessScope.READ,),
+    returns=wire.ArtifactList,
+    description="All artifacts.",
+    refusals=(RefusalCode.RUN_NOT_FOUND,),
 )
 async def list_artifacts(request: Request, context: Context, *, run_id: str) -> Response:
     """The files that the run has produced so far, at most 100,000."""
@@ -96,16 +90,13 @@ register_url_convertor("any_path", _AnyPath())
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs/{run_id}/artifacts/{path:any_path}",
-        summary="Download an artifact",
-        scopes=(AccessScope.READ,),
-        description="The file. The media type depends on its extension.",
-        content={"*/*": BINARY},
-        response_headers=_ATTACHMENT,
-        refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND),
-    )
+    "GET /v1/runs/{run_id}/artifacts/{path:any_path}",
+    "Download an artifact",
+    scopes=(AccessScope.READ,),
+    description="The file. The media type depends on its extension.",
+    content={"*/*": BINARY},
+    response_headers=_ATTACHMENT,
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND),
 )
 async def get_artifact(request: Request, context: Context, *, run_id: str, path: str) -> Response:
     """One file, as a download."""
@@ -116,16 +107,13 @@ async def get_artifact(request: Request, context: Context, *, run_id: str, path:
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs/{run_id}/bundle",
-        summary="Download all artifacts",
-        scopes=(AccessScope.READ,),
-        description="A zip file.",
-        content={"application/zip": BINARY},
-        response_headers=_ATTACHMENT,
-        refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.BUNDLE_TOO_LARGE),
-    )
+    "GET /v1/runs/{run_id}/bundle",
+    "Download all artifacts",
+    scopes=(AccessScope.READ,),
+    description="A zip file.",
+    content={"application/zip": BINARY},
+    response_headers=_ATTACHMENT,
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.BUNDLE_TOO_LARGE),
 )
 async def get_bundle(request: Request, context: Context, *, run_id: str) -> Response:
     """All files that the run has produced so far, as a zip file. At most `limits.bundle` and 50,000 files."""

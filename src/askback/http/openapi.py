@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -18,7 +18,7 @@ from askback.core.runs import Mode, ProfileKind, RunState
 from askback.core.webhooks import WebhookKind
 from askback.http.auth import AccessScope
 from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
-from askback.http.routing import Access, Code, Handler, Operation, Router
+from askback.http.routing import Access, Code, Operation
 from askback.wire.base import Shape
 from askback.wire.requests import Body
 from askback.wire.runs import Notification
@@ -90,12 +90,11 @@ _ENUMS = (
 )
 
 
-def document(routers: Iterable[Router]) -> Json:
-    operations = [(router.tag, *each) for router in routers for each in router.operations]
-    shapes = [shape for _, each, _ in operations for shape in (each.returns, each.body) if shape is not None]
+def document(operations: Sequence[Operation]) -> Json:
+    shapes = [shape for each in operations for shape in (each.returns, each.body) if shape is not None]
     paths: dict[str, Json] = {}
-    for tag, operation, handler in operations:
-        paths.setdefault(operation.template, {})[operation.method.lower()] = _operation(tag, operation, handler)
+    for each in operations:
+        paths.setdefault(each.template, {})[each.method.lower()] = _operation(each)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -132,12 +131,12 @@ _NOTIFICATION = {
 # Operations.
 
 
-def _operation(tag: str, operation: Operation, handler: Handler) -> Json:
+def _operation(operation: Operation) -> Json:
     described: Json = {
-        "tags": [tag],
+        "tags": [operation.tag],
         "summary": operation.summary,
-        "description": inspect.cleandoc(handler.__doc__ or ""),
-        "operationId": getattr(handler, "__name__", ""),
+        "description": inspect.cleandoc(operation.handler.__doc__ or ""),
+        "operationId": getattr(operation.handler, "__name__", ""),
     }
     if parameters := [*_path_parameters(operation), *_parameters(operation)]:
         described["parameters"] = parameters

@@ -16,7 +16,7 @@ from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope, headers_of, hos
 from askback.http.context import Context, json_response
 from askback.http.links import KeptLink, Link
 from askback.http.problems import JSON_BODY, RequestCode
-from askback.http.routing import Access, Operation, Router
+from askback.http.routing import Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
 from askback.wire import runs as wire
 from askback.wire.requests import LinkCreate, LinkedReply, PageQuery, Reply
@@ -32,15 +32,12 @@ _INBOX_STREAM = {
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs/{run_id}/interaction",
-        summary="Get the pending question",
-        scopes=(AccessScope.READ, AccessScope.ANSWER),
-        returns=wire.Interaction,
-        description="The question.",
-        refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.INTERACTION_NOT_FOUND),
-    )
+    "GET /v1/runs/{run_id}/interaction",
+    "Get the pending question",
+    scopes=(AccessScope.READ, AccessScope.ANSWER),
+    returns=wire.Interaction,
+    description="The question.",
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.INTERACTION_NOT_FOUND),
 )
 async def get_question(request: Request, context: Context, *, run_id: str) -> Response:
     """The pending question. 404 if there is none."""
@@ -48,23 +45,20 @@ async def get_question(request: Request, context: Context, *, run_id: str) -> Re
 
 
 @router.add(
-    Operation(
-        method="POST",
-        path="/v1/runs/{run_id}/interaction/reply",
-        summary="Answer the pending question",
-        scopes=(AccessScope.ANSWER,),
-        body=Reply,
-        returns=wire.Run,
-        status=HTTPStatus.ACCEPTED,
-        description="The run, which continues.",
-        refusals=(
-            *JSON_BODY,
-            RefusalCode.RUN_NOT_FOUND,
-            RefusalCode.UPLOAD_NOT_FOUND,
-            RefusalCode.INTERACTION_NOT_PENDING,
-            RefusalCode.REPLY_INVALID,
-        ),
-    )
+    "POST /v1/runs/{run_id}/interaction/reply",
+    "Answer the pending question",
+    scopes=(AccessScope.ANSWER,),
+    body=Reply,
+    returns=wire.Run,
+    status=HTTPStatus.ACCEPTED,
+    description="The run, which continues.",
+    refusals=(
+        *JSON_BODY,
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.UPLOAD_NOT_FOUND,
+        RefusalCode.INTERACTION_NOT_PENDING,
+        RefusalCode.REPLY_INVALID,
+    ),
 )
 async def reply(request: Request, context: Context, *, run_id: str, body: Reply) -> Response:
     """Answer the question. The run changes from `waiting_user` to `queued`, or to `running` if its process was kept.
@@ -80,15 +74,12 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs/{run_id}/interactions",
-        summary="List the questions of a run",
-        scopes=(AccessScope.READ,),
-        returns=wire.InteractionList,
-        description="All questions.",
-        refusals=(RefusalCode.RUN_NOT_FOUND,),
-    )
+    "GET /v1/runs/{run_id}/interactions",
+    "List the questions of a run",
+    scopes=(AccessScope.READ,),
+    returns=wire.InteractionList,
+    description="All questions.",
+    refusals=(RefusalCode.RUN_NOT_FOUND,),
 )
 async def list_questions(request: Request, context: Context, *, run_id: str) -> Response:
     """All questions of the run with their outcomes, in the order in which they were asked."""
@@ -97,17 +88,14 @@ async def list_questions(request: Request, context: Context, *, run_id: str) -> 
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/inbox",
-        summary="List all pending questions",
-        scopes=(AccessScope.READ, AccessScope.ANSWER),
-        query=PageQuery,
-        returns=wire.Inbox,
-        description="A page, or a stream.",
-        content=_INBOX_STREAM,
-        refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RequestCode.TOO_MANY_STREAMS),
-    )
+    "GET /v1/inbox",
+    "List all pending questions",
+    scopes=(AccessScope.READ, AccessScope.ANSWER),
+    query=PageQuery,
+    returns=wire.Inbox,
+    description="A page, or a stream.",
+    content=_INBOX_STREAM,
+    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RequestCode.TOO_MANY_STREAMS),
 )
 async def inbox(request: Request, context: Context, *, query: PageQuery) -> Response:
     """The pending questions of all runs, oldest first.
@@ -126,22 +114,19 @@ async def inbox(request: Request, context: Context, *, query: PageQuery) -> Resp
 
 
 @router.add(
-    Operation(
-        method="POST",
-        path="/v1/runs/{run_id}/interaction/link",
-        summary="Create a link to the pending question",
-        scopes=(AccessScope.ANSWER,),
-        body=LinkCreate,
-        returns=wire.Link,
-        status=HTTPStatus.CREATED,
-        description="The link.",
-        refusals=(
-            *JSON_BODY,
-            RefusalCode.RUN_NOT_FOUND,
-            RefusalCode.INTERACTION_NOT_FOUND,
-            RefusalCode.STATE_UNSUITABLE,
-        ),
-    )
+    "POST /v1/runs/{run_id}/interaction/link",
+    "Create a link to the pending question",
+    scopes=(AccessScope.ANSWER,),
+    body=LinkCreate,
+    returns=wire.Link,
+    status=HTTPStatus.CREATED,
+    description="The link.",
+    refusals=(
+        *JSON_BODY,
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.INTERACTION_NOT_FOUND,
+        RefusalCode.STATE_UNSUITABLE,
+    ),
 )
 async def make_link(request: Request, context: Context, *, run_id: str, body: LinkCreate) -> Response:
     """A link that lets its holder read and answer the pending question, and nothing else.
@@ -158,15 +143,12 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs/{run_id}/interaction/links",
-        summary="List the links to the pending question",
-        scopes=(AccessScope.ANSWER,),
-        returns=wire.LinkList,
-        description="All links.",
-        refusals=(RefusalCode.RUN_NOT_FOUND,),
-    )
+    "GET /v1/runs/{run_id}/interaction/links",
+    "List the links to the pending question",
+    scopes=(AccessScope.ANSWER,),
+    returns=wire.LinkList,
+    description="All links.",
+    refusals=(RefusalCode.RUN_NOT_FOUND,),
 )
 async def list_links(request: Request, context: Context, *, run_id: str) -> Response:
     """The valid links, oldest first. Empty if no question is pending."""
@@ -184,15 +166,12 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
 
 
 @router.add(
-    Operation(
-        method="DELETE",
-        path="/v1/runs/{run_id}/interaction/links",
-        summary="Revoke all links to the pending question",
-        scopes=(AccessScope.ANSWER,),
-        status=HTTPStatus.NO_CONTENT,
-        description="The links are revoked.",
-        refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.LINK_NOT_FOUND),
-    )
+    "DELETE /v1/runs/{run_id}/interaction/links",
+    "Revoke all links to the pending question",
+    scopes=(AccessScope.ANSWER,),
+    status=HTTPStatus.NO_CONTENT,
+    description="The links are revoked.",
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.LINK_NOT_FOUND),
 )
 async def revoke_links(request: Request, context: Context, *, run_id: str) -> Response:
     """Revoke every link to the pending question. Takes effect at once."""
@@ -200,15 +179,12 @@ async def revoke_links(request: Request, context: Context, *, run_id: str) -> Re
 
 
 @router.add(
-    Operation(
-        method="DELETE",
-        path="/v1/runs/{run_id}/interaction/links/{link_id}",
-        summary="Revoke a link",
-        scopes=(AccessScope.ANSWER,),
-        status=HTTPStatus.NO_CONTENT,
-        description="The link is revoked.",
-        refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.LINK_NOT_FOUND),
-    )
+    "DELETE /v1/runs/{run_id}/interaction/links/{link_id}",
+    "Revoke a link",
+    scopes=(AccessScope.ANSWER,),
+    status=HTTPStatus.NO_CONTENT,
+    description="The link is revoked.",
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.LINK_NOT_FOUND),
 )
 async def revoke_link(request: Request, context: Context, *, run_id: str, link_id: str) -> Response:
     """Revoke one link to the pending question. Takes effect at once."""
@@ -232,19 +208,16 @@ async def _revoke(context: Context, run_id: str, ids: list[str]) -> Response:
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/answers/{link}",
-        summary="Get the question of a link",
-        access=Access.LINK,
-        returns=wire.Interaction,
-        description="The question.",
-        refusals=(
-            RefusalCode.INTERACTION_NOT_PENDING,
-            RefusalCode.INTERACTION_NOT_FOUND,
-            RefusalCode.RUN_NOT_FOUND,
-        ),
-    )
+    "GET /v1/answers/{link}",
+    "Get the question of a link",
+    access=Access.LINK,
+    returns=wire.Interaction,
+    description="The question.",
+    refusals=(
+        RefusalCode.INTERACTION_NOT_PENDING,
+        RefusalCode.INTERACTION_NOT_FOUND,
+        RefusalCode.RUN_NOT_FOUND,
+    ),
 )
 async def linked_question(request: Request, context: Context, *, link: str) -> Response:
     """The question of the link. Requires no token. 401 if the link is expired, revoked or forged.
@@ -258,23 +231,20 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
 
 
 @router.add(
-    Operation(
-        method="POST",
-        path="/v1/answers/{link}",
-        summary="Answer the question of a link",
-        access=Access.LINK,
-        body=LinkedReply,
-        returns=wire.Interaction,
-        status=HTTPStatus.ACCEPTED,
-        description="The question with its answer.",
-        refusals=(
-            *JSON_BODY,
-            RefusalCode.INTERACTION_NOT_PENDING,
-            RefusalCode.INTERACTION_NOT_FOUND,
-            RefusalCode.RUN_NOT_FOUND,
-            RefusalCode.REPLY_INVALID,
-        ),
-    )
+    "POST /v1/answers/{link}",
+    "Answer the question of a link",
+    access=Access.LINK,
+    body=LinkedReply,
+    returns=wire.Interaction,
+    status=HTTPStatus.ACCEPTED,
+    description="The question with its answer.",
+    refusals=(
+        *JSON_BODY,
+        RefusalCode.INTERACTION_NOT_PENDING,
+        RefusalCode.INTERACTION_NOT_FOUND,
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.REPLY_INVALID,
+    ),
 )
 async def linked_reply(request: Request, context: Context, *, link: str, body: LinkedReply) -> Response:
     """Answer the question of the link. Requires no token. 401 if the link is expired, revoked or forged."""

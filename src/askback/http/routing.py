@@ -42,6 +42,8 @@ class Operation:
     `headers` and `body` where they are declared.
     """
 
+    handler: Handler
+    tag: str
     method: str
     path: str
     summary: str
@@ -86,20 +88,21 @@ class Router:
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
-        self.operations: list[tuple[Operation, Handler]] = []
+        self.operations: list[Operation] = []
 
-    def add(self, operation: Operation) -> Callable[[Handler], Handler]:
+    def add(self, call: str, summary: str, **fields: Any) -> Callable[[Handler], Handler]:
+        """Declare an operation for the decorated handler: method and path, a summary, and the fields of `Operation`."""
+        method, path = call.split()
+
         def remember(handler: Handler) -> Handler:
-            self.operations.append((operation, handler))
+            operation = Operation(handler=handler, tag=self.tag, method=method, path=path, summary=summary, **fields)
+            self.operations.append(operation)
             return handler
 
         return remember
 
-    def routes(self) -> list[Route]:
-        return [_route(operation, handler) for operation, handler in self.operations]
 
-
-def _route(operation: Operation, handler: Handler) -> Route:
+def route(operation: Operation) -> Route:
     async def endpoint(request: Request) -> Response:
         # Before anything of the body is read.
         operation.check_access(request)
@@ -111,11 +114,11 @@ def _route(operation: Operation, handler: Handler) -> Route:
             headers = {name.replace("-", "_"): text for name, text in request.headers.items()}
             given["headers"] = read_texts(headers, operation.headers)
         if operation.body is None:
-            return await handler(request, context, **given)
+            return await operation.handler(request, context, **given)
         async with context.body_memory.read(request, operation.body, context.pools.parsing) as body:
-            return await handler(request, context, body=body, **given)
+            return await operation.handler(request, context, body=body, **given)
 
-    route = Route(operation.path, endpoint, methods=[operation.method])
+    made = Route(operation.path, endpoint, methods=[operation.method])
     # Starlette adds HEAD to GET.
-    route.methods = {operation.method}
-    return route
+    made.methods = {operation.method}
+    return made

@@ -15,7 +15,7 @@ from askback.core.runs import Run
 from askback.http.auth import AccessScope
 from askback.http.context import Context, json_response
 from askback.http.problems import JSON_BODY, RequestCode
-from askback.http.routing import Operation, Router
+from askback.http.routing import Router
 from askback.http.streams import EventStream, wants_stream
 from askback.store.base import DeliveryPage, RunFilter
 from askback.wire import runs as wire
@@ -43,30 +43,27 @@ _RUN_STREAM = {
 
 
 @router.add(
-    Operation(
-        method="POST",
-        path="/v1/runs",
-        summary="Create a run",
-        scopes=(AccessScope.SUBMIT,),
-        headers=RunCreateHeaders,
-        body=RunCreate,
-        returns=wire.Run,
-        status=HTTPStatus.CREATED,
-        description="The queued run.",
-        response_headers={"Location": "The path of the run."},
-        refusals=(
-            *JSON_BODY,
-            RefusalCode.INPUT_INVALID,
-            RefusalCode.SKILL_INVALID,
-            RefusalCode.SKILL_NOT_FOUND,
-            RefusalCode.UPLOAD_NOT_FOUND,
-            RefusalCode.ENGINE_UNKNOWN,
-            RefusalCode.ENGINE_NOT_FOUND,
-            RefusalCode.ENGINE_UNSUITABLE,
-            RefusalCode.PROFILE_UNAVAILABLE,
-            RefusalCode.IDEMPOTENCY_KEY_REUSED,
-        ),
-    )
+    "POST /v1/runs",
+    "Create a run",
+    scopes=(AccessScope.SUBMIT,),
+    headers=RunCreateHeaders,
+    body=RunCreate,
+    returns=wire.Run,
+    status=HTTPStatus.CREATED,
+    description="The queued run.",
+    response_headers={"Location": "The path of the run."},
+    refusals=(
+        *JSON_BODY,
+        RefusalCode.INPUT_INVALID,
+        RefusalCode.SKILL_INVALID,
+        RefusalCode.SKILL_NOT_FOUND,
+        RefusalCode.UPLOAD_NOT_FOUND,
+        RefusalCode.ENGINE_UNKNOWN,
+        RefusalCode.ENGINE_NOT_FOUND,
+        RefusalCode.ENGINE_UNSUITABLE,
+        RefusalCode.PROFILE_UNAVAILABLE,
+        RefusalCode.IDEMPOTENCY_KEY_REUSED,
+    ),
 )
 async def create_run(request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate) -> Response:
     """Validate the request and queue a run of the skill."""
@@ -76,17 +73,14 @@ async def create_run(request: Request, context: Context, *, headers: RunCreateHe
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs",
-        summary="List runs",
-        scopes=(AccessScope.READ,),
-        query=RunQuery,
-        returns=wire.RunPage,
-        description="A page, or a stream.",
-        content=_RUN_STREAM,
-        refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RequestCode.TOO_MANY_STREAMS),
-    )
+    "GET /v1/runs",
+    "List runs",
+    scopes=(AccessScope.READ,),
+    query=RunQuery,
+    returns=wire.RunPage,
+    description="A page, or a stream.",
+    content=_RUN_STREAM,
+    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RequestCode.TOO_MANY_STREAMS),
 )
 async def list_runs(request: Request, context: Context, *, query: RunQuery) -> Response:
     """Runs, newest first.
@@ -103,15 +97,12 @@ async def list_runs(request: Request, context: Context, *, query: RunQuery) -> R
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs/{run_id}",
-        summary="Get a run",
-        scopes=(AccessScope.READ,),
-        returns=wire.Run,
-        description="The run.",
-        refusals=(RefusalCode.RUN_NOT_FOUND,),
-    )
+    "GET /v1/runs/{run_id}",
+    "Get a run",
+    scopes=(AccessScope.READ,),
+    returns=wire.Run,
+    description="The run.",
+    refusals=(RefusalCode.RUN_NOT_FOUND,),
 )
 async def get_run(request: Request, context: Context, *, run_id: str) -> Response:
     """The run: its state, its pending question, its deadline, its error."""
@@ -119,16 +110,13 @@ async def get_run(request: Request, context: Context, *, run_id: str) -> Respons
 
 
 @router.add(
-    Operation(
-        method="POST",
-        path="/v1/runs/{run_id}/cancel",
-        summary="Cancel a run",
-        scopes=(AccessScope.SUBMIT,),
-        returns=wire.Run,
-        status=HTTPStatus.ACCEPTED,
-        description="The run, which is or will be canceled.",
-        refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.RUN_FINAL, RequestCode.BODY_TOO_LARGE),
-    )
+    "POST /v1/runs/{run_id}/cancel",
+    "Cancel a run",
+    scopes=(AccessScope.SUBMIT,),
+    returns=wire.Run,
+    status=HTTPStatus.ACCEPTED,
+    description="The run, which is or will be canceled.",
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.RUN_FINAL, RequestCode.BODY_TOO_LARGE),
 )
 async def cancel_run(request: Request, context: Context, *, run_id: str) -> Response:
     """Cancel the run. It becomes `canceled` when all processes of its engine have ended. 409 if it is already final."""
@@ -136,15 +124,12 @@ async def cancel_run(request: Request, context: Context, *, run_id: str) -> Resp
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs/{run_id}/result",
-        summary="Get the result",
-        scopes=(AccessScope.READ,),
-        returns=wire.Result,
-        description="The result.",
-        refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.RUN_NOT_FINAL),
-    )
+    "GET /v1/runs/{run_id}/result",
+    "Get the result",
+    scopes=(AccessScope.READ,),
+    returns=wire.Result,
+    description="The result.",
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.RUN_NOT_FINAL),
 )
 async def get_result(request: Request, context: Context, *, run_id: str) -> Response:
     """The result of the run. 409 until it is final."""
@@ -157,23 +142,20 @@ async def get_result(request: Request, context: Context, *, run_id: str) -> Resp
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs/{run_id}/events",
-        summary="Follow a run",
-        scopes=(AccessScope.READ,),
-        query=EventQuery,
-        headers=EventHeaders,
-        returns=wire.EventPage,
-        description="A page, or a stream.",
-        content=_EVENT_STREAM,
-        refusals=(
-            RefusalCode.RUN_NOT_FOUND,
-            RefusalCode.INPUT_INVALID,
-            RequestCode.REQUEST_INVALID,
-            RequestCode.TOO_MANY_STREAMS,
-        ),
-    )
+    "GET /v1/runs/{run_id}/events",
+    "Follow a run",
+    scopes=(AccessScope.READ,),
+    query=EventQuery,
+    headers=EventHeaders,
+    returns=wire.EventPage,
+    description="A page, or a stream.",
+    content=_EVENT_STREAM,
+    refusals=(
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.INPUT_INVALID,
+        RequestCode.REQUEST_INVALID,
+        RequestCode.TOO_MANY_STREAMS,
+    ),
 )
 async def get_events(
     request: Request, context: Context, *, run_id: str, query: EventQuery, headers: EventHeaders
@@ -217,16 +199,13 @@ def _seq(text: str) -> int:
 
 
 @deliveries_router.add(
-    Operation(
-        method="GET",
-        path="/v1/deliveries",
-        summary="List deliveries",
-        scopes=(AccessScope.READ,),
-        query=PageQuery,
-        returns=wire.DeliveryPage,
-        description="A page.",
-        refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
-    )
+    "GET /v1/deliveries",
+    "List deliveries",
+    scopes=(AccessScope.READ,),
+    query=PageQuery,
+    returns=wire.DeliveryPage,
+    description="A page.",
+    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
 )
 async def list_deliveries(request: Request, context: Context, *, query: PageQuery) -> Response:
     """Deliveries to webhooks, both done and due, newest first."""
@@ -234,16 +213,13 @@ async def list_deliveries(request: Request, context: Context, *, query: PageQuer
 
 
 @deliveries_router.add(
-    Operation(
-        method="GET",
-        path="/v1/runs/{run_id}/deliveries",
-        summary="List the deliveries of a run",
-        scopes=(AccessScope.READ,),
-        query=PageQuery,
-        returns=wire.DeliveryPage,
-        description="A page.",
-        refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RefusalCode.RUN_NOT_FOUND),
-    )
+    "GET /v1/runs/{run_id}/deliveries",
+    "List the deliveries of a run",
+    scopes=(AccessScope.READ,),
+    query=PageQuery,
+    returns=wire.DeliveryPage,
+    description="A page.",
+    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RefusalCode.RUN_NOT_FOUND),
 )
 async def list_run_deliveries(request: Request, context: Context, *, run_id: str, query: PageQuery) -> Response:
     """Deliveries to webhooks about one run, both done and due, newest first."""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from askback.core.errors import NotFound, RefusalCode
 from askback.http.auth import AccessScope, Grant, headers_of, host_of
 from askback.http.context import Context, json_response
-from askback.http.routing import Operation, Router
+from askback.http.routing import Router
 from askback.http.sessions import Session
 from askback.http.sign_in import set_cookie
 from askback.wire import server as wire
@@ -20,14 +20,11 @@ router = Router("sessions")
 
 
 @router.add(
-    Operation(
-        method="GET",
-        path="/v1/sessions",
-        summary="List browser sessions",
-        scopes=tuple(AccessScope),
-        returns=wire.SessionList,
-        description="All sessions.",
-    )
+    "GET /v1/sessions",
+    "List browser sessions",
+    scopes=tuple(AccessScope),
+    returns=wire.SessionList,
+    description="All sessions.",
 )
 async def list_sessions(request: Request, context: Context) -> Response:
     """The browser sessions of the caller's token, most recently used first. With `admin`, those of every token."""
@@ -36,14 +33,11 @@ async def list_sessions(request: Request, context: Context) -> Response:
 
 
 @router.add(
-    Operation(
-        method="DELETE",
-        path="/v1/sessions",
-        summary="Sign out everywhere",
-        scopes=tuple(AccessScope),
-        status=HTTPStatus.NO_CONTENT,
-        description="The sessions have ended.",
-    )
+    "DELETE /v1/sessions",
+    "Sign out everywhere",
+    scopes=tuple(AccessScope),
+    status=HTTPStatus.NO_CONTENT,
+    description="The sessions have ended.",
 )
 async def delete_sessions(request: Request, context: Context) -> Response:
     """End every browser session of the caller's token, including the current one."""
@@ -53,15 +47,12 @@ async def delete_sessions(request: Request, context: Context) -> Response:
 
 
 @router.add(
-    Operation(
-        method="DELETE",
-        path="/v1/sessions/{session_id}",
-        summary="End a browser session",
-        scopes=tuple(AccessScope),
-        status=HTTPStatus.NO_CONTENT,
-        description="The session has ended.",
-        refusals=(RefusalCode.SESSION_NOT_FOUND,),
-    )
+    "DELETE /v1/sessions/{session_id}",
+    "End a browser session",
+    scopes=tuple(AccessScope),
+    status=HTTPStatus.NO_CONTENT,
+    description="The session has ended.",
+    refusals=(RefusalCode.SESSION_NOT_FOUND,),
 )
 async def delete_session(request: Request, context: Context, *, session_id: str) -> Response:
     """End one session of the caller's token, or with `admin` of any token. Ending the current session signs out."""
