@@ -26,6 +26,7 @@ LAYERS = (
     ("http", "mcp"),
     ("service", "webhooks", "work"),
     ("following", "installed", "recovery"),
+    ("wire",),
     ("engines", "process", "skills", "store"),
     ("files",),
     ("text",),
@@ -171,8 +172,11 @@ def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
         if unit not in USES_CLIENT:
             yield f"{where} imports client; only {' and '.join(sorted(USES_CLIENT))} may"
     elif unit == "client":
-        if target not in ("core", "client", ""):
-            yield f"{where} imports {target}; the client knows only core"
+        if target not in ("core", "client", "wire", ""):
+            yield f"{where} imports {target}; the client knows only core and wire"
+    elif unit == "wire":
+        if target not in ("core", "text", "wire", ""):
+            yield f"{where} imports {target}; wire knows only core and text"
     elif target not in ("", unit) and unit not in RANK:
         yield f"{where}: {unit or 'the package itself'} has no place among the layers and may import nothing of askback"
     elif target not in ("", unit) and target not in RANK:
@@ -304,7 +308,10 @@ VIOLATING = {
     "client-in-the-service": ("service.py", "from askback.client import Client"),
     "client-in-bootstrap": ("bootstrap.py", "import askback.client"),
     "client-imports-the-store": ("client/x.py", "from askback.store import base"),
-    "client-imports-http": ("client/x.py", "def f():\n    from askback.http.models import RunOut"),
+    "client-imports-http": ("client/x.py", "def f():\n    from askback.http.app import api"),
+    "wire-imports-the-store": ("wire/x.py", "from askback.store import base"),
+    "wire-imports-files": ("wire/x.py", "from askback.files import atomic"),
+    "the-store-imports-wire": ("store/x.py", "from askback.wire import runs"),
     "client-reads-settings": ("client/x.py", "from askback.settings import load"),
     "the-package-imports-a-part": ("__init__.py", "from askback.service import Service"),
     "a-unit-without-a-place": ("utils.py", "from askback.core import runs"),

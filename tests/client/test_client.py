@@ -129,7 +129,7 @@ def test_waiting_for_a_run_can_be_given_up(client: Client, server: Server, world
     world.skill([{"wait_for": str(gate)}, {"finish": {"colour": "red"}}], name="slow")
     run_id = start(client, "slow")
     for timeout_sec in (0, 0.3):
-        with pytest.raises(WaitTimedOut, match=f"run {run_id} is still at work after {timeout_sec} s") as raised:
+        with pytest.raises(WaitTimedOut, match=f"run {run_id} is still running after {timeout_sec} s") as raised:
             client.wait(run_id, timeout_sec=timeout_sec)
         assert isinstance(raised.value, TimeoutError)
 

@@ -85,7 +85,7 @@ def test_a_time_that_is_up_ends_every_step_and_shortens_every_pause() -> None:
     error = ServerUnreachable("http://here", "gone")
     late = Following("r", 0, 60, timeout_sec=0)
     for step in (late.stream, lambda: late.lost(error)):
-        with pytest.raises(WaitTimedOut, match="run r is still at work after 0 s"):
+        with pytest.raises(WaitTimedOut, match="run r is still running after 0 s"):
             step()
     soon = Following("r", 0, 60, timeout_sec=60)
     soon.feed(told(1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from specimens import ASKING, BROKEN, CREATED, NOW, decision, ended, final_run, queued_run, running_run, waiting_run
@@ -12,9 +13,10 @@ from askback.core.errors import ErrorCode, RunError
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, Question, option_label, option_value
 from askback.core.outcomes import AskUser
-from askback.core.runs import RunState, Usage
+from askback.core.runs import Run, RunState, Usage
 from askback.core.signals import Replied
-from askback.core.views import event_view, interaction_view, result_view, run_view
+from askback.wire import runs as wire
+from askback.wire.base import plain
 
 ALWAYS = {
     "id",
@@ -30,37 +32,42 @@ ALWAYS = {
 }
 
 
+def shown_run(run: Run) -> dict[str, Any]:
+    shown: dict[str, Any] = plain(wire.Run.of(run))
+    return shown
+
+
 def test_a_run_shows_its_profile() -> None:
-    shown = run_view(queued_run())["interactive_profile"]
+    shown = shown_run(queued_run())["interactive_profile"]
     assert shown == {"kind": "resumable", "reason": "seen", "session_timeout_sec": 1200}
 
 
 def test_a_run_leaves_out_what_it_does_not_have() -> None:
-    assert set(run_view(queued_run())) == ALWAYS
+    assert set(shown_run(queued_run())) == ALWAYS
 
 
 def test_a_waiting_run_shows_its_question() -> None:
-    shown = run_view(waiting_run())
+    shown = shown_run(waiting_run())
     assert shown["pending_interaction"]["interaction_id"] == "colour"
     assert shown["pending_interaction"]["outcome"] == "pending"
 
 
 def test_a_failed_run_shows_its_error_without_empty_parts() -> None:
-    shown = run_view(final_run(RunState.FAILED))
+    shown = shown_run(final_run(RunState.FAILED))
     assert shown["error"] == {"code": "ENGINE_CRASHED", "message": BROKEN.error.message}
     error = RunError(code=ErrorCode.SESSION_RESUME_FAILED, message="m", cause=ErrorCode.TURN_TIMEOUT, detail="d")
-    shown = run_view(final_run(RunState.FAILED).evolve(error=error))
+    shown = shown_run(final_run(RunState.FAILED).evolve(error=error))
     assert shown["error"] == {"code": "SESSION_RESUME_FAILED", "message": "m", "cause": "TURN_TIMEOUT", "detail": "d"}
 
 
 def test_what_is_shown_is_json() -> None:
     for run in (queued_run(), running_run(usage=Usage(input_tokens=1)), waiting_run(), final_run(RunState.FAILED)):
-        assert json.loads(json.dumps(run_view(run)))["state"] == run.state
+        assert json.loads(json.dumps(shown_run(run)))["state"] == run.state
 
 
 def test_times_are_in_utc() -> None:
     local = datetime(2026, 1, 1, 2, 30, tzinfo=timezone(timedelta(hours=2)))
-    assert run_view(queued_run(created_at=local))["created_at"] == "2026-01-01T00:30:00Z"
+    assert shown_run(queued_run(created_at=local))["created_at"] == "2026-01-01T00:30:00Z"
 
 
 def test_a_secret_reply_is_not_shown() -> None:
@@ -68,7 +75,7 @@ def test_a_secret_reply_is_not_shown() -> None:
     waiting = decision(running_run(), ended(running_run(), asked)).run
     closed = decision(waiting, Replied(interaction_id="key", response="hush", owner="", at=NOW)).closed
     assert closed is not None
-    assert "hush" not in json.dumps(interaction_view(closed))
+    assert "hush" not in json.dumps(plain(wire.Interaction.of(closed)))
 
 
 def test_an_answered_question_shows_who_and_when() -> None:
@@ -76,19 +83,19 @@ def test_an_answered_question_shows_who_and_when() -> None:
     later = NOW + timedelta(seconds=1)
     closed = decision(waiting, Replied(interaction_id="colour", response={"a": 1}, owner="", at=later)).closed
     assert closed is not None
-    shown = interaction_view(closed)
+    shown = plain(wire.Interaction.of(closed))
     assert (shown["prompt"], shown["response"], shown["answered_by"]) == ("Which colour?", {"a": 1}, "user")
     assert (shown["asked_at"], shown["answered_at"]) == ("2026-01-01T01:00:00Z", "2026-01-01T01:00:01Z")
 
 
 def test_a_result_shows_how_the_run_ended() -> None:
-    shown = result_view(final_run(RunState.SUCCEEDED), {"ok": True}, [])
-    assert shown == {"status": "succeeded", "data": {"ok": True}, "warnings": [], "error": None, "artifacts": []}
+    shown = plain(wire.Result.of(final_run(RunState.SUCCEEDED), {"ok": True}, []))
+    assert shown == {"status": "succeeded", "data": {"ok": True}, "warnings": (), "error": None, "artifacts": ()}
 
 
 def test_an_event_shows_its_number_and_time() -> None:
     event = Event(seq=3, run_id="run-1", type=EventType.RUN_STATE, at=CREATED, data={"from": "queued", "to": "running"})
-    assert event_view(event) == {
+    assert plain(wire.Event.of(event)) == {
         "seq": 3,
         "run_id": "run-1",
         "type": "run.state",

@@ -60,7 +60,7 @@ def test_what_the_server_refuses_and_that_it_is_gone_is_told_to_the_user(server:
     gone = {"ASKBACK_URL": "http://127.0.0.1:1", "ASKBACK_TOKEN": there.token}
     ran = app(world, "Lisbon", "2", typed="", **gone)
     assert ran.returncode == 1
-    assert ran.stderr.startswith("the planner cannot be asked: no server answers on http://127.0.0.1:1")
+    assert ran.stderr.startswith("the planner cannot be asked: cannot reach the server at http://127.0.0.1:1")
 
 
 def test_it_is_as_short_as_the_readme_says() -> None:

@@ -112,5 +112,5 @@ def test_a_failure_is_logged_without_what_was_shown(tmp_path: Path) -> None:
         until(lambda: "page: " in server.stderr)
         (url,) = re.findall(r"serves (http://\S+)", server.stderr)
         httpx.get(f"{url}/v1/runs", headers={"authorization": "Bearer canary-guess"})
-        until(lambda: "a sign-in by bearer from 127.0.0.1 failed" in server.stderr)
+        until(lambda: "sign-in by bearer from 127.0.0.1 failed" in server.stderr)
         assert "canary-guess" not in server.stderr

@@ -70,7 +70,7 @@ def target(tmp_path_factory: pytest.TempPathFactory, furnished_at: Callable[[Pat
         yield Target(server=server, world=world, runs=(asking, form, done), links=links)
         assert client.get("/healthz").json()["status"] == "ok"
         assert "Traceback" not in server.stderr, server.stderr
-        assert "fault" not in server.stderr
+        assert "internal error" not in server.stderr
 
 
 # Requests made from the document.

@@ -16,7 +16,7 @@ import jsonschema_rs
 
 from askback.bootstrap import App
 from askback.bootstrap.server import WebServer, web_server
-from askback.http.app import SAFE_HEADERS, routes
+from askback.http.app import SAFE_HEADERS, openapi_document
 from askback.http.problems import MEDIA_TYPE
 from support.data_folder import World
 from support.program import until
@@ -27,9 +27,7 @@ FINAL = ("succeeded", "failed", "canceled")
 RFC_3339_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
-@functools.cache
-def openapi() -> dict[str, Any]:
-    return routes().openapi()
+openapi = openapi_document
 
 
 @functools.cache

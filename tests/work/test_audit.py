@@ -90,7 +90,7 @@ async def _follow(app: object, run_id: str, after: int) -> list[Event]:
 
 
 def test_a_secret_reply_is_in_no_event_and_in_no_view(tmp_path: Path) -> None:
-    from askback.core.views import interaction_view
+    from askback.wire.runs import Interaction
 
     world = World(tmp_path)
     ask = {"ask": {"interaction_id": "pin", "prompt": "PIN?", "kind": "secret"}}
@@ -104,7 +104,7 @@ def test_a_secret_reply_is_in_no_event_and_in_no_view(tmp_path: Path) -> None:
             assert "hunter2" not in str(await events_of(app, run.id))
             (interaction,) = await app.service.store.interactions(run.id)
             assert interaction.response is None, "it is erased once the run is over"
-            assert interaction_view(interaction)["response"] is None
+            assert Interaction.of(interaction).response is None
         assert "hunter2-hunter2" in world.prompts(run.id)[1]
 
     run_async(main)

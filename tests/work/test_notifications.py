@@ -24,9 +24,9 @@ import pytest
 from askback.bootstrap import App, now, opened
 from askback.core.errors import Invalid
 from askback.core.runs import RunState
-from askback.core.views import delivery_view
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
+from askback.wire import runs as wire
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 from support.receiver import ALLOWED, Came, Receiver, receiving
 
@@ -50,7 +50,7 @@ async def sending(
     """A program that sends webhooks, with short retries, and executes no runs."""
     async with opened(world.settings(config), serving=True) as app, asyncio.TaskGroup() as group:
         how = DeliveryPolicy(allow_private=app.settings.notifications.allow_private, retries_sec=retries_sec)
-        task = group.create_task(Notifications(store=app.store, sending=how, clock=clock).run())
+        task = group.create_task(Notifications(store=app.store, policy=how, clock=clock).run())
         yield app
         task.cancel()
 
@@ -233,7 +233,7 @@ def test_what_never_works_is_given_up_and_stays_in_the_log(tmp_path: Path) -> No
                 (entry,) = await settled(app, await submitted(app, world, Webhook(url=receiver.url)))
         assert len(receiver.came) == entry.attempts == 3
         assert (entry.delivered_at, entry.last_status) == (None, 500)
-        assert entry.last_error == "the receiver answered 500"
+        assert entry.last_error == "the receiver returned 500"
 
     run_async(main)
 
@@ -283,7 +283,7 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
                 (entry,) = await settled(app, await submitted(app, world, Webhook(url=receiver.url)))
         assert len(receiver.came) == 2
         assert other.came == []
-        assert entry.last_error == "the receiver answered 302: a redirect, which is not followed"
+        assert entry.last_error == "the receiver returned 302: redirects are not followed"
 
     run_async(main)
 
@@ -317,6 +317,7 @@ from askback.bootstrap import opened
 from askback.core.webhooks import Webhook
 from askback.service import Submission
 from askback.settings import load
+from askback.wire import runs as wire
 
 async def main(config, data_dir, skill, url, secret, works):
     async with opened(load(Path(config), data_dir=Path(data_dir)), serving=True) as app:
@@ -393,7 +394,7 @@ def test_neither_log_shows_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFix
                 hook = Webhook(url=f"{receiver.url}?key=canary-in-query", secret=SECRET)
                 (entry,) = await settled(app, await submitted(app, world, hook))
         assert receiver.came[0].path == "/hook?key=canary-in-query"
-        shown = json.dumps(delivery_view(entry)) + repr(entry) + caplog.text
+        shown = str(wire.Delivery.of(entry)) + repr(entry) + caplog.text
         assert "given up" in caplog.text
         assert SECRET not in shown
         assert "canary" not in shown

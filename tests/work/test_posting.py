@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.webhooks.sender import Answer, Failed, Refused, WebhookSender
+from askback.webhooks.sender import Failed, Refused, Response, WebhookSender
 from support.data_folder import run_async, until
 from support.receiver import Receiver, receiving
 
@@ -42,7 +42,7 @@ def test_no_spelling_of_this_machine_is_reached(host: str) -> None:
     with receiving(Receiver()) as receiver:
 
         async def post(poster: WebhookSender) -> None:
-            with pytest.raises(Refused, match=r"private|not an address"):
+            with pytest.raises(Refused, match=r"private|not a valid URL"):
                 await poster.post(f"http://{host}:{receiver.port}/", {}, b"")
 
         posting(WebhookSender(allow_private=False), post)
@@ -68,7 +68,7 @@ def test_a_name_is_resolved_once_and_that_address_is_used() -> None:
 
         async def post(poster: WebhookSender) -> None:
             asyncio.get_running_loop().getaddrinfo = only_numbers  # type: ignore[method-assign, assignment]
-            assert await poster.post(f"http://hook.example:{receiver.port}/a?b=c", {"X-One": "1"}, b"body") == Answer(
+            assert await poster.post(f"http://hook.example:{receiver.port}/a?b=c", {"X-One": "1"}, b"body") == Response(
                 status=204
             )
 
@@ -100,8 +100,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("name", "trusted", "problem"),
     [
         ("hook.example", True, None),
-        ("hook.example", False, "certificate was refused: self"),
-        ("other.example", True, "certificate was refused: Hostname mismatch"),
+        ("hook.example", False, "certificate is invalid: self"),
+        ("other.example", True, "certificate is invalid: Hostname mismatch"),
     ],
 )
 def test_tls_is_checked_against_the_name_not_the_address(
@@ -119,7 +119,7 @@ def test_tls_is_checked_against_the_name_not_the_address(
         async def post(poster: WebhookSender) -> None:
             url = f"https://{name}:{receiver.port}/"
             if problem is None:
-                assert await poster.post(url, {}, b"") == Answer(status=204)
+                assert await poster.post(url, {}, b"") == Response(status=204)
             else:
                 with pytest.raises(Failed, match=problem):
                     await poster.post(url, {}, b"")
@@ -175,7 +175,7 @@ def test_a_receiver_without_an_answer_is_left(answer: bytes) -> None:
 def test_a_body_without_end_is_not_read() -> None:
     async def post(port: int) -> None:
         async with WebhookSender(allow_private=True) as poster:
-            assert await poster.post(f"http://127.0.0.1:{port}/", {}, b"") == Answer(status=200)
+            assert await poster.post(f"http://127.0.0.1:{port}/", {}, b"") == Response(status=200)
 
     run_async(lambda: with_raw(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 60000, post))
 
@@ -195,7 +195,7 @@ def test_an_unknown_name_is_a_failure_that_may_pass() -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     async def post(poster: WebhookSender) -> None:
-        with pytest.raises(Failed, match="the name was not found"):
+        with pytest.raises(Failed, match="the host name was not found"):
             await poster.post("https://hook.example/", {}, b"")
 
     posting(WebhookSender(allow_private=False, resolve=unknown), post)

@@ -8,9 +8,10 @@ import pytest
 
 from askback.core.errors import AskbackError, Invalid, RefusalCode
 from askback.core.runs import ProfileKind, RunState
-from askback.core.views import run_view
 from askback.engines import registry
 from askback.store.base import RunFilter
+from askback.wire.base import plain
+from askback.wire.runs import Run as WireRun
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, waiting
 
 ENGINE = registry.get("scripted")
@@ -42,7 +43,7 @@ def test_a_passed_probe_makes_the_run_resumable_and_says_what_it_saw(tmp_path: P
         async with world.working() as app:
             run = await submit(app, skill, options={"session_timeout_sec": 77})
             assert run.profile.kind is ProfileKind.RESUMABLE
-            assert run_view(run)["interactive_profile"] == {
+            assert plain(WireRun.of(run))["interactive_profile"] == {
                 "kind": "resumable",
                 "reason": run.profile.reason,
                 "session_timeout_sec": 77,

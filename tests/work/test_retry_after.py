@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.webhooks.sender import LONGEST_SEC, asked_pause_sec
+from askback.webhooks.sender import LONGEST_SEC, requested_delay_sec
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -29,14 +29,14 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
     ],
 )
 def test_seconds_and_dates_are_understood_and_bounded(header: str, seconds: float) -> None:
-    assert asked_pause_sec(header, NOON) == seconds
+    assert requested_delay_sec(header, NOON) == seconds
 
 
 @pytest.mark.parametrize("header", [None, "", "soon", "-5", "1.5", "1e3", "inf", "٣", "Sun, 99 Mar 2026 12:00:00 GMT"])
 def test_what_is_neither_asks_for_nothing(header: str | None) -> None:
-    assert asked_pause_sec(header, NOON) == 0
+    assert requested_delay_sec(header, NOON) == 0
 
 
 @given(st.text(alphabet='0123456789 :,-+GMTSunMar()"\\;\t', max_size=40))
 def test_no_header_makes_it_raise(header: str) -> None:
-    assert 0 <= asked_pause_sec(header, NOON) <= LONGEST_SEC
+    assert 0 <= requested_delay_sec(header, NOON) <= LONGEST_SEC

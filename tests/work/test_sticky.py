@@ -15,9 +15,10 @@ from askback.bootstrap import App
 from askback.core.errors import Conflict, ErrorCode
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import ProfileKind, Run, RunState
-from askback.core.views import run_view
 from askback.engines import registry
 from askback.process import tree
+from askback.wire.base import plain
+from askback.wire.runs import Run as WireRun
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 from support.passing_time import PassingTime
 
@@ -148,11 +149,11 @@ def test_a_waiting_run_shows_the_process_it_holds_and_until_when(tmp_path: Path)
     async def main() -> None:
         async with world.working() as app:
             run = await sticky(app, skill)
-            view = run_view(run)
+            view = plain(WireRun.of(run))
             assert run.process is not None
             assert view["held_process"] == {"pid": run.process.pid, "until": view["wait_deadline_at"]}
             await app.service.reply(run.id, "red")
-            assert "held_process" not in run_view(await over(app, run.id))
+            assert "held_process" not in plain(WireRun.of(await over(app, run.id)))
 
     run_async(main)
 

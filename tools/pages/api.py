@@ -1,4 +1,4 @@
-"""docs/reference/api_reference.md: every call over HTTP and every code, from the OpenAPI document that the server itself gives out."""
+"""docs/reference/api_reference.md: every operation and every code of the HTTP API, from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from askback.core.errors import RefusalCode
-from askback.http.app import routes
+from askback.http.app import openapi_document
 from askback.http.openapi import TOKEN, meaning
 from askback.http.problems import MEDIA_TYPE, RequestCode, status_of
 from pages.errors import run_errors, run_warnings
@@ -17,46 +17,46 @@ Document = Mapping[str, Any]
 
 INTRODUCTION = """# The HTTP API
 
-Made from the OpenAPI document, which a running server gives out at `/v1/openapi.json`.
+Generated from the OpenAPI document, which a server provides at `/v1/openapi.json`.
 
-Every call but `GET /healthz` needs `Authorization: Bearer TOKEN`, or the cookie of a browser session; a call
-below `/v1/answers/` needs the link itself and no token. Without it the answer is 401, also for paths that do not exist,
-and before anything of the body is read. The server's own token may do everything; a further one has scopes, and each
-call below says which it needs.
+Every operation except `GET /healthz` requires `Authorization: Bearer TOKEN` or the cookie of a browser session.
+Operations below `/v1/answers/` require a link instead. Otherwise the response is 401, also for paths that do not exist,
+and nothing of the body is read. The server's own token allows everything. Further tokens have scopes; each operation
+lists those that it accepts.
 
-Bodies are JSON, sent as `application/json`, unless the call says otherwise. Times are RFC 3339 in UTC. Lists are
-`{items, next_cursor}`. A field that is marked *optional* is left out where there is nothing to say.
-
-"""
-ALWAYS = """## What every call may answer
-
-Errors are `application/problem+json`: a [Problem](#problem) with a stable `code`. Nothing has changed when one of them
-is told. Beside the codes that a call lists, every one may answer with these:
+Bodies are JSON, sent as `application/json`, unless stated otherwise. Times are RFC 3339 in UTC. Lists are
+`{items, next_cursor}`. *Optional* fields of a response are left out if they have no value.
 
 """
-CODES = """## Every code of a refusal
+ALWAYS = """## Errors of every operation
 
-In `code` of a [Problem](#problem). The state change that each stands for is none: what was asked for was not done.
-
-"""
-ERRORS = """## Every code of a run that failed
-
-In `error.code` of a [run](#runout) and of its `run.state` event, with the state change that it stands for: what the
-[lifecycle](lifecycle.md) really answers.
+Errors are `application/problem+json`: a [Problem](#problem) with a stable `code`. A request that is refused has changed
+nothing. Every operation may return these codes, in addition to its own:
 
 """
-WARNINGS = """## Every code of a warning
+CODES = """## All refusal codes
 
-In `warnings[].code` of a [run](#runout) and of a `run.warning` event.
+The `code` of a [Problem](#problem). The request has not changed the state of any run.
 
 """
-SCHEMAS = """## What is sent and answered
+ERRORS = """## All error codes of runs
+
+The `error.code` of a [run](#run) and of its `run.state` event, with the change of state, from the
+[lifecycle](lifecycle.md).
+
+"""
+WARNINGS = """## All warning codes
+
+The `warnings[].code` of a [run](#run), and the `code` of a `run.warning` event.
+
+"""
+SCHEMAS = """## Schemas
 
 """
 
 
 def page() -> str:
-    document = routes().openapi()
+    document = openapi_document()
     always = _always(document)
     return "".join(
         (
@@ -84,21 +84,21 @@ def page() -> str:
 
 
 def _codes(operation: Document) -> list[str]:
-    """The codes that an operation documents, in the order of their statuses."""
+    """The codes that an operation documents, by status."""
     content = [each.get("content", {}).get(MEDIA_TYPE, {}) for each in operation["responses"].values()]
     return [name for each in content for name in each.get("examples", ())]
 
 
 def _always(document: Document) -> list[str]:
-    """What all calls have in common; those that need no token or no scope can still not be told that they lack it."""
+    """The codes that all operations with a token have in common."""
     found = [_codes(each) for _, _, each in _operations(document) if each.get("security") and _codes(each)]
     return [name for name in found[0] if all(name in each for each in found)]
 
 
 def _all_codes() -> list[str]:
-    told = {name for _, _, each in _operations(routes().openapi()) for name in _codes(each)}
+    documented = {name for _, _, each in _operations(openapi_document()) for name in _codes(each)}
     rest = {RequestCode.METHOD_NOT_ALLOWED, RequestCode.NOT_FOUND, RequestCode.INTERNAL_ERROR}
-    return sorted(told | {str(each) for each in rest}, key=lambda name: (status_of(_code(name)), name))
+    return sorted(documented | {str(each) for each in rest}, key=lambda name: (status_of(_code(name)), name))
 
 
 def _refusal(name: str) -> tuple[str, str, str]:
@@ -128,34 +128,34 @@ def _call(method: str, path: str, operation: Document, always: list[str]) -> str
     if parameters := operation.get("parameters"):
         parts.append(table(("parameter", "in", "type", "meaning"), [_parameter(each) for each in parameters]))
     if body := operation.get("requestBody"):
-        optional = "" if body.get("required") else ", or none"
+        optional = "" if body.get("required") else " (optional)"
         parts.append("Body: " + "; ".join(_content(body["content"])) + f"{optional}.\n")
     good = [(status, each) for status, each in operation["responses"].items() if int(status) < 400]
-    parts.append(table(("answer", "body", "meaning"), [_answer(status, each) for status, each in good]))
+    parts.append(table(("response", "body", "meaning"), [_response(status, each) for status, each in good]))
     refusals = [name for name in _codes(operation) if name not in always]
     if refusals:
-        parts.append(table(("refusal", "code", "meaning"), [_refusal(name) for name in refusals]))
+        parts.append(table(("error", "code", "meaning"), [_refusal(name) for name in refusals]))
     return "\n".join(parts)
 
 
 def _scopes(operation: Document) -> str:
     if not operation["security"]:
-        return "Needs no token."
+        return "Requires no token."
     roles = operation["security"][0][TOKEN]
-    return f"Needs a token with the scope {' or '.join(code(role) for role in roles)}."
+    return f"Requires the scope {' or '.join(code(role) for role in roles)}."
 
 
 def _parameter(parameter: Document) -> tuple[str, str, str, str]:
     schema = parameter["schema"]
-    told = parameter.get("description", "")
+    text = parameter.get("description", "")
     if "default" in schema:
-        told += f" Default: {code(json.dumps(schema['default']))}."
-    return code(parameter["name"]), parameter["in"], _type(schema) + _bounds(schema), told
+        text += f" Default: {code(json.dumps(schema['default']))}."
+    return code(parameter["name"]), parameter["in"], _type(schema) + _bounds(schema), text
 
 
-def _answer(status: str, answer: Document) -> tuple[str, str, str]:
-    headers = [f"Header {code(name)}: {each['description']}" for name, each in answer.get("headers", {}).items()]
-    return status, "; ".join(_content(answer.get("content", {}))), " ".join([answer["description"], *headers])
+def _response(status: str, response: Document) -> tuple[str, str, str]:
+    headers = [f"Header {code(name)}: {each['description']}" for name, each in response.get("headers", {}).items()]
+    return status, "; ".join(_content(response.get("content", {}))), " ".join([response["description"], *headers])
 
 
 def _content(content: Document) -> Iterator[str]:
@@ -184,25 +184,25 @@ def _schema(name: str, schema: Document) -> str:
     rows = [_field(key, each, key in required) for key, each in schema["properties"].items()]
     parts.append(table(("field", "type", "meaning"), rows))
     examples = {key: each["examples"][0] for key, each in schema["properties"].items() if each.get("examples")}
-    if name.endswith(("In", "Create")):
+    if schema.get("additionalProperties") is False:
         parts.append(fenced(json.dumps(examples, ensure_ascii=False, indent=2), "json"))
     return "\n".join(parts)
 
 
 def _field(name: str, schema: Document, required: bool) -> tuple[str, str, str]:
     assert schema.get("description"), f"{name} has no description"
-    told = schema["description"]
+    text = schema["description"]
     if schema.get("default") not in (None, {}, []):
-        told += f" Default: {code(json.dumps(schema['default']))}."
+        text += f" Default: {code(json.dumps(schema['default']))}."
     optional = "" if required else " *optional*"
-    return code(name), _type(schema) + _bounds(schema) + optional, told
+    return code(name), _type(schema) + _bounds(schema) + optional, text
 
 
 def _bounds(schema: Document) -> str:
     words = {"minimum": "at least", "maximum": "at most", "maxLength": "at most", "maxItems": "at most"}
     units = {"maxLength": " characters", "maxItems": " items"}
-    told = [f"{word} {schema[key]:g}{units.get(key, '')}" for key, word in words.items() if key in schema]
-    return f" ({', '.join(told)})" if told else ""
+    bounds = [f"{word} {schema[key]:g}{units.get(key, '')}" for key, word in words.items() if key in schema]
+    return f" ({', '.join(bounds)})" if bounds else ""
 
 
 def _type(schema: Document) -> str:

@@ -170,7 +170,7 @@ def _app(parts: _Parts) -> App:
         deadlines=Deadlines(store=store, owners={parts.owner}, clock=clock),
         recovery=recovery,
         vitals=Vitals(store=store, pools=parts.pools, clock=clock),
-        notifications=Notifications(store=store, sending=_delivery_policy(settings), clock=clock) if serving else None,
+        notifications=Notifications(store=store, policy=_delivery_policy(settings), clock=clock) if serving else None,
         retention=_retention(parts) if serving else None,
     )
 

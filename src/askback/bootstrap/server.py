@@ -9,7 +9,6 @@ import resource
 import shutil
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -17,7 +16,7 @@ from askback import __version__
 from askback.bootstrap import App
 from askback.bootstrap.engines import networks
 from askback.http.addresses import Addresses, addresses
-from askback.http.app import application
+from askback.http.app import api, application
 from askback.http.auth import MainToken
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
@@ -31,6 +30,7 @@ from askback.http.tokens import Tokens, kept_secret
 from askback.process.isolation import Network
 from askback.settings import Settings
 from askback.web.app import Pages
+from askback.wire import server as wire
 
 _NO_ISOLATION = (
     "Engines run without a sandbox: each can read and change what the user of the server can,"
@@ -77,9 +77,11 @@ def web_server(app: App, port: int) -> WebServer:
         bundle_bytes=settings.limits.bundle_bytes,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
     )
+    pages = Pages(app.service, app.clock, partial(_health, app))
     made = application(
+        pages.around(api(context)),
         context,
-        Pages(app.service, app.clock, partial(_health, app)),
+        pages=pages,
         tokens=tokens,
         failures=FailedSignIns(settings.server.failed_sign_ins),
     )
@@ -125,26 +127,25 @@ def _tokens(app: App) -> MainToken:
     return MainToken(token=own, further=further.find, further_digests=further.digests)
 
 
-async def _health(app: App) -> dict[str, Any]:
-    """The response of `/healthz`."""
+async def _health(app: App) -> wire.Health:
     vitals, database = app.vitals, await app.vitals.database()
     degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
     confinement = await app.spawner.confinement()
-    return {
-        "status": degraded if database == "ok" and vitals.worker_alive else "failing",
-        "version": __version__,
-        "database": database,
-        "disk_free_bytes": shutil.disk_usage(app.settings.data_dir).free,
-        "slots": {"total": app.slots.total, "taken": app.slots.taken},
-        "oldest_queued_sec": vitals.oldest_queued_sec,
-        "loop_lag_sec": round(vitals.loop_lag_sec, 3),
-        "stuck": vitals.stuck,
-        "sandbox": confinement.in_force,
-        "limits": dict((await app.spawner.enforcement()).means),
-        "isolation": {
-            "files": "run" if confinement.hides_files else "user",
-            "shares_folders": bool(confinement.shared),
-            "network": min(networks(app.settings).values(), key=tuple(Network).index),
-            "message": _NO_ISOLATION if not confinement.hides_files else "",
-        },
-    }
+    return wire.Health(
+        status=degraded if database == "ok" and vitals.worker_alive else "failing",
+        version=__version__,
+        database=database,
+        disk_free_bytes=shutil.disk_usage(app.settings.data_dir).free,
+        slots=wire.Slots(total=app.slots.total, taken=app.slots.taken),
+        oldest_queued_sec=vitals.oldest_queued_sec,
+        loop_lag_sec=round(vitals.loop_lag_sec, 3),
+        stuck=tuple(vitals.stuck),
+        sandbox=confinement.in_force,
+        limits=wire.Limits(**{name: tuple(means) for name, means in (await app.spawner.enforcement()).means.items()}),
+        isolation=wire.Isolation(
+            files="run" if confinement.hides_files else "user",
+            shares_folders=bool(confinement.shared),
+            network=min(networks(app.settings).values(), key=tuple(Network).index),
+            message=_NO_ISOLATION if not confinement.hides_files else "",
+        ),
+    )

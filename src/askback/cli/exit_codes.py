@@ -15,9 +15,10 @@ from askback.bootstrap import App
 from askback.cli import output
 from askback.cli.terminal.live import Display, summary
 from askback.core.runs import Run, RunState
-from askback.core.views import result_view, run_view
 from askback.process.workspace import ARTIFACTS_DIR
 from askback.text.terminal import printable, size
+from askback.wire import runs as wire
+from askback.wire.base import plain
 
 FAILED = 1
 """The run failed, or this machine cannot do it."""
@@ -104,17 +105,17 @@ class Ending:
 
 async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, kept: bool = True) -> Ending:
     """Tell how the run stands now; the result itself goes to stdout."""
-    document = run_view(run)
+    document = plain(wire.Run.of(run))
     if not run.state.final:
         display.write(f"… {_how_to_go_on(run)}" if kept else "… the run is left here, and nothing of it is kept")
         return Ending(run=run, exit_code=WAITING, document=document)
     result = await app.service.result(run.id)
     folder = app.workspaces.of(run.id).artifacts_path if kept else Path(ARTIFACTS_DIR)
-    files = [{"path": each.path, "size": each.size} for each in result.artifacts]
+    files = [wire.Artifact(path=each.path, size=each.size) for each in result.artifacts]
     display.write(summary(run))
     for each in result.artifacts:
         display.write(f"  {printable(str(folder / each.path))} ({size(each.size)})")
-    document |= result_view(run, result.data, files)
+    document |= plain(wire.Result.of(run, result.data, files))
     code = {RunState.SUCCEEDED: 0, RunState.FAILED: FAILED}.get(run.state, INTERRUPTED if interrupted else FAILED)
     return Ending(run=run, exit_code=code, document=document)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from askback.cli.terminal import question
 from askback.core.errors import Conflict, Invalid, RefusalCode
+from askback.core.interactions import Interaction
 
 if TYPE_CHECKING:
     from askback.cli.terminal.live import Display
     from askback.cli.terminal.prompt import Gone
     from askback.client import Run as ServedRun
-    from askback.core.interactions import Interaction, Json
+    from askback.core.interactions import Json
     from askback.core.runs import Run
 
 
@@ -27,7 +30,7 @@ def pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
             RefusalCode.INTERACTION_NOT_PENDING,
             f"question {wanted!r} of run {run.id} is not pending; {pending.interaction_id!r} is",
         )
-    return pending
+    return pending if isinstance(pending, Interaction) else Interaction(**msgspec.structs.asdict(pending))
 
 
 async def response_to(pending: Interaction, text: str | None, display: Display, gone: Gone, run_id: str) -> Json:

@@ -1,4 +1,4 @@
-"""A typed client for a server of Askback's: `Client` for plain programs, `AsyncClient` for asyncio.
+"""A typed client for the HTTP API: `Client` blocks, `AsyncClient` is for asyncio.
 
     with Client("http://127.0.0.1:8765", token) as client:
         run = client.create_run("trip-planner", input={"destination": "Lisbon", "days": 3})
@@ -6,7 +6,7 @@
         if run.pending_interaction:
             client.reply(run.id, run.pending_interaction.interaction_id, "relaxed")
 
-For programs outside; of Askback's own parts it knows only the values in `core`.
+Imports only `core` and `wire`.
 """
 
 from askback.client.async_client import AsyncClient
@@ -24,24 +24,21 @@ from askback.client.errors import (
     WaitTimedOut,
 )
 from askback.client.sync_client import Client
-from askback.client.values import (
+from askback.core.runs import RunState
+from askback.wire.runs import (
     Artifact,
     Delivery,
-    Engine,
     Event,
-    Health,
     HeldProcess,
+    Interaction,
     Link,
     PendingQuestion,
     Result,
     Run,
     RunError,
     RunWarning,
-    Skill,
-    Upload,
 )
-from askback.core.interactions import Interaction
-from askback.core.runs import RunState
+from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
 
 __all__ = [
     "AnswerUnreadable",
@@ -69,6 +66,7 @@ __all__ = [
     "ServerFault",
     "ServerUnreachable",
     "Skill",
+    "SkillDetails",
     "TokenUnusable",
     "Unauthorized",
     "Upload",

@@ -1,4 +1,4 @@
-"""The client for asyncio programs. Holds the connection; what is sent and read stands in `calls` and `following`."""
+"""The asyncio client."""
 
 from __future__ import annotations
 
@@ -15,32 +15,28 @@ from askback.client import calls
 from askback.client.calls import Call, Listing
 from askback.client.errors import ServerFault, ServerUnreachable, WaitTimedOut
 from askback.client.following import PATIENCE_SEC, Following, may_settle
-from askback.client.requests import TIMEOUT_SEC, connection, packed, sent, stream_timeout, telling, written
-from askback.client.values import (
-    Artifact,
-    Delivery,
-    Engine,
-    Event,
-    Health,
-    Link,
-    PendingQuestion,
-    Result,
-    Run,
-    Skill,
-    Upload,
+from askback.client.requests import (
+    TIMEOUT_SEC,
+    connection,
+    packed,
+    request_arguments,
+    stream_timeout,
+    transport_errors,
+    written,
 )
-from askback.core.interactions import Interaction
+from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
 
 T = TypeVar("T")
 
 
 class AsyncClient:
-    """A server, by its address and a token. Use it in a `async with` block, or close it."""
+    """A client of one server. Use it in an `async with` block, or close it."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout_sec: float = TIMEOUT_SEC) -> None:
         self.url = url
         self._timeout_sec = timeout_sec
-        with telling(url):
+        with transport_errors(url):
             self._http = httpx.AsyncClient(**connection(url, token, timeout_sec))
 
     # Runs.
@@ -51,13 +47,13 @@ class AsyncClient:
         *,
         engine: str | None = None,
         mode: str | None = None,
-        input: Mapping[str, Any] = {},  # noqa: A002 the API's word
+        input: Mapping[str, Any] = {},  # noqa: A002 as in the API
         parameter: Mapping[str, Any] = {},
         options: Mapping[str, Any] = {},
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
-        """Queue a run. With a key, a second try of the same call gets the same run."""
+        """Create a run. With an idempotency key, a retry returns the same run."""
         return await self._do(
             calls.create_run(
                 skill,
@@ -77,20 +73,20 @@ class AsyncClient:
     def list_runs(
         self, *, state: str | None = None, skill: str | None = None, engine: str | None = None, page_size: int = 50
     ) -> AsyncIterator[Run]:
-        """Runs, newest first, as many pages as are asked for."""
+        """Runs, newest first. Pages are fetched as needed."""
         return self._items(calls.list_runs(state=state, skill=skill, engine=engine, page_size=page_size))
 
     async def cancel(self, run_id: str) -> Run:
         return await self._do(calls.cancel(run_id))
 
     async def result(self, run_id: str) -> Result:
-        """What the run ended with; `Conflict` until it is over."""
+        """The result of the run. Raises `Conflict` until it is final."""
         return await self._do(calls.result(run_id))
 
     # Questions.
 
     async def interaction(self, run_id: str) -> Interaction:
-        """The pending question; `NotFound` when there is none."""
+        """The pending question. Raises `NotFound` if there is none."""
         return await self._do(calls.interaction(run_id))
 
     async def reply(self, run_id: str, interaction_id: str, response: Any) -> Run:
@@ -100,23 +96,23 @@ class AsyncClient:
         return [each async for each in self._items(calls.interactions(run_id))]
 
     async def link(self, run_id: str, *, expires_in_sec: int = 86_400) -> Link:
-        """A link to the pending question, for someone who has no token."""
+        """A link to the pending question, for a user without a token."""
         return await self._do(calls.link(run_id, expires_in_sec))
 
     def inbox(self) -> AsyncIterator[PendingQuestion]:
-        """Every pending question, the oldest first."""
+        """The pending questions of all runs, oldest first."""
         return self._items(calls.inbox())
 
     # Events.
 
     def events(self, run_id: str, *, after: int = 0) -> AsyncIterator[Event]:
-        """What has happened so far."""
+        """The events so far."""
         return self._items(calls.events(run_id, after))
 
     async def follow(
         self, run_id: str, *, after: int = 0, patience_sec: float = PATIENCE_SEC
     ) -> AsyncGenerator[Event, None]:
-        """Every event exactly once, then as they come, until the run is over; also through restarts of the server."""
+        """Every event exactly once, past and new ones, until the run is final. Reconnects if the server restarts."""
         following = Following(run_id, after, patience_sec)
         while True:
             try:
@@ -134,7 +130,7 @@ class AsyncClient:
                 await asyncio.sleep(following.lost(error))
 
     async def wait(self, run_id: str, *, timeout_sec: float | None = None) -> Run:
-        """Until the run asks, or is over; `WaitTimedOut` if it does neither for `timeout_sec`. With 0 it only looks."""
+        """Wait until the run asks its user or is final. Raises `WaitTimedOut` after `timeout_sec`."""
         run = await self.get_run(run_id)
         if run.settled:
             return run
@@ -159,15 +155,15 @@ class AsyncClient:
         return [each async for each in self._items(calls.artifacts(run_id))]
 
     async def download(self, run_id: str, path: str, target: Path) -> Path:
-        """One artifact into a file."""
+        """Save one artifact to a file."""
         return await self._save(calls.download(run_id, path), target)
 
     async def bundle(self, run_id: str, target: Path) -> Path:
-        """All artifacts as one zip."""
+        """Save all artifacts as a zip file."""
         return await self._save(calls.bundle(run_id), target)
 
     async def upload(self, file: Path) -> Upload:
-        """A file for a run's input: name it there by `upload.reference`."""
+        """Upload a file. Use `upload.reference` in the input of a run, or in a reply."""
         return await self._do(calls.upload(file))
 
     # Skills, engines, the server.
@@ -175,27 +171,27 @@ class AsyncClient:
     async def skills(self) -> list[Skill]:
         return [each async for each in self._items(calls.skills())]
 
-    async def skill(self, skill_id: str) -> Skill:
+    async def skill(self, skill_id: str) -> SkillDetails:
         return await self._do(calls.skill(skill_id))
 
     async def install_skill(self, source: Path) -> Skill:
-        """Install a zip or a folder."""
+        """Install a skill from a zip file or a folder."""
         with packed(source) as file:
             return await self._do(calls.install_skill(file))
 
     async def delete_skill(self, skill_id: str) -> None:
-        """Take a skill from the list; runs that use it go on."""
+        """Delete a skill. Runs that use it are not affected."""
         await self._do(calls.delete_skill(skill_id))
 
     def deliveries(self, run_id: str | None = None) -> AsyncIterator[Delivery]:
-        """What webhooks were told, or are still to be told; of one run, or of all."""
+        """Deliveries to webhooks, done and due, of one run or of all runs."""
         return self._items(calls.deliveries(run_id))
 
     async def engines(self) -> list[Engine]:
         return [each async for each in self._items(calls.engines())]
 
     async def health(self) -> Health:
-        """How the server is; needs no token."""
+        """The state of the server. Requires no token."""
         return await self._do(calls.health())
 
     # The connection.
@@ -212,8 +208,8 @@ class AsyncClient:
         await self.close()
 
     async def _do(self, call: Call[T]) -> T:
-        with sent(call) as words, telling(self.url):
-            response = await self._http.request(call.method, call.path, **words)
+        with request_arguments(call) as arguments, transport_errors(self.url):
+            response = await self._http.request(call.method, call.path, **arguments)
         return calls.decode(call, response.status_code, response.content)
 
     async def _items(self, listing: Listing[T] | None) -> AsyncIterator[T]:
@@ -228,8 +224,8 @@ class AsyncClient:
         self, call: Call[bytes], timeout: httpx.Timeout | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         more: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-        with sent(call) as words, telling(self.url):
-            async with self._http.stream(call.method, call.path, **words, **more) as response:
+        with request_arguments(call) as arguments, transport_errors(self.url):
+            async with self._http.stream(call.method, call.path, **arguments, **more) as response:
                 if response.status_code != httpx.codes.OK:
                     calls.check(call, response.status_code, await response.aread())
                 yield response.aiter_bytes()

@@ -1,4 +1,4 @@
-"""Every call there is, as data: what is sent, and what the answer is read as. Does no I/O; the two clients carry it out."""
+"""Every API call as data: the request, and the type of the response. Does no I/O; the two clients send it."""
 
 from __future__ import annotations
 
@@ -12,86 +12,67 @@ from urllib.parse import quote
 import msgspec
 
 from askback.client.errors import AnswerUnreadable, Refused, refusal
-from askback.client.values import (
-    Artifact,
-    Delivery,
-    Engine,
-    Event,
-    Health,
-    Link,
-    Page,
-    PendingQuestion,
-    Result,
-    Run,
-    Skill,
-    Upload,
-)
-from askback.core.interactions import Interaction
+from askback.wire.base import Page
+from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.server import Engine, Health, Problem, Skill, SkillDetails, Upload
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T]):
-    """One request. `answer` is the type that the body is read as; `file` is sent as the form field `file`."""
+    """One request. `returns` is the type of the response; `file` is sent as the form field `file`."""
 
     method: str
     path: str
-    answer: type[T]
+    returns: type[T]
     params: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     file: Path | None = None
-    also_good: frozenset[int] = frozenset()
-    """Statuses that are no refusal although they look like one."""
+    accepted_statuses: frozenset[int] = frozenset()
+    """Error statuses whose body is decoded like that of a success."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(Generic[T]):
-    """The call for the first page of a list; `cursor` names the parameter that leads on."""
+    """A call that returns a page; `cursor` names the parameter for the next one."""
 
     call: Call[Page[T]]
     cursor: str = "cursor"
 
     def after(self, page: Page[T]) -> Listing[T] | None:
-        """What to call for the page behind this one."""
+        """The call for the next page."""
         if page.next_cursor is None:
             return None
         params = {**self.call.params, self.cursor: page.next_cursor}
         return replace(self, call=replace(self.call, params=params))
 
 
-# Answers.
+# Responses.
 
 
 def decode(call: Call[T], status: int, body: bytes) -> T:
-    """The value in a good answer; a refusal is raised."""
+    """The decoded body. Raises `Refused` for an error response."""
     check(call, status, body)
     try:
-        return msgspec.json.decode(body or b"null", type=call.answer)
+        return msgspec.json.decode(body or b"null", type=call.returns)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise AnswerUnreadable(f"{call.method} {call.path}: the answer cannot be read: {error}") from None
+        raise AnswerUnreadable(f"{call.method} {call.path}: cannot decode the response: {error}") from None
 
 
 def check(call: Call[Any], status: int, body: bytes) -> None:
-    if not 200 <= status < 300 and status not in call.also_good:
+    if not 200 <= status < 300 and status not in call.accepted_statuses:
         raise _refused(call, status, body)
 
 
 def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
     try:
-        told = msgspec.json.decode(body, type=_Problem)
+        problem = msgspec.json.decode(body, type=Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        message = f"{call.method} {call.path} was answered with {status}, and not by Askback"
+        message = f"{call.method} {call.path} returned status {status}, not from an Askback server"
         return refusal(status, "NOT_ASKBACK", message)
-    return refusal(status, told.code, told.detail, told.problems)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Problem:
-    code: str
-    detail: str
-    problems: tuple[str, ...] = ()
+    return refusal(status, problem.code, problem.detail, problem.problems or ())
 
 
 # Runs.
@@ -102,7 +83,7 @@ def create_run(
     *,
     engine: str | None,
     mode: str | None,
-    input: Mapping[str, Any],  # noqa: A002 the API's word
+    input: Mapping[str, Any],  # noqa: A002 as in the API
     parameter: Mapping[str, Any],
     options: Mapping[str, Any],
     webhooks: Sequence[Mapping[str, Any]],
@@ -118,82 +99,82 @@ def create_run(
     }
     wanted = {"skill": skill, **{name: value for name, value in given.items() if value}}
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-    return Call(method="POST", path="/v1/runs", answer=Run, body=_json(wanted), headers=_JSON | headers)
+    return Call(method="POST", path="/v1/runs", returns=Run, body=_json(wanted), headers=_JSON | headers)
 
 
 def list_runs(*, state: str | None, skill: str | None, engine: str | None, page_size: int) -> Listing[Run]:
     chosen = {"state": state, "skill": skill, "engine": engine, "limit": str(page_size)}
     params = {name: value for name, value in chosen.items() if value is not None}
-    return Listing(call=Call(method="GET", path="/v1/runs", answer=Page[Run], params=params))
+    return Listing(call=Call(method="GET", path="/v1/runs", returns=Page[Run], params=params))
 
 
 def get_run(run_id: str) -> Call[Run]:
-    return Call(method="GET", path=_run(run_id), answer=Run)
+    return Call(method="GET", path=_run(run_id), returns=Run)
 
 
 def cancel(run_id: str) -> Call[Run]:
-    return Call(method="POST", path=_run(run_id, "cancel"), answer=Run)
+    return Call(method="POST", path=_run(run_id, "cancel"), returns=Run)
 
 
 def result(run_id: str) -> Call[Result]:
-    return Call(method="GET", path=_run(run_id, "result"), answer=Result)
+    return Call(method="GET", path=_run(run_id, "result"), returns=Result)
 
 
 # Questions.
 
 
 def interaction(run_id: str) -> Call[Interaction]:
-    return Call(method="GET", path=_run(run_id, "interaction"), answer=Interaction)
+    return Call(method="GET", path=_run(run_id, "interaction"), returns=Interaction)
 
 
 def reply(run_id: str, interaction_id: str, response: Any) -> Call[Run]:
     body = _json({"interaction_id": interaction_id, "response": response})
-    return Call(method="POST", path=_run(run_id, "interaction/reply"), answer=Run, body=body, headers=_JSON)
+    return Call(method="POST", path=_run(run_id, "interaction/reply"), returns=Run, body=body, headers=_JSON)
 
 
 def interactions(run_id: str) -> Listing[Interaction]:
-    return Listing(call=Call(method="GET", path=_run(run_id, "interactions"), answer=Page[Interaction]))
+    return Listing(call=Call(method="GET", path=_run(run_id, "interactions"), returns=Page[Interaction]))
 
 
 def link(run_id: str, expires_in_sec: int) -> Call[Link]:
     body = _json({"expires_in_sec": expires_in_sec})
-    return Call(method="POST", path=_run(run_id, "interaction/link"), answer=Link, body=body, headers=_JSON)
+    return Call(method="POST", path=_run(run_id, "interaction/link"), returns=Link, body=body, headers=_JSON)
 
 
 def inbox() -> Listing[PendingQuestion]:
-    return Listing(call=Call(method="GET", path="/v1/inbox", answer=Page[PendingQuestion]))
+    return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion]))
 
 
 # Events.
 
 
 def events(run_id: str, after: int) -> Listing[Event]:
-    call = Call(method="GET", path=_run(run_id, "events"), answer=Page[Event], params={"after": str(after)})
+    call = Call(method="GET", path=_run(run_id, "events"), returns=Page[Event], params={"after": str(after)})
     return Listing(call=call, cursor="after")
 
 
 def event_stream(run_id: str, after: int) -> Call[bytes]:
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
-    return Call(method="GET", path=_run(run_id, "events"), answer=bytes, headers=headers)
+    return Call(method="GET", path=_run(run_id, "events"), returns=bytes, headers=headers)
 
 
 # Files.
 
 
 def artifacts(run_id: str) -> Listing[Artifact]:
-    return Listing(call=Call(method="GET", path=_run(run_id, "artifacts"), answer=Page[Artifact]))
+    return Listing(call=Call(method="GET", path=_run(run_id, "artifacts"), returns=Page[Artifact]))
 
 
 def download(run_id: str, path: str) -> Call[bytes]:
-    return Call(method="GET", path=_run(run_id, f"artifacts/{quote(path)}"), answer=bytes)
+    return Call(method="GET", path=_run(run_id, f"artifacts/{quote(path)}"), returns=bytes)
 
 
 def bundle(run_id: str) -> Call[bytes]:
-    return Call(method="GET", path=_run(run_id, "bundle"), answer=bytes)
+    return Call(method="GET", path=_run(run_id, "bundle"), returns=bytes)
 
 
 def upload(file: Path) -> Call[Upload]:
-    return Call(method="POST", path="/v1/uploads", answer=Upload, file=file)
+    return Call(method="POST", path="/v1/uploads", returns=Upload, file=file)
 
 
 # Skills, engines, the server.
@@ -201,31 +182,31 @@ def upload(file: Path) -> Call[Upload]:
 
 def deliveries(run_id: str | None) -> Listing[Delivery]:
     path = "/v1/deliveries" if run_id is None else _run(run_id, "deliveries")
-    return Listing(call=Call(method="GET", path=path, answer=Page[Delivery]))
+    return Listing(call=Call(method="GET", path=path, returns=Page[Delivery]))
 
 
 def skills() -> Listing[Skill]:
-    return Listing(call=Call(method="GET", path="/v1/skills", answer=Page[Skill]))
+    return Listing(call=Call(method="GET", path="/v1/skills", returns=Page[Skill]))
 
 
-def skill(skill_id: str) -> Call[Skill]:
-    return Call(method="GET", path=f"/v1/skills/{quote(skill_id, safe='')}", answer=Skill)
+def skill(skill_id: str) -> Call[SkillDetails]:
+    return Call(method="GET", path=f"/v1/skills/{quote(skill_id, safe='')}", returns=SkillDetails)
 
 
 def install_skill(zip_file: Path) -> Call[Skill]:
-    return Call(method="POST", path="/v1/skills", answer=Skill, file=zip_file)
+    return Call(method="POST", path="/v1/skills", returns=Skill, file=zip_file)
 
 
 def delete_skill(skill_id: str) -> Call[None]:
-    return Call(method="DELETE", path=f"/v1/skills/{quote(skill_id, safe='')}", answer=type(None))
+    return Call(method="DELETE", path=f"/v1/skills/{quote(skill_id, safe='')}", returns=type(None))
 
 
 def engines() -> Listing[Engine]:
-    return Listing(call=Call(method="GET", path="/v1/engines", answer=Page[Engine]))
+    return Listing(call=Call(method="GET", path="/v1/engines", returns=Page[Engine]))
 
 
 def health() -> Call[Health]:
-    return Call(method="GET", path="/healthz", answer=Health, also_good=frozenset({503}))
+    return Call(method="GET", path="/healthz", returns=Health, accepted_statuses=frozenset({503}))
 
 
 _JSON = {"Content-Type": "application/json"}
@@ -236,5 +217,5 @@ def _run(run_id: str, below: str = "") -> str:
 
 
 def _json(document: Any) -> bytes:
-    """Strict JSON: what has no form in it is the caller's mistake."""
+    """Strict JSON: raises `ValueError` for NaN and infinities."""
     return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()

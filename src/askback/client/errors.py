@@ -1,16 +1,16 @@
-"""What a call may raise.
+"""The exceptions of the client.
 
 CallFailed
-├── TokenUnusable        the token cannot be sent: no server has made one like this
-├── ServerUnreachable    nobody answers there, or the connection broke
+├── TokenUnusable        the token contains characters that cannot be sent
+├── ServerUnreachable    the connection failed or was lost
 ├── WaitTimedOut         the run neither asked nor ended in time; also a TimeoutError
-├── AnswerUnreadable     somebody answers, but it is not Askback
-└── Refused              the server's own refusal: `code`, `status`, `message`, `problems`
+├── AnswerUnreadable     the response is not from an Askback server
+└── Refused              an error response: `code`, `status`, `message`, `problems`
     ├── Unauthorized     401: no valid token
-    ├── Forbidden        403: the token may not do this
+    ├── Forbidden        403: the token lacks a scope
     ├── NotFound         404
-    ├── Conflict         409: not in this state
-    └── ServerFault      5xx: the server cannot, now
+    ├── Conflict         409: not possible in the current state
+    └── ServerFault      5xx: the server has a problem
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 
 class CallFailed(Exception):
-    """A call did not come to its answer. `message` says what happened."""
+    """A call failed. `message` says why."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -28,19 +28,19 @@ class CallFailed(Exception):
 
 class TokenUnusable(CallFailed):
     def __init__(self) -> None:
-        super().__init__("the token holds a character that no token has; give it as the server printed it")
+        super().__init__("the token contains an invalid character; copy it exactly as the server printed it")
 
 
 class WaitTimedOut(CallFailed, TimeoutError):
     def __init__(self, run_id: str, timeout_sec: float) -> None:
-        super().__init__(f"run {run_id} is still at work after {timeout_sec:g} s; wait again, or cancel it")
+        super().__init__(f"run {run_id} is still running after {timeout_sec:g} s; wait again, or cancel it")
         self.run_id = run_id
         self.timeout_sec = timeout_sec
 
 
 class ServerUnreachable(CallFailed):
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"no server answers on {url}: {reason}")
+        super().__init__(f"cannot reach the server at {url}: {reason}")
         self.url = url
         self.reason = reason
 
@@ -81,6 +81,6 @@ _KINDS: dict[int, type[Refused]] = {401: Unauthorized, 403: Forbidden, 404: NotF
 
 
 def refusal(status: int, code: str, message: str, problems: Sequence[str] = ()) -> Refused:
-    """The refusal of the kind that the status stands for."""
+    """The exception for a status."""
     kind = ServerFault if status >= 500 else _KINDS.get(status, Refused)
     return kind(status, code, message, problems)

@@ -1,4 +1,4 @@
-"""How a call becomes what httpx sends: what the two clients have in common. Knows files and httpx's words, no connection."""
+"""What the two clients have in common: arguments for httpx, errors, timeouts, and files."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from askback.client.errors import ServerUnreachable, TokenUnusable
 from askback.client.following import SILENCE_SEC
 
 TIMEOUT_SEC = 60.0
-_LEFT_OUT = frozenset({"__pycache__", ".ds_store", ".git"})
-"""What a folder holds beside its skill; a zip with it in it is refused."""
+_NOT_PACKED = frozenset({"__pycache__", ".ds_store", ".git"})
+"""Files that a server refuses in a zip."""
 _USER = re.compile(r"//[^/?#]*@")
 
 
 def connection(url: str, token: str | None, timeout_sec: float) -> dict[str, Any]:
-    """What a client of httpx is made with."""
+    """The arguments of the httpx client."""
     headers = {"User-Agent": f"askback/{__version__}"}
     if token and token.strip():
         headers["Authorization"] = f"Bearer {_sendable(token)}"
@@ -36,13 +36,13 @@ def connection(url: str, token: str | None, timeout_sec: float) -> dict[str, Any
         "base_url": url,
         "headers": headers,
         "timeout": timeout_sec,
-        # A proxy of the environment cannot reach a server on this machine.
+        # A proxy cannot reach a server on this machine.
         "trust_env": not _is_local(url),
     }
 
 
 def _sendable(token: str) -> str:
-    """Without the line's end that a file has. What no header can hold would be told by httpx, token and all."""
+    """Without surrounding whitespace. Raises here, because the error of httpx would contain the token."""
     text = token.strip()
     if not text.isascii() or not text.isprintable():
         raise TokenUnusable
@@ -54,19 +54,19 @@ def stream_timeout(timeout_sec: float) -> httpx.Timeout:
 
 
 @contextmanager
-def sent(call: Call[Any]) -> Iterator[dict[str, Any]]:
-    """What a request of httpx is made with; a file is open for as long as it is sent."""
-    words: dict[str, Any] = {"params": dict(call.params), "headers": dict(call.headers), "content": call.body}
+def request_arguments(call: Call[Any]) -> Iterator[dict[str, Any]]:
+    """The arguments of the httpx request. A file is open while it is sent."""
+    arguments: dict[str, Any] = {"params": dict(call.params), "headers": dict(call.headers), "content": call.body}
     if call.file is None:
-        yield words
+        yield arguments
         return
     with call.file.open("rb") as file:
-        yield {**words, "files": {"file": (call.file.name, file)}}
+        yield {**arguments, "files": {"file": (call.file.name, file)}}
 
 
 @contextmanager
-def telling(url: str) -> Iterator[None]:
-    """Trouble on the way, told as a server that cannot be reached."""
+def transport_errors(url: str) -> Iterator[None]:
+    """Raises `ServerUnreachable` for errors of the connection."""
     try:
         yield
     except (httpx.TransportError, httpx.InvalidURL) as error:
@@ -75,7 +75,7 @@ def telling(url: str) -> Iterator[None]:
 
 @contextmanager
 def cut_off(response: httpx.Response, after_sec: float | None) -> Iterator[None]:
-    """After so many seconds the response breaks off. httpx bounds every read, but not all of them together."""
+    """Close the response after this time. httpx limits each read, but not all of them together."""
     if after_sec is None:
         yield
         return
@@ -89,20 +89,20 @@ def cut_off(response: httpx.Response, after_sec: float | None) -> Iterator[None]
 
 
 def _shut(connection: socket.socket) -> None:
-    """By the plain socket's own way: TLS would want to say goodbye first."""
+    """Shut the plain socket down: TLS would first send a closing message."""
     with suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 @contextmanager
 def packed(source: Path) -> Iterator[Path]:
-    """A skill as a zip: a folder is packed, without following links out of it."""
+    """A skill as a zip file. A folder is packed without following symbolic links."""
     if not source.is_dir():
         yield source
         return
     with tempfile.TemporaryDirectory(prefix="askback-skill-") as folder:
         target = Path(folder) / f"{source.resolve().name}.zip"
-        # A file's time may lie before 1980, where that of a zip begins.
+        # A file may be older than 1980, the oldest time in a zip.
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for path in sorted(source.rglob("*")):
                 _pack(archive, path, path.relative_to(source))
@@ -110,17 +110,17 @@ def packed(source: Path) -> Iterator[Path]:
 
 
 def _pack(archive: zipfile.ZipFile, path: Path, name: Path) -> None:
-    if any(part.casefold() in _LEFT_OUT for part in name.parts):
+    if any(part.casefold() in _NOT_PACKED for part in name.parts):
         return
     if path.is_symlink():
-        raise ValueError(f"{path} is a link; put the file itself there")
+        raise ValueError(f"{path} is a symbolic link; replace it with the file itself")
     if path.is_file():
         archive.write(path, name.as_posix())
 
 
 @contextmanager
 def written(target: Path) -> Iterator[Any]:
-    """A file that is there only once it is whole."""
+    """A file that appears only when it is complete."""
     partial = target.with_name(f".{target.name}.part")
     try:
         with partial.open("wb") as file:

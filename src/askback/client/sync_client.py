@@ -1,4 +1,4 @@
-"""The client for plain programs. Holds the connection; what is sent and read stands in `calls` and `following`."""
+"""The blocking client."""
 
 from __future__ import annotations
 
@@ -15,32 +15,29 @@ from askback.client import calls
 from askback.client.calls import Call, Listing
 from askback.client.errors import ServerFault, ServerUnreachable
 from askback.client.following import PATIENCE_SEC, Following, may_settle
-from askback.client.requests import TIMEOUT_SEC, connection, cut_off, packed, sent, stream_timeout, telling, written
-from askback.client.values import (
-    Artifact,
-    Delivery,
-    Engine,
-    Event,
-    Health,
-    Link,
-    PendingQuestion,
-    Result,
-    Run,
-    Skill,
-    Upload,
+from askback.client.requests import (
+    TIMEOUT_SEC,
+    connection,
+    cut_off,
+    packed,
+    request_arguments,
+    stream_timeout,
+    transport_errors,
+    written,
 )
-from askback.core.interactions import Interaction
+from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
 
 T = TypeVar("T")
 
 
 class Client:
-    """A server, by its address and a token. Use it in a `with` block, or close it."""
+    """A client of one server. Use it in a `with` block, or close it."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout_sec: float = TIMEOUT_SEC) -> None:
         self.url = url
         self._timeout_sec = timeout_sec
-        with telling(url):
+        with transport_errors(url):
             self._http = httpx.Client(**connection(url, token, timeout_sec))
 
     # Runs.
@@ -51,13 +48,13 @@ class Client:
         *,
         engine: str | None = None,
         mode: str | None = None,
-        input: Mapping[str, Any] = {},  # noqa: A002 the API's word
+        input: Mapping[str, Any] = {},  # noqa: A002 as in the API
         parameter: Mapping[str, Any] = {},
         options: Mapping[str, Any] = {},
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
-        """Queue a run. With a key, a second try of the same call gets the same run."""
+        """Create a run. With an idempotency key, a retry returns the same run."""
         return self._do(
             calls.create_run(
                 skill,
@@ -77,20 +74,20 @@ class Client:
     def list_runs(
         self, *, state: str | None = None, skill: str | None = None, engine: str | None = None, page_size: int = 50
     ) -> Iterator[Run]:
-        """Runs, newest first, as many pages as are asked for."""
+        """Runs, newest first. Pages are fetched as needed."""
         return self._items(calls.list_runs(state=state, skill=skill, engine=engine, page_size=page_size))
 
     def cancel(self, run_id: str) -> Run:
         return self._do(calls.cancel(run_id))
 
     def result(self, run_id: str) -> Result:
-        """What the run ended with; `Conflict` until it is over."""
+        """The result of the run. Raises `Conflict` until it is final."""
         return self._do(calls.result(run_id))
 
     # Questions.
 
     def interaction(self, run_id: str) -> Interaction:
-        """The pending question; `NotFound` when there is none."""
+        """The pending question. Raises `NotFound` if there is none."""
         return self._do(calls.interaction(run_id))
 
     def reply(self, run_id: str, interaction_id: str, response: Any) -> Run:
@@ -100,23 +97,23 @@ class Client:
         return list(self._items(calls.interactions(run_id)))
 
     def link(self, run_id: str, *, expires_in_sec: int = 86_400) -> Link:
-        """A link to the pending question, for someone who has no token."""
+        """A link to the pending question, for a user without a token."""
         return self._do(calls.link(run_id, expires_in_sec))
 
     def inbox(self) -> Iterator[PendingQuestion]:
-        """Every pending question, the oldest first."""
+        """The pending questions of all runs, oldest first."""
         return self._items(calls.inbox())
 
     # Events.
 
     def events(self, run_id: str, *, after: int = 0) -> Iterator[Event]:
-        """What has happened so far."""
+        """The events so far."""
         return self._items(calls.events(run_id, after))
 
     def follow(
         self, run_id: str, *, after: int = 0, patience_sec: float = PATIENCE_SEC
     ) -> Generator[Event, None, None]:
-        """Every event exactly once, then as they come, until the run is over; also through restarts of the server."""
+        """Every event exactly once, past and new ones, until the run is final. Reconnects if the server restarts."""
         return self._follow(run_id, Following(run_id, after, patience_sec))
 
     def _follow(self, run_id: str, following: Following) -> Generator[Event, None, None]:
@@ -133,7 +130,7 @@ class Client:
                 time.sleep(following.lost(error))
 
     def wait(self, run_id: str, *, timeout_sec: float | None = None) -> Run:
-        """Until the run asks, or is over; `WaitTimedOut` if it does neither for `timeout_sec`. With 0 it only looks."""
+        """Wait until the run asks its user or is final. Raises `WaitTimedOut` after `timeout_sec`."""
         following = Following(run_id, 0, PATIENCE_SEC, timeout_sec)
         run = self.get_run(run_id)
         if run.settled:
@@ -151,15 +148,15 @@ class Client:
         return list(self._items(calls.artifacts(run_id)))
 
     def download(self, run_id: str, path: str, target: Path) -> Path:
-        """One artifact into a file."""
+        """Save one artifact to a file."""
         return self._save(calls.download(run_id, path), target)
 
     def bundle(self, run_id: str, target: Path) -> Path:
-        """All artifacts as one zip."""
+        """Save all artifacts as a zip file."""
         return self._save(calls.bundle(run_id), target)
 
     def upload(self, file: Path) -> Upload:
-        """A file for a run's input: name it there by `upload.reference`."""
+        """Upload a file. Use `upload.reference` in the input of a run, or in a reply."""
         return self._do(calls.upload(file))
 
     # Skills, engines, the server.
@@ -167,27 +164,27 @@ class Client:
     def skills(self) -> list[Skill]:
         return list(self._items(calls.skills()))
 
-    def skill(self, skill_id: str) -> Skill:
+    def skill(self, skill_id: str) -> SkillDetails:
         return self._do(calls.skill(skill_id))
 
     def install_skill(self, source: Path) -> Skill:
-        """Install a zip or a folder."""
+        """Install a skill from a zip file or a folder."""
         with packed(source) as file:
             return self._do(calls.install_skill(file))
 
     def delete_skill(self, skill_id: str) -> None:
-        """Take a skill from the list; runs that use it go on."""
+        """Delete a skill. Runs that use it are not affected."""
         self._do(calls.delete_skill(skill_id))
 
     def deliveries(self, run_id: str | None = None) -> Iterator[Delivery]:
-        """What webhooks were told, or are still to be told; of one run, or of all."""
+        """Deliveries to webhooks, done and due, of one run or of all runs."""
         return self._items(calls.deliveries(run_id))
 
     def engines(self) -> list[Engine]:
         return list(self._items(calls.engines()))
 
     def health(self) -> Health:
-        """How the server is; needs no token."""
+        """The state of the server. Requires no token."""
         return self._do(calls.health())
 
     # The connection.
@@ -204,8 +201,8 @@ class Client:
         self.close()
 
     def _do(self, call: Call[T]) -> T:
-        with sent(call) as words, telling(self.url):
-            response = self._http.request(call.method, call.path, **words)
+        with request_arguments(call) as arguments, transport_errors(self.url):
+            response = self._http.request(call.method, call.path, **arguments)
         return calls.decode(call, response.status_code, response.content)
 
     def _items(self, listing: Listing[T] | None) -> Iterator[T]:
@@ -220,9 +217,9 @@ class Client:
     ) -> Iterator[Iterator[bytes]]:
         more: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         with (
-            sent(call) as words,
-            telling(self.url),
-            self._http.stream(call.method, call.path, **words, **more) as response,
+            request_arguments(call) as arguments,
+            transport_errors(self.url),
+            self._http.stream(call.method, call.path, **arguments, **more) as response,
             cut_off(response, cut_after_sec),
         ):
             if response.status_code != httpx.codes.OK:

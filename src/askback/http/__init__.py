@@ -1,1 +1,1 @@
-"""The HTTP side: who may come in, what is sent and answered. Decides nothing about runs; the service does."""
+"""The HTTP API: authentication, operations by resource, event streams. The service makes all decisions about runs."""

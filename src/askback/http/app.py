@@ -1,19 +1,24 @@
-"""The ASGI application: the routes, and around them the layers that every request passes."""
+"""The ASGI application: the routes, and the middleware that every request passes."""
 
 from __future__ import annotations
 
 import functools
-from typing import Protocol
+from typing import Any
 
-from fastapi import FastAPI
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.http import catalog, files, openapi, problems, questions, runs, session_routes
-from askback.http.auth import Doorstep, Gate, MainToken
+from askback.http.auth import Gate, MainToken, SignInPages
 from askback.http.bodies import BodyCap
-from askback.http.context import Context
+from askback.http.context import Context, json_response
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.quotas import RequestRate
+from askback.http.routing import route
 from askback.http.sign_in import Codes, SignIn
 
 SAFE_HEADERS = (
@@ -25,68 +30,67 @@ SAFE_HEADERS = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
-"""What every answer has, unless it says otherwise itself."""
+"""Headers of every response that does not set them itself."""
+_ROUTERS = (
+    runs.router,
+    questions.router,
+    files.router,
+    runs.deliveries_router,
+    catalog.skills_router,
+    catalog.engines_router,
+    catalog.server_router,
+    session_routes.router,
+)
+_OPERATIONS = [operation for router in _ROUTERS for operation in router.operations]
 
 
-def routes(context: Context | None = None) -> FastAPI:
-    """The routes alone; without a context they can only be described."""
-    app = FastAPI(
-        docs_url=None,
-        redoc_url=None,
-        openapi_url="/v1/openapi.json",
-        redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
+@functools.cache
+def openapi_document() -> Any:
+    return msgspec.json.decode(msgspec.json.encode(openapi.document(_OPERATIONS)))
+
+
+def api(context: Context) -> Starlette:
+    """The routes, without authentication."""
+
+    async def openapi_json(request: Request) -> Response:
+        return json_response(openapi_document())
+
+    app = Starlette(
+        routes=[*map(route, _OPERATIONS), Route("/v1/openapi.json", openapi_json)],
+        exception_handlers=problems.HANDLERS,
     )
+    app.router.redirect_slashes = False
     app.state.context = context
-    problems.install(app)
-    for router in (
-        runs.router,
-        questions.router,
-        files.router,
-        runs.deliveries_router,
-        catalog.router,
-        session_routes.router,
-    ):
-        app.include_router(router)
-    app.openapi = functools.cache(lambda: openapi.document(app))  # type: ignore[method-assign]
     return app
 
 
-class Pages(Doorstep, Protocol):
-    """The page for people, which stands beside the API."""
-
-    def around(self, api: ASGIApp) -> ASGIApp:
-        """The pages, with the API for everything that is none of them."""
-        ...
-
-
-def application(context: Context, pages: Pages, *, tokens: MainToken, failures: FailedSignIns) -> ASGIApp:
-    """The routes behind the gate. The gate is outermost: nothing is read of a stranger's body."""
-    site = pages.around(routes(context))
-    capped = RequestRate(BodyCap(site, context.bodies), context.quotas)
+def application(
+    site: ASGIApp, context: Context, *, pages: SignInPages, tokens: MainToken, failures: FailedSignIns
+) -> ASGIApp:
+    """The site behind the gate. The gate comes first: nothing of an unauthorized request's body is read."""
     entrance = SignIn(
         find=tokens,
         holder=tokens.holder,
         sessions=context.sessions,
         addresses=context.addresses,
-        doorstep=pages,
+        pages=pages,
         codes=Codes(),
     )
     gate = Gate(
-        capped,
+        RequestRate(BodyCap(site, context.bodies), context.quotas),
         find=tokens,
         find_session=context.sessions.find,
         links=context.links,
         addresses=context.addresses,
         entrance=entrance,
         failures=failures,
-        doorstep=pages,
+        pages=pages,
     )
     return SafeHeaders(gate)
 
 
 class SafeHeaders:
-    """Headers that every answer has, also a refusal."""
+    """Adds `SAFE_HEADERS` to every response, including refusals."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

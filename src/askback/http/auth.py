@@ -1,4 +1,4 @@
-"""Who may come in: the outermost layer. Without a valid token everything but `/healthz` is 401, before a body is read."""
+"""Authentication, the outermost layer. Without a valid token everything except `/healthz` is 401, and no body is read."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from askback.http.links import Link, Links
 from askback.http.problems import RequestCode, problem
 
 ENTER = "/enter"
-"""The address that turns a token into a browser session, for the page."""
+"""Creates a browser session from a token."""
 REACHABLE = "/enter/reachable"
-"""Answers everybody, with nothing: whether a browser can reach the server by the name that was asked for."""
+"""Responds to everybody, without content: shows whether a browser can reach the server by a host name."""
 ANSWERS = "/v1/answers/"
-"""Where the holder of a link to one question answers it, without a token."""
+"""Where the holder of a link answers its question, without a token."""
 ANSWER_PAGE = "/answers/"
-"""Where the same is to be found as a page, with what the page is made of below it."""
+"""The page for the same, with its static files below it."""
 _OPEN = frozenset({"/healthz"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -43,53 +43,53 @@ class AccessScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Who a request is from."""
+    """The identity and the rights of a caller."""
 
     name: str
     scopes: frozenset[AccessScope]
     token_digest: str = ""
-    """Of the token, also of the one that the session was made with."""
+    """Of the token, or of the token that created the session."""
     session_id: str | None = None
     link: Link | None = None
 
     def allows(self, *scopes: AccessScope) -> bool:
-        """Whether it has one of these."""
+        """Whether it has one of these scopes."""
         return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
 
 
 Lookup = Callable[[str], "Grant | None"]
-"""Tells whom a token belongs to, if anybody, now."""
+"""Finds the grant of a valid token."""
 SessionLookup = Callable[[str, str], "Grant | None"]
-"""Tells whose session this is, if it is one for this host, now."""
+"""Finds the grant of a valid session for a host."""
 Entrance = Callable[[Scope, Receive], Awaitable[Response | None]]
-"""Answers a sign-in; None when what was shown is not valid."""
+"""The response to a sign-in; None if the credentials are invalid."""
 
 
-class Doorstep(Protocol):
-    """What a person sees who comes with a browser and without a valid session."""
+class SignInPages(Protocol):
+    """The pages for a browser without a valid session. `web` implements them."""
 
     def wants_page(self, scope: Scope) -> bool:
-        """Whether this is such a person."""
+        """Whether the request comes from a browser that shows pages."""
         ...
 
     def doorstep(self, scope: Scope, status: HTTPStatus) -> Response:
-        """How to get in."""
+        """The sign-in page."""
         ...
 
     def onward(self, scope: Scope, *, origin: str, code: str) -> Response:
-        """Leads on to the page at another name, or lets it be used at this one if the other cannot be reached."""
+        """Continues at another host name, or stays at this one if the other cannot be reached."""
         ...
 
     def almost(self, scope: Scope, address: str) -> Response:
-        """Leads on to the same address, so that the next request comes from this site."""
+        """Continues at the same URL, so that the next request comes from this site."""
         ...
 
     def target(self, text: str) -> str:
-        """The text, if it is the address of one of our pages; else that of the first page."""
+        """The text, if it is the path of a page; otherwise the path of the first page."""
         ...
 
     def entered(self, scope: Scope, target: str) -> Response:
-        """Leads on to a page at this name. Not a redirect: a browser would not send the new cookie along."""
+        """Continues to a page. Not a redirect: a browser would not send the new cookie."""
         ...
 
 
@@ -99,7 +99,7 @@ def digest(token: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainToken:
-    """The server's own token, which allows everything; further ones are looked up by their digest."""
+    """The server's own token, which allows everything, and the further tokens, by their digests."""
 
     token: str
     further: Callable[[str], Grant | None]
@@ -109,18 +109,18 @@ class MainToken:
         return self.holder(digest(given)) if given else None
 
     def holder(self, token_digest: str) -> Grant | None:
-        """Who has the token with this digest, if it is valid now."""
+        """The grant of the token with this digest, if it is valid."""
         if hmac.compare_digest(token_digest, digest(self.token)):
             return Grant(name="main", scopes=frozenset({AccessScope.ADMIN}), token_digest=token_digest)
         return self.further(token_digest)
 
     def digests(self) -> frozenset[str]:
-        """Of all tokens, expired ones included."""
+        """The digests of all tokens, including expired ones."""
         return self.further_digests() | {digest(self.token)}
 
 
 class Gate:
-    """Lets in who has a token or a session, by a name that is ours, and no page of a stranger."""
+    """Admits requests with a valid token, session or link, for a known host name, and not from another site."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Gate:
         addresses: Addresses,
         entrance: Entrance,
         failures: FailedSignIns,
-        doorstep: Doorstep,
+        pages: SignInPages,
     ) -> None:
         self._app = app
         self._find = find
@@ -141,7 +141,7 @@ class Gate:
         self._addresses = addresses
         self._entrance = entrance
         self._failures = failures
-        self._doorstep = doorstep
+        self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in _OPEN):
@@ -156,16 +156,16 @@ class Gate:
         if (scope["path"], scope["method"]) == (REACHABLE, "GET"):
             await self._reachable(headers)(scope, receive, send)
         elif scope["path"] == ENTER and scope["method"] in ("GET", "POST"):
-            reason = stranger(self._addresses, scope["method"], headers)
-            found = _foreign(reason) if reason is not None else await self._entrance(scope, receive)
+            reason = cross_site(self._addresses, scope["method"], headers)
+            found = _forbidden(reason) if reason is not None else await self._entrance(scope, receive)
             await (found or self._refused(scope, headers))(scope, receive, send)
         elif (grant := self._grant(scope, headers)) is None:
             await self._refused(scope, headers)(scope, receive, send)
-        elif (reason := stranger(self._addresses, scope["method"], headers)) is not None:
-            await _foreign(reason)(scope, receive, send)
+        elif (reason := cross_site(self._addresses, scope["method"], headers)) is not None:
+            await _forbidden(reason)(scope, receive, send)
         else:
             scope["grant"] = grant
-            # A stream may last for days, in which what it was opened with may be revoked.
+            # A stream may last for days; meanwhile its token may be revoked.
             scope["still_valid"] = lambda: self._grant(scope, headers) is not None
             await self._app(scope, receive, send)
 
@@ -183,20 +183,20 @@ class Gate:
         return cookie_parser(headers.get("cookie", "")).get(self._addresses.cookie_name(host_of(headers)))
 
     def _refused(self, scope: Scope, headers: Mapping[str, str]) -> Response:
-        """401; 429 once there were too many attempts. Coming without anything is no attempt."""
-        shown = self._shown(scope, headers)
-        wait = None if shown is None else self._failures.count((scope.get("client") or ("",))[0], shown)
-        if self._doorstep.wants_page(scope):
+        """401, or 429 after too many failed attempts. A request without credentials is not an attempt."""
+        kind = self._credentials(scope, headers)
+        wait = None if kind is None else self._failures.count((scope.get("client") or ("",))[0], kind)
+        if self._pages.wants_page(scope):
             status = HTTPStatus.UNAUTHORIZED if wait is None else HTTPStatus.TOO_MANY_REQUESTS
-            response = self._doorstep.doorstep(scope, status)
+            response = self._pages.doorstep(scope, status)
         else:
             response = _unauthorized() if wait is None else _too_many()
         if wait is not None:
             response.headers["Retry-After"] = str(wait)
         return response
 
-    def _shown(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
-        """By what the sender wanted to be let in."""
+    def _credentials(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
+        """The kind of credentials in the request."""
         if scope["path"] == ENTER:
             return "token" if scope["method"] == "POST" or query_of(scope).keys() & {"token", "code", "step"} else None
         if headers.get("authorization"):
@@ -206,19 +206,21 @@ class Gate:
         return "cookie" if self._cookie(headers) else None
 
     def _reachable(self, headers: Mapping[str, str]) -> Response:
-        """To be read by the page that leads on from a loopback name, and by no other."""
+        """Only readable by the page that continues from a loopback name."""
         origin = headers.get("origin", "").lower()
         host = origin.removeprefix("http://")
-        if host == origin or not self._addresses.leads_on(host):
+        if host == origin or not self._addresses.may_continue(host):
             return Response(status_code=HTTPStatus.NO_CONTENT)
         allowed = {"Access-Control-Allow-Origin": origin, "Cross-Origin-Resource-Policy": "cross-origin"}
         return Response(status_code=HTTPStatus.NO_CONTENT, headers=allowed)
 
 
-def stranger(addresses: Addresses, method: str, headers: Mapping[str, str]) -> str | None:
-    """Why a request may be a stranger's: a name that leads here can be anybody's, and so can a page that sends something."""
+def cross_site(addresses: Addresses, method: str, headers: Mapping[str, str]) -> str | None:
+    """Why a request may come from another site: by DNS rebinding, or from a page of another origin."""
     if not addresses.answers(host_of(headers)):
-        return "this server does not answer to that Host; open the printed address, or name it in server.allowed_hosts"
+        return (
+            "this server does not serve that host name; open the printed URL, or add the name to server.allowed_hosts"
+        )
     if method in _SAFE:
         return None
     origin = headers.get("origin")
@@ -230,7 +232,7 @@ def stranger(addresses: Addresses, method: str, headers: Mapping[str, str]) -> s
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """By their names; one that stands there twice is joined, as HTTP has it, so that no half of it counts."""
+    """By lower-case name. Repeated headers are joined, as HTTP defines."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1"), value.decode("latin-1")
@@ -247,17 +249,17 @@ def query_of(scope: Scope) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(query.decode("latin-1")).items()}
 
 
-def _foreign(reason: str) -> Response:
+def _forbidden(reason: str) -> Response:
     return problem(HTTPStatus.FORBIDDEN, reason)
 
 
 def _unauthorized() -> Response:
-    detail = "a valid token is needed: Authorization: Bearer TOKEN"
+    detail = "a valid token is required: Authorization: Bearer TOKEN"
     return problem(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": "Bearer"})
 
 
 def _too_many() -> Response:
-    detail = "too many failed sign-ins from this address; a valid token is let in at once"
+    detail = "too many failed sign-ins from this address; a valid token is accepted at once"
     return problem(HTTPStatus.TOO_MANY_REQUESTS, detail, code=RequestCode.TOO_MANY_FAILED_SIGN_INS)
 
 

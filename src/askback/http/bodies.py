@@ -1,46 +1,41 @@
-"""What may come in: who may call is decided first; then bodies are counted and timed while they stream, and read strictly."""
+"""Request bodies: limited in size, time and memory while they are received, and decoded strictly."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
-from fastapi import Request
-from fastapi._compat import ModelField
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.http import json_bodies
 from askback.http.problems import problem
 from askback.process.pools import Pool
+from askback.wire.base import Shape
+from askback.wire.validation import read_body
 
+S = TypeVar("S", bound=Shape)
 T = TypeVar("T")
 
 FORM = "multipart/form-data"
 ASIDE_BYTES = 65_536
-"""A larger body is not decoded in the event loop."""
+"""A larger body is decoded in a thread."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-"""Nobody reads the body of another method."""
 _REPLY_BYTES = 2 << 20
 _SMALL_BYTES = 256 << 10
 _LARGE_BYTES = 1 << 20
-_READ = b"{}"
-"""Stands for a large body: the framework only asks whether there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLimits:
-    """How large a body may be, and how slow. A client may take `seconds`, and one more for each `bytes_per_sec` it sent."""
+    """How large a body may be, and how slow. A client has `seconds`, and one more for each `bytes_per_sec` sent."""
 
     run_bytes: int
     upload_bytes: int
@@ -54,7 +49,6 @@ class BodyLimits:
         object.__setattr__(self, "_by_path", of_path)
 
     def bytes_for(self, path: str) -> int:
-        """The smallest unless the call needs more."""
         if (known := self._by_path.get(path)) is not None:
             return known
         is_reply = path.endswith("/interaction/reply") or path.startswith("/v1/answers/")
@@ -62,7 +56,7 @@ class BodyLimits:
 
 
 class BodyCap:
-    """Refuses a body over its cap: by what it says of itself, and by what really comes. Or one that comes too slowly."""
+    """Refuses a body that is too large, by its `Content-Length` or its actual size, or too slow."""
 
     def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
         self._app = app
@@ -86,7 +80,7 @@ def said_length(scope: Scope) -> int:
 
 
 class _Bounded:
-    """Receives a body. Only the time that is spent waiting for the client counts, not what we take to store it."""
+    """Receives a body. Only the time spent waiting for the client counts."""
 
     def __init__(self, receive: Receive, most: int, limits: BodyLimits) -> None:
         self._receive = receive
@@ -115,162 +109,93 @@ class _Bounded:
                 return await self._receive()
         except TimeoutError:
             raise HTTPException(
-                HTTPStatus.REQUEST_TIMEOUT, "the body came too slowly", {"Connection": "close"}
+                HTTPStatus.REQUEST_TIMEOUT, "the body was sent too slowly", {"Connection": "close"}
             ) from None
         finally:
             self._waited += loop.time() - began
 
 
 def _too_large(most: int) -> str:
-    return f"the body is larger than {most} bytes, which is the most that is taken here"
+    return f"the body is larger than the maximum of {most} bytes"
 
 
 class BodyMemory:
-    """How much of JSON bodies is in memory: all of them together, and how many large ones are worked on at a time.
+    """Limits the memory for JSON bodies: all of them together, and how many large ones are handled at a time.
 
-    What is made of a body takes several times its size, until the run or the reply is stored.
+    A decoded body takes several times its size, until the run or the reply is stored.
     """
 
     def __init__(self, most_bytes: int, at_once: int = 2) -> None:
         self._most = most_bytes
         self._held = 0
-        self._places = asyncio.Semaphore(at_once)
-
-    @contextmanager
-    def counting(self, request: StrictRequest) -> Iterator[None]:
-        request.memory = self
-        try:
-            yield
-        finally:
-            self._held -= request.taken
-
-    def take(self, size: int) -> None:
-        if self._held + size > self._most:
-            raise Unavailable(RefusalCode.SERVER_BUSY, "too many large requests are coming in; try again in a moment")
-        self._held += size
+        self._large = asyncio.Semaphore(at_once)
 
     @asynccontextmanager
-    async def place(self, size: int) -> AsyncIterator[None]:
-        """Wait until it is this body's turn, if it is a large one."""
-        if size <= _LARGE_BYTES:
-            yield
-            return
-        async with self._places:
-            yield
-
-
-class StrictRequest(Request):
-    """A body of JSON, which is decoded once, and aside where it is large."""
-
-    memory: BodyMemory
-    taken = 0
-
-    async def body(self) -> bytes:
-        if not hasattr(self, "_body"):
-            counter, pieces = json_bodies.Counter(self.scope.get("askback.body_values", 200_000)), []
-            counted = is_json(media_type(self))
-            async for piece in self.stream():
-                self.memory.take(len(piece))
-                self.taken += len(piece)
-                if counted:
-                    _count(counter, piece)
-                pieces.append(piece)
-            self._pieces, self._names = pieces, counter.names
-            self._body = _READ if self.taken > ASIDE_BYTES else b"".join(pieces)
-        return self._body
-
-    async def read_json(self, parsing: Pool, field: ModelField) -> None:
-        """Decode the body; it is not kept beside what it says. A large one is also checked aside, as `field`."""
-        pieces, self._pieces = self._pieces, []
+    async def read(self, request: Request, shape: type[S], parsing: Pool) -> AsyncIterator[S]:
+        """The body as its shape. It counts until it has been handled."""
+        text = _JsonText(json_bodies.Counter(request.scope.get("askback.body_values", 200_000)))
         try:
-            if self.taken > ASIDE_BYTES:
-                self._strict = await parsing.run(_checked, pieces, self._names, field)
-            else:
-                self._strict = json_bodies.decode(self._body, self._names)
-        except ValueError as error:
-            raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is not JSON that is taken: {error}") from None
+            await self._receive(request, text)
+            async with self._large if text.size > _LARGE_BYTES else nullcontext():
+                yield await _decoded(text, shape, parsing)
+        finally:
+            self._held -= text.size
 
-    async def json(self) -> Any:
-        return self._strict
+    async def _receive(self, request: Request, text: _JsonText) -> None:
+        try:
+            async for piece in request.stream():
+                if self._held + len(piece) > self._most:
+                    message = "too many large requests at the moment; try again soon"
+                    raise Unavailable(RefusalCode.SERVER_BUSY, message)
+                self._held += len(piece)
+                text.add(piece, counted=is_json(media_type(request)))
+        except ClientDisconnect:
+            if is_json(media_type(request)):
+                raise
+        if text.size and not is_json(media_type(request)):
+            raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body as application/json")
 
 
-def _checked(pieces: list[bytes], names: int, field: ModelField) -> Any:
-    """What the route's function is given: the framework takes it as it is. Empties `pieces`."""
-    body = b"".join(pieces)
-    pieces.clear()
-    value, errors = field.validate(json_bodies.decode(body, names), {}, loc=("body",))
-    if errors:
-        raise RequestValidationError(errors)
-    return value
+class _JsonText:
+    """A body that is being received."""
+
+    def __init__(self, counter: json_bodies.Counter) -> None:
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.counter = counter
+
+    def add(self, piece: bytes, *, counted: bool) -> None:
+        self.size += len(piece)
+        self.pieces.append(piece)
+        try:
+            if counted:
+                self.counter.feed(piece)
+        except json_bodies.TooManyValues:
+            message = "the body contains too many values; send fewer, or upload a file"
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message) from None
+        except json_bodies.NumberTooLong:
+            message = f"a number in the body has more than {json_bodies.LONGEST_NUMBER} characters; send it as a string"
+            raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, message) from None
 
 
-def _count(counter: json_bodies.Counter, piece: bytes) -> None:
+async def _decoded(text: _JsonText, shape: type[S], parsing: Pool) -> S:
     try:
-        counter.feed(piece)
-    except json_bodies.TooManyValues:
-        detail = "the body holds more values than are taken; send less, or upload a file"
-        raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail) from None
-    except json_bodies.NumberTooLong:
-        detail = f"a number in the body has more than {json_bodies.LONGEST_NUMBER} characters; send it as a text"
-        raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
+        if text.size > ASIDE_BYTES:
+            return await parsing.run(_decode, text, shape)
+        return _decode(text, shape)
+    except ValueError as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is not valid JSON: {error}") from None
 
 
-@runtime_checkable
-class Access(Protocol):
-    """Who may make a call: a dependency of the route, which is asked before the body is read."""
-
-    def check(self, request: Request) -> None:
-        """Raises unless the caller may."""
-        ...
-
-
-class StrictRoute(APIRoute):
-    """Decides who may call before it reads anything, and takes a body only as JSON, where it takes one.
-
-    A route that takes something else reads its body itself.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-        access = access_of(self)
-
-        async def strict(request: Request) -> Response:
-            for each in access:
-                each.check(request)
-            if self.body_field is None:
-                return await handle(request)
-            here = request.app.state.context
-            strictly = StrictRequest(request.scope, request.receive)
-            with here.body_memory.counting(strictly):
-                body = await _read(strictly)
-                async with here.body_memory.place(strictly.taken):
-                    if body:
-                        await strictly.read_json(here.pools.parsing, self.body_field)
-                    return await handle(strictly)
-
-        return strict
-
-
-def access_of(route: APIRoute) -> list[Access]:
-    """What the route's signature says of who may call it."""
-    calls: list[object] = [each.call for each in route.dependant.dependencies]
-    return [call for call in calls if isinstance(call, Access)]
-
-
-async def _read(request: StrictRequest) -> bytes:
-    """Here and not by the framework, which would make a malformed body of every fault on the way."""
-    if is_json(media_type(request)):
-        return await request.body()
-    if await _body(request):
-        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body as application/json")
-    return b""
-
-
-async def _body(request: Request) -> bytes:
-    try:
-        return await request.body()
-    except ClientDisconnect:
-        return b""
+def _decode(text: _JsonText, shape: type[S]) -> S:
+    """Releases the text before the shape is made."""
+    body = b"".join(text.pieces)
+    text.pieces.clear()
+    if not body:
+        return read_body({}, shape)
+    document = json_bodies.decode(body, text.counter.names)
+    del body
+    return read_body(document, shape)
 
 
 def media_type(request: Request) -> str:
@@ -283,9 +208,9 @@ def is_json(kind: str) -> bool:
 
 @asynccontextmanager
 async def form_file(request: Request) -> AsyncIterator[UploadFile]:
-    """The one file of a form, in the field `file`."""
+    """The file in the form field `file`."""
     if media_type(request) != FORM:
-        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send a form, {FORM}, with the field 'file'")
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send a form ({FORM}) with the field 'file'")
     async with request.form(max_files=1, max_fields=10, max_part_size=_SMALL_BYTES) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
@@ -294,7 +219,7 @@ async def form_file(request: Request) -> AsyncIterator[UploadFile]:
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T:
-    """The result of the work, which is canceled when the client leaves. For calls whose body was read."""
+    """The result of the work, which is canceled if the client disconnects. Use it after the body was read."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))
     try:

@@ -1,160 +1,113 @@
-"""What there is: skills, engines, and how the server itself is."""
+"""Skills, engines, and the server's health and metrics."""
 
 from __future__ import annotations
 
 import tempfile
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path as FilePath
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-from fastapi import APIRouter, Path, Request
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.errors import RefusalCode
-from askback.http import models, openapi
 from askback.http.auth import AccessScope
-from askback.http.bodies import FORM, StrictRoute, form_file, media_type, while_connected
-from askback.http.context import Administering, Reading, answer
-from askback.http.files import FORM_WITH_FILE
+from askback.http.bodies import FORM, form_file, media_type, while_connected
+from askback.http.context import Context, json_response
+from askback.http.files import BINARY, FORM_WITH_FILE
 from askback.http.metrics import CONTENT_TYPE
-from askback.http.problems import RequestCode
+from askback.http.problems import BODY, RequestCode
+from askback.http.routing import Access, Router
 from askback.process.pools import Pool
 from askback.skills.library import Library, SkillListing
 from askback.skills.package import SkillPackage
+from askback.wire import server as wire
 
-router = APIRouter(route_class=StrictRoute)
+skills_router = Router("skills")
+engines_router = Router("engines")
+server_router = Router("server")
 
-SkillPath = Annotated[str, Path(description="The skill's id.", examples=["trip-planner"])]
 _ZIPS = ("application/zip", "application/x-zip-compressed", "application/octet-stream")
-_BODY = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in _ZIPS} | FORM_WITH_FILE
 
 
-@router.get(
-    "/v1/skills",
-    tags=["skills"],
-    summary="List skills",
-    **openapi.call(AccessScope.READ, answer=models.SkillsOut, says="All of them."),
+# Skills.
+
+
+@skills_router.add(
+    "GET /v1/skills",
+    "List skills",
+    scopes=(AccessScope.READ,),
+    returns=wire.SkillList,
+    description="All skills.",
 )
-async def list_skills(request: Request, here: Reading) -> Response:
-    """The skills that can be run by their id, the broken ones with what is wrong."""
-    found = await while_connected(request, here.pools.skills.run(_listings, here.service.skills))
-    return answer({"items": [_skill(each) for each in found], "next_cursor": None})
+async def list_skills(request: Request, context: Context) -> Response:
+    """The skills that a run can name. A skill that cannot be run has a `problem`."""
+    found = await while_connected(request, context.pools.skills.run(_listings, context.service.skills))
+    return json_response(wire.SkillList(items=tuple(wire.Skill(**_fields(each)) for each in found)))
 
 
-@router.get(
-    "/v1/skills/{skill_id}",
-    tags=["skills"],
-    summary="Get a skill",
-    **openapi.call(
-        AccessScope.READ,
-        answer=models.SkillDetailsOut,
-        says="The skill.",
-        refusals=[RefusalCode.SKILL_NOT_FOUND, RefusalCode.SKILL_INVALID],
-    ),
+@skills_router.add(
+    "GET /v1/skills/{skill_id}",
+    "Get a skill",
+    scopes=(AccessScope.READ,),
+    returns=wire.SkillDetails,
+    description="The skill.",
+    refusals=(RefusalCode.SKILL_NOT_FOUND, RefusalCode.SKILL_INVALID),
 )
-async def get_skill(here: Reading, skill_id: SkillPath) -> Response:
-    """One skill with its text and schemas."""
-    package, listing = await here.pools.skills.run(_find, here.service.skills, skill_id)
-    schemas = {"input": package.input_schema, "parameter": package.parameter_schema, "output": package.output_schema}
-    return answer(_skill(listing) | {"instructions": package.body, "schemas": schemas})
+async def get_skill(request: Request, context: Context, *, skill_id: str) -> Response:
+    """The skill with its instructions and schemas."""
+    package, listing = await context.pools.skills.run(_find, context.service.skills, skill_id)
+    schemas = wire.SkillSchemas(
+        input=package.input_schema, parameter=package.parameter_schema, output=package.output_schema
+    )
+    return json_response(wire.SkillDetails(**_fields(listing), instructions=package.body, schemas=schemas))
 
 
-@router.post(
-    "/v1/skills",
-    tags=["skills"],
-    summary="Install a skill",
-    **openapi.call(
-        AccessScope.ADMIN,
-        answer=models.SkillOut,
-        status=HTTPStatus.CREATED,
-        says="The skill; runs take this version from now on.",
-        headers={"Location": "The skill's address."},
-        refusals=[*openapi.BODY, RequestCode.REQUEST_INVALID, RefusalCode.SKILL_INVALID],
-        body=_BODY,
-    ),
+@skills_router.add(
+    "POST /v1/skills",
+    "Install a skill",
+    scopes=(AccessScope.ADMIN,),
+    raw_body=dict.fromkeys(_ZIPS, BINARY) | FORM_WITH_FILE,
+    returns=wire.Skill,
+    status=HTTPStatus.CREATED,
+    description="The skill. New runs use this version.",
+    response_headers={"Location": "The path of the skill."},
+    refusals=(*BODY, RequestCode.REQUEST_INVALID, RefusalCode.SKILL_INVALID),
 )
-async def install_skill(request: Request, here: Administering) -> Response:
-    """Install a skill from a zip: the body itself, or the form field `file`. What is refused leaves nothing behind."""
+async def install_skill(request: Request, context: Context) -> Response:
+    """Install a skill from a zip file, sent as the body or as the form field `file`."""
     with tempfile.TemporaryDirectory(prefix="askback-skill-") as folder:
-        path = FilePath(folder) / "skill.zip"
-        await _receive(request, path, here.pools.files)
-        installing = here.pools.skills.run_abandonable(partial(here.service.skills.install, path))
+        path = Path(folder) / "skill.zip"
+        await _receive(request, path, context.pools.files)
+        installing = context.pools.skills.run_abandonable(partial(context.service.skills.install, path))
         package = await while_connected(request, installing)
-    _, listing = await here.pools.skills.run(_find, here.service.skills, package.id, admitted=True)
-    return answer(_skill(listing), HTTPStatus.CREATED, {"Location": f"/v1/skills/{package.id}"})
+    _, listing = await context.pools.skills.run(_find, context.service.skills, package.id, admitted=True)
+    location = {"Location": f"/v1/skills/{package.id}"}
+    return json_response(wire.Skill(**_fields(listing)), HTTPStatus.CREATED, location)
 
 
-@router.delete(
-    "/v1/skills/{skill_id}",
-    tags=["skills"],
-    summary="Delete a skill",
-    **openapi.call(
-        AccessScope.ADMIN,
-        status=HTTPStatus.NO_CONTENT,
-        says="It is no longer in the list.",
-        refusals=[RefusalCode.SKILL_NOT_FOUND],
-    ),
+@skills_router.add(
+    "DELETE /v1/skills/{skill_id}",
+    "Delete a skill",
+    scopes=(AccessScope.ADMIN,),
+    status=HTTPStatus.NO_CONTENT,
+    description="The skill is deleted.",
+    refusals=(RefusalCode.SKILL_NOT_FOUND,),
 )
-async def remove_skill(here: Administering, skill_id: SkillPath) -> Response:
-    """Take a skill with all its versions from the list. Runs that use it go on."""
-    await here.pools.skills.run(here.service.skills.remove, skill_id)
+async def remove_skill(request: Request, context: Context, *, skill_id: str) -> Response:
+    """Delete all versions of a skill. Runs that use it are not affected."""
+    await context.pools.skills.run(context.service.skills.remove, skill_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-@router.get(
-    "/v1/engines",
-    tags=["engines"],
-    summary="List engines",
-    **openapi.call(AccessScope.READ, answer=models.EnginesOut, says="All of them."),
-)
-async def list_engines(here: Reading) -> Response:
-    """Each engine: found or not, version, how its runs wait, signed in or not, and what to do about it."""
-    return answer({"items": await here.service.engines.views(), "next_cursor": None})
-
-
-@router.get(
-    "/healthz",
-    tags=["server"],
-    summary="Health",
-    response_model=None,
-    responses={
-        200: {"model": models.HealthOut, "description": "All is well."},
-        503: {
-            "model": models.HealthOut,
-            "description": "The server cannot do its work, or callers wait; `status` says which.",
-        },
-    },
-    openapi_extra={"security": []},
-)
-async def health(request: Request) -> Response:
-    """How the server is. Needs no token."""
-    found: dict[str, Any] = await request.app.state.context.health()
-    return answer(found, HTTPStatus.OK if found["status"] == "ok" else HTTPStatus.SERVICE_UNAVAILABLE)
-
-
-@router.get(
-    "/metrics",
-    tags=["server"],
-    summary="Metrics",
-    **openapi.call(
-        AccessScope.READ,
-        says="Figures in Prometheus' text format.",
-        content={"text/plain": {"schema": {"type": "string"}, "example": "askback_slots 4.0\n"}},
-    ),
-)
-async def metrics(here: Reading) -> Response:
-    """Figures for Prometheus."""
-    return Response(here.metrics.text(), media_type=CONTENT_TYPE)
-
-
-async def _receive(request: Request, path: FilePath, pool: Pool) -> None:
-    """Write the zip to a file, whichever way it comes."""
+async def _receive(request: Request, path: Path, pool: Pool) -> None:
+    """Write the uploaded zip to a file."""
     kind = media_type(request)
     if kind not in (*_ZIPS, FORM):
-        told = "send a zip: application/zip, or a form with the field 'file'"
-        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, told)
+        message = "send a zip file as application/zip, or a form with the field 'file'"
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
     with path.open("wb") as target:
         if kind in _ZIPS:
             async for chunk in request.stream():
@@ -170,22 +123,64 @@ def _listings(library: Library) -> list[SkillListing]:
 
 
 def _find(library: Library, skill_id: str) -> tuple[SkillPackage, SkillListing]:
-    """The package that a run of that name would take, and how it is listed."""
+    """The package that a new run would use, and its entry in the list."""
     package = library.find(skill_id, paths=False)
     listed = (each for each in _listings(library) if each.id == package.id and each.package is not None)
     return package, next(listed, SkillListing(id=package.id, source="", package=package))
 
 
-def _skill(listing: SkillListing) -> dict[str, Any]:
+def _fields(listing: SkillListing) -> dict[str, Any]:
+    """The fields of a `wire.Skill`."""
     package = listing.package
     return {
         "id": listing.id,
         "version": package.version if package else None,
-        "versions": [each.version for each in listing.versions],
+        "versions": tuple(each.version for each in listing.versions),
         "name": package.name if package else None,
         "description": package.description if package else None,
-        "execution_modes": list(package.execution_modes) if package else [],
-        "engines": list(package.engines) if package and package.engines is not None else None,
+        "execution_modes": tuple(package.execution_modes) if package else (),
+        "engines": tuple(package.engines) if package and package.engines is not None else None,
         "installed": listing.source == "installed",
         "problem": listing.problem,
     }
+
+
+# Engines and the server.
+
+
+@engines_router.add(
+    "GET /v1/engines",
+    "List engines",
+    scopes=(AccessScope.READ,),
+    returns=wire.EngineList,
+    description="All engines.",
+)
+async def list_engines(request: Request, context: Context) -> Response:
+    """Every known engine: whether it is installed and signed in, its version, how its runs wait, and what to do."""
+    return json_response(wire.EngineList(items=tuple(await context.service.engines.views())))
+
+
+@server_router.add(
+    "GET /healthz",
+    "Health",
+    access=Access.NOTHING,
+    returns=wire.Health,
+    description="The server is healthy.",
+    other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not healthy; see `status`."},
+)
+async def health(request: Request, context: Context) -> Response:
+    """The state of the server. Requires no token."""
+    found = await context.health()
+    return json_response(found, HTTPStatus.OK if found.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+@server_router.add(
+    "GET /metrics",
+    "Metrics",
+    scopes=(AccessScope.READ,),
+    description="Metrics in the Prometheus text format.",
+    content={"text/plain": {"schema": {"type": "string"}, "example": "askback_slots 4.0\n"}},
+)
+async def metrics(request: Request, context: Context) -> Response:
+    """Metrics for Prometheus."""
+    return Response(context.metrics.text(), media_type=CONTENT_TYPE)

@@ -1,4 +1,4 @@
-"""How many connections there may be. Those that have shown no valid token are the first to go, the oldest before all."""
+"""A limit on connections. The oldest connection without a valid token is dropped first."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ log = logging.getLogger(__name__)
 
 LOG_EVERY_SEC = 60.0
 ACCEPT_FAILED = "socket.accept() out of system resource"
-"""How asyncio words that there is no file left for a new connection. It tries again after a second by itself."""
+"""The message of asyncio when it cannot open a file for a new connection. It retries after a second."""
 
 
 class Connection(Protocol):
     @property
     def is_trusted(self) -> bool:
-        """Whether its latest request came with a valid token or link."""
+        """Whether its latest request had a valid token or link."""
         ...
 
     def drop(self) -> None: ...
 
 
 class Connections:
-    """All connections of one server. Beyond `most_strangers` without a token the oldest of those is dropped.
+    """All connections of one server. Beyond `most_strangers` without a token, the oldest of them is dropped.
 
-    Age counts, not activity: sending a byte now and then costs a stranger nothing. A new connection is never dropped for
-    an older one without a token, so its client has the time to show one.
+    Age counts, not activity: an attacker can send a byte now and then. A new connection is never dropped in favour of an
+    older one without a token, so its client has time to send one.
     """
 
     def __init__(self, *, most_strangers: int, most: int) -> None:
         self._most_strangers = most_strangers
         self._most = most
         self._all: dict[Connection, int] = {}
-        """Each with its number in the order of arrival."""
+        """Each with its number, in the order of arrival."""
         self._arrived = 0
         self._strangers: dict[Connection, None] = {}
         self._log = Rarely()
 
     def came(self, connection: Connection) -> None:
-        """A new one. It is dropped itself only where all others have shown a token."""
+        """Add a connection. It is dropped itself only if all others have a token."""
         self._arrived += 1
         self._all[connection] = self._arrived
         self._strangers[connection] = None
@@ -48,12 +48,12 @@ class Connections:
             if dropped.is_trusted:
                 del self._strangers[dropped]
                 continue
-            self._log.warning("there are too many connections: those without a token are dropped")
+            self._log.warning("too many connections: dropping those without a token")
             self.left(dropped)
             dropped.drop()
 
     def answered(self, connection: Connection) -> None:
-        """A request was answered: whether it had a token decides what the connection counts as until the next one."""
+        """A response was sent: whether its request had a token decides how the connection counts until the next one."""
         if connection.is_trusted:
             self._strangers.pop(connection, None)
         elif connection in self._all:
@@ -69,7 +69,7 @@ class Connections:
 
 
 class Rarely:
-    """Logs one line a minute, however often it is asked to."""
+    """Logs at most one line a minute."""
 
     def __init__(self) -> None:
         self._next_at = 0.0
@@ -81,13 +81,13 @@ class Rarely:
 
 
 class AcceptFaults:
-    """A handler for the loop's faults that says only now and then that no connection can be accepted."""
+    """An exception handler for the event loop that rarely logs that no connection can be accepted."""
 
     def __init__(self) -> None:
         self._log = Rarely()
 
     def __call__(self, loop: Any, context: dict[str, Any]) -> None:
         if context.get("message") == ACCEPT_FAILED:
-            self._log.warning("no connection can be accepted: %s; raise the limit of open files", context["exception"])
+            self._log.warning("cannot accept connections: %s; raise the limit of open files", context["exception"])
         else:
             loop.default_exception_handler(context)

@@ -1,30 +1,25 @@
-"""What every call has at hand, and whether its caller may make it."""
+"""The objects that every handler uses."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path as FilePath
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-from fastapi import Depends, Path, Query, Request
-from pydantic.json_schema import SkipJsonSchema
+import msgspec
 from starlette.responses import Response
 
-from askback.core.errors import Forbidden, NotFound, RefusalCode
-from askback.core.runs import Run
-from askback.core.views import run_view
-from askback.core.webhooks import Webhook, WebhookKind
+from askback.core import runs
+from askback.core.webhooks import Webhook
 from askback.http.addresses import Addresses
-from askback.http.auth import AccessScope, Grant
+from askback.http.auth import Grant
 from askback.http.bodies import BodyLimits, BodyMemory
-from askback.http.inputs import RunCreate, WebhookIn
-from askback.http.links import Link, Links
+from askback.http.links import Links
 from askback.http.metrics import Metrics
-from askback.http.problems import as_json
 from askback.http.quotas import Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import Streams
@@ -33,6 +28,10 @@ from askback.process.uploads import Uploads
 from askback.service import Service, Submission
 from askback.store.base import IdempotencyKey
 from askback.text.json_text import is_large
+from askback.wire.base import encode
+from askback.wire.requests import RunCreate
+from askback.wire.runs import Run
+from askback.wire.server import Health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,7 +43,7 @@ class Context:
     addresses: Addresses
     streams: Streams
     metrics: Metrics
-    health: Callable[[], Any]
+    health: Callable[[], Awaitable[Health]]
     bodies: BodyLimits
     body_memory: BodyMemory
     bundle_bytes: int
@@ -54,12 +53,9 @@ class Context:
     def pools(self) -> Pools:
         return self.service.pools
 
-    def run(self, run: Run) -> dict[str, Any]:
-        """The run as callers see it; a queued one says why it is queued."""
-        view = run_view(run)
-        if (reason := self.service.queue_reason(run)) is not None:
-            view["queue_reason"] = reason
-        return view
+    def run(self, run: runs.Run) -> Run:
+        """The run, with the reason if it is queued."""
+        return Run.of(run, queue_reason=self.service.queue_reason(run))
 
     async def submission(self, body: RunCreate, key: str | None, grant: Grant) -> Submission:
         digest = None if key is None else await self._digest(body)
@@ -76,7 +72,9 @@ class Context:
             parameter=body.parameter,
             options=body.options,
             files=files,
-            webhooks=tuple(_webhook(each) for each in body.webhooks),
+            webhooks=tuple(
+                Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
+            ),
             created_by=grant.name,
             most_open=self.quotas.of(grant).open_runs,
             key=None if key is None or digest is None else IdempotencyKey(key=key, body_digest=digest),
@@ -87,8 +85,8 @@ class Context:
             return await self.pools.parsing.run(_digest, body)
         return _digest(body)
 
-    def files_of(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, FilePath]]:
-        """Inputs that are uploads, apart from the rest."""
+    def files_of(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
+        """The values without uploads, and the files of the uploads."""
         named = {key: value["upload_id"] for key, value in values.items() if _is_upload(value)}
         files = {key: self.uploads.path(upload_id) for key, upload_id in named.items()}
         return {key: value for key, value in values.items() if key not in files}, files
@@ -98,62 +96,12 @@ def _is_upload(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {"upload_id"} and isinstance(value["upload_id"], str)
 
 
-def _webhook(given: WebhookIn) -> Webhook:
-    states = None if given.states is None else tuple(given.states)
-    return Webhook(url=given.url, secret=given.secret, kind=WebhookKind(given.kind), states=states)
-
-
 def _digest(body: RunCreate) -> str:
-    """The same for two bodies that say the same, in whatever order and spacing."""
-    document = {name: getattr(body, name) for name in RunCreate.model_fields if name != "webhooks"}
-    document["webhooks"] = [webhook.model_dump(mode="json") for webhook in body.webhooks]
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    """The same for equal bodies, whatever the order of their fields."""
+    return hashlib.sha256(json.dumps(msgspec.to_builtins(body), sort_keys=True).encode()).hexdigest()
 
 
-class Allowed:
-    """A dependency: the context, for callers whose token has one of these scopes. Checked before the body is read."""
-
-    def __init__(self, *scopes: AccessScope) -> None:
-        self.scopes = scopes
-
-    # Not in a thread: it is faster than getting there.
-    async def __call__(self, request: Request) -> Context:
-        here: Context = request.app.state.context
-        return here
-
-    def check(self, request: Request) -> None:
-        grant: Grant = request.scope["grant"]
-        if not grant.allows(*self.scopes):
-            wanted = " or ".join(f"'{scope}'" for scope in self.scopes)
-            raise Forbidden(RefusalCode.SCOPE_MISSING, f"this token may not do that: it lacks the scope {wanted}")
-
-
-class LinkHeld:
-    """A dependency: the link to one question that the request came with. Checked before the body is read."""
-
-    async def __call__(self, request: Request) -> Link:
-        link: Link = request.scope["grant"].link
-        return link
-
-    def check(self, request: Request) -> None:
-        if request.scope["grant"].link is None:
-            raise NotFound(RefusalCode.INTERACTION_NOT_FOUND, "a link is used without a token")
-
-
-Submitting = Annotated[Context, Depends(Allowed(AccessScope.SUBMIT))]
-Uploading = Annotated[Context, Depends(Allowed(AccessScope.SUBMIT, AccessScope.ANSWER))]
-Reading = Annotated[Context, Depends(Allowed(AccessScope.READ))]
-ReadingQuestions = Annotated[Context, Depends(Allowed(AccessScope.READ, AccessScope.ANSWER))]
-Answering = Annotated[Context, Depends(Allowed(AccessScope.ANSWER))]
-Administering = Annotated[Context, Depends(Allowed(AccessScope.ADMIN))]
-HeldLink = Annotated[Link, Depends(LinkHeld())]
-SignedIn = Annotated[Context, Depends(Allowed(*AccessScope))]
-"""Any token, whatever its scopes."""
-
-RunPath = Annotated[str, Path(description="The run's id.", examples=["1m7gekfsksrgk77s"])]
-Cursor = Annotated[str | SkipJsonSchema[None], Query(max_length=200, description="`next_cursor` of the page before.")]
-Limit = Annotated[int, Query(ge=1, le=200, description="How many at the most.", examples=[50])]
-
-
-def answer(document: Any, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(as_json(document), status.value, headers, "application/json")
+def json_response(
+    document: Any, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(encode(document), status.value, headers, "application/json")

@@ -1,7 +1,7 @@
-"""Failed sign-ins: counted per address, refused for a while when there are many, and logged once a burst.
+"""Failed sign-ins: counted per address, refused for a while if there are many, and logged once per burst.
 
-Only failures are refused. Whoever has a valid token is let in at once, also from an address where somebody guesses:
-all programs and users of one machine share 127.0.0.1.
+A valid token is always accepted, also from an address with many failures: all programs and users of one machine share
+127.0.0.1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MINUTE_SEC = 60.0
 _MOST_ADDRESSES = 1024
 _LONGEST_WAIT_SEC = 600.0
 _LOG_PAUSE_SEC = 1.0
-"""Between two lines of the log: somebody with many addresses cannot fill it."""
+"""Between two log lines, so that an attacker with many addresses cannot fill the log."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Bucket:
 
 
 class FailedSignIns:
-    """A leaky bucket per address: `free` failures in a row, then as many a minute; the wait grows with each further one."""
+    """A leaky bucket per address: `free` failures at once, then as many per minute. The wait grows with each further one."""
 
     def __init__(self, free: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._free = free
@@ -41,7 +41,7 @@ class FailedSignIns:
         self._log_at = -math.inf
 
     def count(self, address: str, kind: str) -> int | None:
-        """Note one failure. In how many seconds the address may try again, or None as long as it has not had too many."""
+        """Count one failure. Returns after how many seconds the address may try again, or None if it may try now."""
         network, now = _network(address), self._clock()
         bucket = self._buckets.setdefault(network, _Bucket(0.0, now))
         self._buckets.move_to_end(network)
@@ -50,11 +50,11 @@ class FailedSignIns:
         before = max(0.0, bucket.level - (now - bucket.at) * self._per_sec)
         bucket.level, bucket.at = min(before + 1, self._highest), now
         if before == 0:
-            self._log(now, "a sign-in by %s from %s failed", kind, network)
+            self._log(now, "sign-in by %s from %s failed", kind, network)
         if bucket.level <= self._free:
             return None
         if before <= self._free:
-            self._log(now, "too many failed sign-ins from %s: further ones are refused for a while", network)
+            self._log(now, "too many failed sign-ins from %s: refusing further ones for a while", network)
         return max(1, math.ceil((bucket.level - self._free) / self._per_sec))
 
     def _log(self, now: float, message: str, *values: object) -> None:
@@ -64,7 +64,7 @@ class FailedSignIns:
 
 
 def _network(address: str) -> str:
-    """An IPv6 address stands for its /64, which is what one customer of a provider has."""
+    """For IPv6 the /64 network, which is what one customer of a provider gets."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Files: uploads that a run takes in, and the artifacts that it leaves."""
+"""Files: uploads for runs, and the artifacts that runs produce."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ import mimetypes
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from pathlib import PurePosixPath
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Request
 from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from askback.core.errors import RefusalCode
-from askback.http import models, openapi
 from askback.http.auth import AccessScope
-from askback.http.bodies import FORM, StrictRoute, form_file, said_length, while_connected
-from askback.http.context import Reading, RunPath, Uploading, answer
-from askback.http.problems import RequestCode, as_json
+from askback.http.bodies import FORM, form_file, said_length, while_connected
+from askback.http.context import Context, json_response
+from askback.http.problems import BODY, RequestCode
+from askback.http.routing import Router
 from askback.process.pools import Pool
 from askback.process.workspace import Artifact
+from askback.wire import runs as wire
+from askback.wire.base import encode
+from askback.wire.server import Upload
 
-router = APIRouter(prefix="/v1", tags=["files"], route_class=StrictRoute)
+router = Router("files")
 
 _CHUNK = 1 << 18
 _MANY = 1_000
 _ANY = "application/octet-stream"
-_BYTES = {"schema": {"type": "string", "format": "binary"}}
+BINARY = {"schema": {"type": "string", "format": "binary"}}
 FORM_WITH_FILE = {
     FORM: {
         "schema": {
@@ -37,49 +40,48 @@ FORM_WITH_FILE = {
         }
     }
 }
-_SAVED = {"Content-Disposition": "Always `attachment`: what an engine wrote is never shown as a page of ours."}
+_ATTACHMENT = {"Content-Disposition": "Always `attachment`: a browser never shows the file as a page of this server."}
 
 
-@router.post(
-    "/uploads",
-    summary="Upload a file",
-    **openapi.call(
-        AccessScope.SUBMIT,
-        AccessScope.ANSWER,
-        answer=models.UploadOut,
-        status=HTTPStatus.CREATED,
-        says="The upload.",
-        refusals=[*openapi.BODY, RequestCode.REQUEST_INVALID],
-        body=FORM_WITH_FILE,
-    ),
+@router.add(
+    "POST /v1/uploads",
+    "Upload a file",
+    scopes=(AccessScope.SUBMIT, AccessScope.ANSWER),
+    raw_body=FORM_WITH_FILE,
+    returns=Upload,
+    status=HTTPStatus.CREATED,
+    description="The upload.",
+    refusals=(*BODY, RequestCode.REQUEST_INVALID),
 )
-async def upload(request: Request, here: Uploading) -> Response:
-    """Take in a file; a run's `input`, or a reply, then names it as `{"upload_id": …}`."""
+async def upload(request: Request, context: Context) -> Response:
+    """Upload a file. Use it in the `input` of a run, or in a reply, as `{"upload_id": "…"}`."""
     grant = request.scope["grant"]
-    expected = said_length(request.scope) or here.bodies.upload_bytes
-    await here.pools.files.run(here.uploads.survey)
-    with here.uploads.room(grant.name, expected, here.quotas.of(grant).upload_bytes):
+    expected = said_length(request.scope) or context.bodies.upload_bytes
+    await context.pools.files.run(context.uploads.survey)
+    with context.uploads.room(grant.name, expected, context.quotas.of(grant).upload_bytes):
         async with form_file(request) as file:
-            kept = await here.pools.files.run(here.uploads.keep, file.filename or "file", file.file, grant.name)
-    return answer({"upload_id": kept.upload_id, "name": kept.name, "size": kept.size}, HTTPStatus.CREATED)
+            name = file.filename or "file"
+            kept = await context.pools.files.run(context.uploads.keep, name, file.file, grant.name)
+    return json_response(Upload(upload_id=kept.upload_id, name=kept.name, size=kept.size), HTTPStatus.CREATED)
 
 
-@router.get(
-    "/runs/{run_id}/artifacts",
-    summary="List a run's files",
-    **openapi.call(
-        AccessScope.READ, answer=models.ArtifactsOut, says="All of them.", refusals=[RefusalCode.RUN_NOT_FOUND]
-    ),
+@router.add(
+    "GET /v1/runs/{run_id}/artifacts",
+    "List the artifacts of a run",
+    scopes=(AccessScope.READ,),
+    returns=wire.ArtifactList,
+    description="All artifacts.",
+    refusals=(RefusalCode.RUN_NOT_FOUND,),
 )
-async def list_artifacts(request: Request, here: Reading, run_id: RunPath) -> Response:
-    """The files that the run has left so far; at most 100,000 of them."""
-    found = await while_connected(request, here.service.artifacts(run_id))
-    text = await here.pools.files.run(_listed, found) if len(found) > _MANY else _listed(found)
+async def list_artifacts(request: Request, context: Context, *, run_id: str) -> Response:
+    """The files that the run has produced so far, at most 100,000."""
+    found = await while_connected(request, context.service.artifacts(run_id))
+    text = await context.pools.files.run(_listed, found) if len(found) > _MANY else _listed(found)
     return Response(text, media_type="application/json")
 
 
 class _AnyPath(PathConvertor):
-    """A file's name may hold a line's end, where the usual one stops reading."""
+    """A path that may contain line breaks, which Starlette's own converter does not match."""
 
     regex = "(?s:.*)"
 
@@ -87,48 +89,40 @@ class _AnyPath(PathConvertor):
 register_url_convertor("any_path", _AnyPath())
 
 
-@router.get(
-    "/runs/{run_id}/artifacts/{path:any_path}",
-    summary="Get one of a run's files",
-    **openapi.call(
-        AccessScope.READ,
-        says="The file, with the media type that its ending stands for.",
-        content={"*/*": _BYTES},
-        headers=_SAVED,
-        refusals=[RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND],
-    ),
+@router.add(
+    "GET /v1/runs/{run_id}/artifacts/{path:any_path}",
+    "Download an artifact",
+    scopes=(AccessScope.READ,),
+    description="The file. The media type depends on its extension.",
+    content={"*/*": BINARY},
+    response_headers=_ATTACHMENT,
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND),
 )
-async def get_artifact(
-    here: Reading,
-    run_id: RunPath,
-    path: Annotated[str, Path(description="The file's path, with `/` between folders.", examples=["itinerary.md"])],
-) -> Response:
-    """One file, always as a download."""
-    opened = await here.service.open_artifact(run_id, path)
+async def get_artifact(request: Request, context: Context, *, run_id: str, path: str) -> Response:
+    """One file, as a download."""
+    opened = await context.service.open_artifact(run_id, path)
     name = PurePosixPath(path).name
-    chunks = _chunks(opened, here.pools.files)
+    chunks = _chunks(opened, context.pools.files)
     return StreamingResponse(chunks, media_type=_media_type(name), headers=_attachment(name))
 
 
-@router.get(
-    "/runs/{run_id}/bundle",
-    summary="Get all of a run's files",
-    **openapi.call(
-        AccessScope.READ,
-        says="A zip.",
-        content={"application/zip": _BYTES},
-        headers=_SAVED,
-        refusals=[RefusalCode.RUN_NOT_FOUND, RefusalCode.BUNDLE_TOO_LARGE],
-    ),
+@router.add(
+    "GET /v1/runs/{run_id}/bundle",
+    "Download all artifacts",
+    scopes=(AccessScope.READ,),
+    description="A zip file.",
+    content={"application/zip": BINARY},
+    response_headers=_ATTACHMENT,
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.BUNDLE_TOO_LARGE),
 )
-async def get_bundle(request: Request, here: Reading, run_id: RunPath) -> Response:
-    """All files that the run has left so far as one zip, up to `limits.bundle` and 50,000 files."""
-    bundle = await while_connected(request, here.service.bundle(run_id, here.bundle_bytes))
+async def get_bundle(request: Request, context: Context, *, run_id: str) -> Response:
+    """All files that the run has produced so far, as a zip file. At most `limits.bundle` and 50,000 files."""
+    bundle = await while_connected(request, context.service.bundle(run_id, context.bundle_bytes))
     return StreamingResponse(bundle, media_type="application/zip", headers=_attachment(f"{run_id}.zip"))
 
 
 async def _chunks(file: BinaryIO, pool: Pool) -> AsyncIterator[bytes]:
-    """No thread is held between two chunks: a client that reads slowly, or has left, costs none."""
+    """Holds no thread between two chunks, so that slow clients do not use any."""
     try:
         while chunk := await pool.run(file.read, _CHUNK, admitted=True):
             yield chunk
@@ -137,11 +131,11 @@ async def _chunks(file: BinaryIO, pool: Pool) -> AsyncIterator[bytes]:
 
 
 def _listed(found: Sequence[Artifact]) -> bytes:
-    return as_json({"items": [{"path": each.path, "size": each.size} for each in found], "next_cursor": None})
+    return encode(wire.ArtifactList(items=tuple(wire.Artifact(path=each.path, size=each.size) for each in found)))
 
 
 def _media_type(name: str) -> str:
-    """By the ending alone: `guess_type` reads a name as an address, and `data:` ones say their type themselves."""
+    """From the extension alone: `guess_type` takes names such as `data:…` for URLs."""
     mimetypes.init()
     return mimetypes.types_map.get(PurePosixPath(name).suffix.lower(), _ANY)
 

@@ -1,7 +1,7 @@
-"""JSON bodies: counted while they come, decoded once, and strict. Bounded in values as well as in bytes.
+"""Strict JSON, limited in the number of values as well as in bytes.
 
-A body of a few megabytes can describe millions of objects, each far larger than the text that makes it. So what makes
-objects is counted in the text, before any of them is built.
+A body of a few megabytes can describe millions of objects, each far larger than its text. So values are counted in the
+text, before any object is created.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Any
 import msgspec
 
 _STRUCTURE = (b",", b"[", b"{")
-"""Each makes a value; there are no more names than values."""
+"""Each adds a value. There are never more names than values."""
 LONGEST_NUMBER = 100
-"""In characters. Reading and writing a number takes time that grows with the square of its length."""
+"""In characters: the time to parse a number grows with the square of its length."""
 _NUMBER = b"0123456789+-.eE"
 _AS_NINES = bytes(b"9"[0] if each in _NUMBER else b" "[0] for each in range(256))
 _TOO_LONG = b"9" * (LONGEST_NUMBER + 1)
 
 
 class TooManyValues(Exception):
-    """The body holds more values than are allowed."""
+    """The body contains more values than allowed."""
 
 
 class NumberTooLong(Exception):
-    """The body holds a number of more characters than are taken."""
+    """The body contains a number that is too long."""
 
 
 class Counter:
-    """Counts values and names in JSON text that comes in pieces.
+    """Counts values and names in JSON text that arrives in pieces.
 
-    Exact up to the first mistake in the text. Behind that it may be wrong, but a decoder does not get there.
+    Exact up to the first syntax error, which the decoder reports.
     """
 
     def __init__(self, most: int) -> None:
@@ -58,28 +58,28 @@ class Counter:
         numbers = self._number + outside.translate(_AS_NINES)
         if _TOO_LONG in numbers:
             raise NumberTooLong
-        # The last number may go on in the next piece.
+        # The last number may continue in the next piece.
         self._number = numbers[len(numbers.rstrip(b"9")) :]
 
     def _without_escapes(self, piece: bytes) -> bytes:
-        """Without escaped quotes and backslashes: every quote that is left begins or ends a string."""
+        """Without escaped quotes and backslashes: every remaining quote starts or ends a string."""
         text = self._carry + piece
         backslashes = len(text) - len(text.rstrip(b"\\"))
-        # The last one escapes what comes with the next piece.
+        # The last backslash escapes the start of the next piece.
         self._carry = b"\\" if backslashes % 2 else b""
         text = text[: len(text) - len(self._carry)]
         return text.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
 def decode(body: bytes, names: int) -> Any:
-    """The document; no NaN, no lone surrogate, no number out of range, no endless nesting, no name given twice.
+    """The document. Raises `ValueError` for NaN, lone surrogates, numbers out of range, deep nesting and duplicate names.
 
-    `names` is how many names the text has. Raises `ValueError`.
+    `names` is the number of names in the text.
     """
     try:
         document = msgspec.json.decode(body)
         if _names_in(document) != names:
-            # Only this tells which name it is; it is slower, and builds nothing.
+            # Finds the duplicate name; slower, and keeps no objects.
             json.loads(body, object_pairs_hook=_refuse_doubles)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from None
@@ -99,10 +99,10 @@ def _names_in(document: Any) -> int:
 
 
 def _refuse_doubles(pairs: list[tuple[str, Any]]) -> None:
-    """Of two values for one name every reader may take another."""
+    """Readers differ in which of two values with the same name they use."""
     if len(dict(pairs)) < len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise ValueError(f"{name!r} is there twice")
+                raise ValueError(f"the name {name!r} is used twice")
             seen.add(name)

@@ -1,7 +1,8 @@
-"""Links to one question: the holder of one may answer that question, and do nothing else.
+"""Links to one question, and labels for the host names of the page.
 
-A link is signed, so that a forged one costs no look at the disk. It is also kept with its run, so that it can be listed
-and revoked and ends with the token that made it; what is kept goes with the run.
+The holder of a link may read and answer its question, and nothing else. A link is signed, so that a forged one is
+refused without reading a file. It is also stored with its run, so that it can be listed and revoked, and ends with the
+token that created it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _FILE_NAME = "links.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What a link is for."""
+    """The content of a link."""
 
     run_id: str
     interaction_id: str
@@ -38,10 +39,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLink:
-    """A link as it is kept with its run."""
+    """A link as it is stored with its run."""
 
     id: str
-    """For lists; opens nothing."""
+    """Public; grants no access."""
     digest: str
     interaction_id: str
     token: str
@@ -52,17 +53,17 @@ class KeptLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """Makes, reads and revokes links."""
+    """Creates, reads and revokes links."""
 
     key: bytes
     clock: Callable[[], datetime]
     folder: Callable[[str], Path]
     """The folder of a run."""
     is_token: Callable[[str], bool]
-    """Whether a token with this digest is valid now."""
+    """Whether the token with this digest is valid."""
 
     def make(self, link: Link, *, token: str, token_digest: str) -> tuple[str, KeptLink]:
-        """A new link made with this token. Writes a file: not for the event loop."""
+        """Create a link with this token. Writes a file: call it in a thread."""
         link_id = secrets.token_hex(4)
         fields = [link.run_id, link.interaction_id, int(link.expires_at.timestamp()), link_id]
         body = json.dumps(fields, separators=(",", ":")).encode()
@@ -82,25 +83,25 @@ class Links:
         return text, kept
 
     def read(self, text: str) -> Link | None:
-        """What it is for, or None when it is not ours, has expired or was revoked, itself or with its token."""
+        """The content; None if the link is forged, expired or revoked, or its token is."""
         link = self._signed(text)
         if link is None or self.clock() >= link.expires_at:
             return None
         try:
             kept = self._file(link.run_id).read().get(_digest(text))
         except Unavailable as error:
-            log.error("links cannot be used: %s", error.message)
+            log.error("cannot read links: %s", error.message)
             return None
         return link if kept is not None and self.is_token(kept.token_digest) else None
 
     def all(self, run_id: str, interaction_id: str) -> list[KeptLink]:
-        """The links to this question that can still be used, the oldest first."""
+        """The valid links to this question, oldest first."""
         found = [each for each in self._file(run_id).read().values() if each.interaction_id == interaction_id]
-        living = [each for each in found if each.expires_at > self.clock() and self.is_token(each.token_digest)]
-        return sorted(living, key=lambda each: each.created_at)
+        valid = [each for each in found if each.expires_at > self.clock() and self.is_token(each.token_digest)]
+        return sorted(valid, key=lambda each: each.created_at)
 
     def revoke(self, run_id: str, ids: Collection[str]) -> None:
-        """End links, all or none of them. Writes a file."""
+        """Revoke all of these links, or none. Writes a file."""
         with self._file(run_id).changing() as links:
             found = {each.id: each.digest for each in links.values()}
             for link_id in ids:
@@ -111,11 +112,11 @@ class Links:
     def _make_room(self, links: dict[str, KeptLink], interaction_id: str) -> None:
         full = len(links) >= MOST_PER_RUN
         for each in list(links.values()):
-            dead = each.expires_at <= self.clock() or not self.is_token(each.token_digest)
-            if dead or (full and each.interaction_id != interaction_id):
+            ended = each.expires_at <= self.clock() or not self.is_token(each.token_digest)
+            if ended or (full and each.interaction_id != interaction_id):
                 del links[each.digest]
         if len(links) >= MOST_PER_RUN:
-            message = f"this question has {MOST_PER_RUN} links already; revoke some, or let them expire"
+            message = f"this question already has {MOST_PER_RUN} links; revoke some, or wait until they expire"
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
 
     def _file(self, run_id: str) -> RecordFile[KeptLink]:
@@ -153,27 +154,27 @@ _CHARACTERS = 26
 
 
 class PageLabels:
-    """Labels of the tokens that are valid now."""
+    """The labels of valid tokens."""
 
     def __init__(self, key: bytes, *, digests: Callable[[], frozenset[str]], is_valid: Callable[[str], bool]) -> None:
         self._key = key
         self._digests = digests
-        """Of all tokens; expired ones may be among them."""
+        """Of all tokens, possibly including expired ones."""
         self._is_valid = is_valid
         self._cached: tuple[frozenset[str], dict[str, str]] = (frozenset(), {})
-        """The digests as of the last look, and the same by their labels."""
+        """The digests at the last check, and the same by label."""
 
     def of(self, token_digest: str) -> str:
         mac = hmac.new(self._key, b"askback page name\0" + token_digest.encode(), hashlib.sha256).digest()
         return base64.b32encode(mac).decode().lower()[:_CHARACTERS]
 
     def has(self, label: str) -> bool:
-        """Whether it is the label of a token that is valid now."""
+        """Whether it is the label of a valid token."""
         token_digest = self._cached[1].get(label) or self._current().get(label)
         return token_digest is not None and self._is_valid(token_digest)
 
     def _current(self) -> dict[str, str]:
-        """Worked out again only if there are other tokens than before: anybody can send unknown labels."""
+        """Computed again only if the tokens have changed: anybody can send unknown labels."""
         digests, by_label = self._cached
         if (found := self._digests()) != digests:
             by_label = {self.of(each): each for each in found}

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: what happened to runs, and how the slots are."""
+"""Metrics for Prometheus: changes of runs, slots and event streams."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._changes = Counter(
             "askback_run_changes",
-            "Changes of runs that this server has seen, by the state they led to.",
+            "Changes of runs that this server has seen, by their new state.",
             ["state"],
             registry=self._registry,
         )
-        Gauge("askback_slots", "Engine processes that may run at a time.", registry=self._registry).set(slots_total)
-        taken = Gauge("askback_slots_taken", "Engine processes that run now.", registry=self._registry)
+        Gauge("askback_slots", "Engine processes that may run at the same time.", registry=self._registry).set(
+            slots_total
+        )
+        taken = Gauge("askback_slots_taken", "Engine processes that are running.", registry=self._registry)
         taken.set_function(slots_taken)
-        followed = Gauge("askback_event_streams", "Event streams that are open now.", registry=self._registry)
+        followed = Gauge("askback_event_streams", "Open event streams.", registry=self._registry)
         followed.set_function(streams)
 
     async def watch(self, store: Store) -> None:
-        """Count state changes as the store tells them."""
+        """Count changes of state."""
         changes = store.changes()
         running: set[str] = set()
         try:
@@ -41,7 +43,7 @@ class Metrics:
             changes.close()
 
     def _count(self, run: Run, running: set[str]) -> None:
-        """A run that is running is told of several times; only those are remembered, as many as there are slots."""
+        """A running run changes several times without a change of state; remembers at most one run per slot."""
         if run.state is RunState.RUNNING and run.id in running:
             return
         running.discard(run.id)

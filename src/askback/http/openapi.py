@@ -1,176 +1,277 @@
-"""What the OpenAPI document says of a call: who may make it, the good answer, and every code that may come instead."""
+"""The OpenAPI document, made from the declared operations and the shapes of `wire`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
+import msgspec
 
 from askback import __version__
-from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, RefusalCode, Unavailable
+from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
+from askback.core.events import EventType
+from askback.core.interactions import AnsweredBy, InteractionOutcome
+from askback.core.runs import Mode, ProfileKind, RunState
+from askback.core.webhooks import WebhookKind
 from askback.http.auth import AccessScope
-from askback.http.models import Problem
 from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
+from askback.http.routing import Access, Code, Operation
+from askback.wire.base import Shape
+from askback.wire.requests import Body
+from askback.wire.runs import Notification
+from askback.wire.server import Problem
 
-Code = RefusalCode | RequestCode
+Json = dict[str, Any]
 
-PROBLEM = "Problem"
-"""The name of the schema that every error has."""
 TOKEN = "token"
-BY_COOKIE = "cookie"
-SECURITY_SCHEMES = {
+COOKIE = "cookie"
+_REF = "#/components/schemas/{name}"
+_SECURITY_SCHEMES = {
     TOKEN: {
         "type": "http",
         "scheme": "bearer",
-        "description": "The server's own token, which it prints at its start, or one made by `askback tokens create`. "
-        f"The roles of a call are the scopes of which a token needs one; `{AccessScope.ADMIN}` is always enough.",
+        "description": "The server's own token, which it prints when it starts, or one from `askback tokens create`. The "
+        f"roles of an operation are scopes. A token needs one of them; `{AccessScope.ADMIN}` allows everything.",
     },
-    BY_COOKIE: {
+    COOKIE: {
         "type": "apiKey",
         "in": "cookie",
         "name": "askback_session_PORT",
-        "description": "A browser session, set by `/enter?token=…` for the page. The name holds the server's port; behind "
-        "TLS (`server.public_url`) it begins with `__Host-`. Its value is not a token, and a token is not a session.",
+        "description": "A browser session, created by `/enter?token=…`. The name contains the server's port. Behind TLS "
+        "(`server.public_url`) it starts with `__Host-`. The value is not a token.",
     },
 }
+_DESCRIPTION = """Askback runs agent skills that can ask back: a run may stop to ask its user. It uses no resources while \
+it waits, and resumes the same engine session when the answer arrives.
 
-BODY = (
-    RequestCode.REQUEST_MALFORMED,
-    RequestCode.BODY_TOO_SLOW,
-    RequestCode.BODY_TOO_LARGE,
-    RequestCode.MEDIA_TYPE_UNSUPPORTED,
-)
-"""What may be wrong with every body."""
-JSON_BODY = (*BODY, RequestCode.REQUEST_INVALID)
-MACHINE = tuple(
+Every operation except `/healthz` requires a token. Errors are `application/problem+json` with a stable `code`. Times are \
+RFC 3339 in UTC. Lists are `{items, next_cursor}`; pass `next_cursor` as `cursor` to get the next page."""
+_TAGS = [
+    {"name": "runs", "description": "Create, read, follow and cancel runs."},
+    {"name": "questions", "description": "Read and answer the questions of runs."},
+    {"name": "files", "description": "Upload input files and download artifacts."},
+    {"name": "notifications", "description": "Deliveries to webhooks."},
+    {"name": "skills", "description": "List, install and delete skills."},
+    {"name": "engines", "description": "The engines that execute runs."},
+    {"name": "sessions", "description": "Browsers that are signed in to the page."},
+    {"name": "server", "description": "Health and metrics."},
+]
+_PATH_PARAMETERS = {
+    "run_id": ("The ID of the run.", "1m7gekfsksrgk77s"),
+    "skill_id": ("The ID of the skill.", "trip-planner"),
+    "path": ("The path of the file, with `/` between folders.", "itinerary.md"),
+    "link": ("The last part of the link.", "WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"),
+    "link_id": ("The ID of the link.", "9f2c01ab"),
+    "session_id": ("The ID of the session.", "9f2c01ab"),
+}
+_MACHINE = tuple(
     code for code, kind in REFUSAL_KINDS.items() if kind is Unavailable and code is not RefusalCode.PORT_UNUSABLE
 )
-"""What may be wrong with the machine, whatever is asked."""
+_ALWAYS = (
+    RequestCode.UNAUTHORIZED,
+    RequestCode.TOO_MANY_FAILED_SIGN_INS,
+    RequestCode.FORBIDDEN,
+    RefusalCode.QUOTA_EXCEEDED,
+    *_MACHINE,
+)
+_ENUMS = (
+    AnsweredBy,
+    ErrorCode,
+    EventType,
+    InteractionOutcome,
+    Mode,
+    ProfileKind,
+    RunState,
+    WarningCode,
+    WebhookKind,
+)
 
 
-def call(
-    *scopes: AccessScope,
-    answer: type[BaseModel] | None = None,
-    status: HTTPStatus = HTTPStatus.OK,
-    refusals: Iterable[Code] = (),
-    by_link: bool = False,
-    content: Mapping[str, Any] | None = None,
-    headers: Mapping[str, str] | None = None,
-    says: str | None = None,
-    body: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The arguments of a route's decorator. `content`: further media types; `body`: one that the route reads itself."""
-    good: dict[str, Any] = {"model": answer} if answer is not None else {}
-    if content is not None:
-        good["content"] = dict(content)
-    if headers is not None:
-        good["headers"] = {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}
-    if says is not None:
-        good["description"] = says
-    always: tuple[Code, ...] = (
-        RequestCode.UNAUTHORIZED,
-        RequestCode.TOO_MANY_FAILED_SIGN_INS,
-        RequestCode.FORBIDDEN,
-        RefusalCode.QUOTA_EXCEEDED,
-        *MACHINE,
-    )
-    codes = (*refusals, *always, *((RefusalCode.SCOPE_MISSING,) if scopes else ()))
-    extra: dict[str, Any] = {"security": [] if by_link else security(scopes)}
-    if body is not None:
-        extra["requestBody"] = {"required": True, "content": dict(body)}
+def document(operations: Sequence[Operation]) -> Json:
+    shapes = [shape for each in operations for shape in (each.returns, each.body) if shape is not None]
+    paths: dict[str, Json] = {}
+    for each in operations:
+        paths.setdefault(each.template, {})[each.method.lower()] = _operation(each)
     return {
-        "status_code": status,
-        "response_model": None,
-        "responses": {int(status): good, **problems(codes)},
-        "openapi_extra": extra,
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Askback",
+            "summary": "Runs agent skills that can ask back.",
+            "description": _DESCRIPTION,
+            "version": __version__,
+        },
+        "paths": paths,
+        "webhooks": {"run.state": {"post": _NOTIFICATION}},
+        "components": {
+            "schemas": _schemas([*shapes, Problem, Notification, *_ENUMS]),
+            "securitySchemes": _SECURITY_SCHEMES,
+        },
+        "tags": _TAGS,
+        "security": _security(()),
     }
 
 
-def security(scopes: Iterable[AccessScope]) -> list[dict[str, list[str]]]:
+_NOTIFICATION = {
+    "summary": "A run changed its state",
+    "description": "Sent to `standard` webhooks, signed as Standard Webhooks describes.",
+    "operationId": "run_state",
+    "tags": ["notifications"],
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": _REF.format(name=Notification.__name__)}}},
+    },
+    "responses": {"2XX": {"description": "Received. Any other status is retried, except 410."}},
+    "security": [],
+}
+
+
+# Operations.
+
+
+def _operation(operation: Operation) -> Json:
+    described: Json = {
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "description": inspect.cleandoc(operation.handler.__doc__ or ""),
+        "operationId": getattr(operation.handler, "__name__", ""),
+    }
+    if parameters := [*_path_parameters(operation), *_parameters(operation)]:
+        described["parameters"] = parameters
+    if operation.body is not None:
+        required = any(each.required for each in msgspec.structs.fields(operation.body))
+        described["requestBody"] = {"required": required, "content": _json(operation.body)}
+    elif operation.raw_body is not None:
+        described["requestBody"] = {"required": True, "content": dict(operation.raw_body)}
+    described["responses"] = _responses(operation)
+    described["security"] = _security(operation.scopes) if operation.access is Access.TOKEN else []
+    return described
+
+
+def _json(shape: type[Shape]) -> Json:
+    return {"application/json": {"schema": {"$ref": _REF.format(name=shape.__name__)}}}
+
+
+def _security(scopes: Iterable[AccessScope]) -> list[dict[str, list[str]]]:
     roles = [str(scope) for scope in scopes]
-    return [{TOKEN: roles}, {BY_COOKIE: roles}]
+    return [{TOKEN: roles}, {COOKIE: roles}]
 
 
-def problems(codes: Iterable[Code]) -> dict[int | str, dict[str, Any]]:
-    """The error answers, by status; each names the codes that it may have."""
+def _path_parameters(operation: Operation) -> Iterator[Json]:
+    for name in re.findall(r"\{(\w+)\}", operation.template):
+        description, example = _PATH_PARAMETERS[name]
+        schema = {"type": "string", "description": description, "examples": [example]}
+        yield {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
+
+
+def _parameters(operation: Operation) -> Iterator[Json]:
+    for place, shape in (("query", operation.query), ("header", operation.headers)):
+        if shape is None:
+            continue
+        for name, schema in msgspec.json.schema_components([shape], ref_template=_REF)[1][shape.__name__][
+            "properties"
+        ].items():
+            schema = _without_null(schema)
+            shown = name if place == "query" else name.replace("_", "-")
+            yield {
+                "name": shown,
+                "in": place,
+                "required": False,
+                "description": schema["description"],
+                "schema": schema,
+            }
+
+
+def _responses(operation: Operation) -> Json:
+    good: Json = {"description": operation.description}
+    content = {**(_json(operation.returns) if operation.returns else {}), **operation.content}
+    if content:
+        good["content"] = content
+    if operation.response_headers:
+        good["headers"] = {
+            name: {"description": text, "schema": {"type": "string"}}
+            for name, text in operation.response_headers.items()
+        }
+    others = {str(int(status)): {**good, "description": text} for status, text in operation.other_statuses.items()}
+    return {str(int(operation.status)): good, **others, **_problems(operation)}
+
+
+def _problems(operation: Operation) -> Json:
+    """The error responses by status, each with its codes."""
+    if operation.access is Access.NOTHING:
+        return {}
+    codes: list[Code] = [*operation.refusals, *_ALWAYS]
+    if operation.access is Access.TOKEN:
+        codes.append(RefusalCode.SCOPE_MISSING)
+    if "{" in operation.path:
+        # A parameter that contains a slash makes another path.
+        codes.append(RequestCode.NOT_FOUND)
     by_status: dict[HTTPStatus, list[Code]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(status_of(code), []).append(code)
-    return {int(status): _problem(status, by_status[status]) for status in sorted(by_status)}
+    return {str(int(status)): _problem(status, by_status[status]) for status in sorted(by_status)}
+
+
+def _problem(status: HTTPStatus, codes: list[Code]) -> Json:
+    properties = {"code": {"enum": [str(code) for code in codes]}, "status": {"const": int(status)}}
+    schema = {"allOf": [{"$ref": _REF.format(name=Problem.__name__)}, {"type": "object", "properties": properties}]}
+    examples = {str(code): {"summary": meaning(code), "value": _example(status, code)} for code in codes}
+    description = " ".join(f"`{code}`: {meaning(code)}" for code in codes)
+    return {"description": description, "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}}}
+
+
+def _example(status: HTTPStatus, code: Code) -> Json:
+    shown = Problem(type="about:blank", title=status.phrase, status=int(status), code=code, detail=meaning(code))
+    found: Json = msgspec.to_builtins(shown)
+    return found
 
 
 def meaning(code: Code) -> str:
     return REQUEST_CODES[code][1] if isinstance(code, RequestCode) else REFUSAL_MEANINGS[code]
 
 
-def _problem(status: HTTPStatus, codes: list[Code]) -> dict[str, Any]:
-    properties = {"code": {"enum": [str(code) for code in codes]}, "status": {"const": int(status)}}
-    schema = {"allOf": [{"$ref": f"#/components/schemas/{PROBLEM}"}, {"type": "object", "properties": properties}]}
-    examples = {str(code): {"summary": meaning(code), "value": _example(status, code)} for code in codes}
-    told = " ".join(f"`{code}`: {meaning(code)}" for code in codes)
-    return {"description": told, "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}}}
+# Schemas.
 
 
-def _example(status: HTTPStatus, code: Code) -> dict[str, Any]:
-    return {
-        "type": "about:blank",
-        "title": status.phrase,
-        "status": int(status),
-        "code": str(code),
-        "detail": meaning(code),
-    }
+def _schemas(types: Iterable[type]) -> dict[str, Json]:
+    """The schemas of these types and of all types inside them."""
+    _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=_REF)
+    shapes = {each.__name__: each for each in _subclasses(Shape)}
+    return {name: _schema(shapes.get(name), schema) for name, schema in sorted(found.items())}
 
 
-_ABOUT = """Askback runs agent skills that can ask back: a run may stop to ask its user, cost nothing while it waits, \
-and go on in the same engine session when the answer comes.
-
-Every call but `/healthz` needs a token. Errors are `application/problem+json` with a stable `code`. Times are RFC 3339 \
-in UTC. Lists are `{items, next_cursor}`; the next page is asked for with `cursor`."""
-_TAGS = [
-    {"name": "runs", "description": "Create, look at, follow and end runs."},
-    {"name": "questions", "description": "What runs ask, and answering it."},
-    {"name": "files", "description": "What a run takes in and leaves behind."},
-    {"name": "notifications", "description": "What webhooks were told."},
-    {"name": "skills", "description": "The skills that can be run."},
-    {"name": "engines", "description": "The engines that carry runs out."},
-    {"name": "sessions", "description": "Browsers that are signed in to the page."},
-    {"name": "server", "description": "How the server is."},
-]
-_NOT_OURS = ("HTTPValidationError", "ValidationError")
+def _schema(shape: type[Shape] | None, schema: Json) -> Json:
+    if shape is None:
+        (enum,) = [each for each in _ENUMS if each.__name__ == schema["title"]]
+        return {**schema, "type": "string", "enum": [str(each) for each in enum]}
+    if not issubclass(shape, Body):
+        _describe_response(shape, schema)
+    return schema
 
 
-def document(app: FastAPI) -> dict[str, Any]:
-    """What the framework knows of the routes, without what it only supposes."""
-    found = get_openapi(
-        title="Askback",
-        version=__version__,
-        summary="Runs agent skills that can ask back.",
-        description=_ABOUT,
-        routes=app.routes,
-        tags=_TAGS,
-    )
-    for path, operations in found["paths"].items():
-        for operation in operations.values():
-            _keep_truth(path, operation["responses"])
-    schemas = found.setdefault("components", {}).setdefault("schemas", {})
-    schemas[PROBLEM] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-    for name in _NOT_OURS:
-        schemas.pop(name, None)
-    found["components"]["securitySchemes"] = SECURITY_SCHEMES
-    found["security"] = security(())
-    return found
+def _describe_response(shape: type[Shape], schema: Json) -> None:
+    """A response leaves a field with a default out, or always has it."""
+    properties: dict[str, Json] = schema["properties"]
+    if shape.__struct_config__.omit_defaults:
+        schema["properties"] = {name: _without_null(each) for name, each in properties.items()}
+    else:
+        for each in properties.values():
+            each.pop("default", None)
+        schema["required"] = list(properties)
 
 
-def _keep_truth(path: str, responses: dict[str, Any]) -> None:
-    """The framework adds a refusal of its own in a form that never leaves here, and forgets one that does."""
-    if MEDIA_TYPE not in responses.get("422", {}).get("content", {}):
-        responses.pop("422", None)
-    if "{" in path:
-        # A parameter with a slash in it makes another address of the whole.
-        told = responses.get("404", {}).get("content", {}).get(MEDIA_TYPE, {}).get("examples", {})
-        codes = [RefusalCode(code) for code in told]
-        responses["404"] = problems([*codes, RequestCode.NOT_FOUND])[404]
+def _without_null(schema: Json) -> Json:
+    """An optional field as it is when it is there."""
+    if "default" not in schema or schema["default"] is not None:
+        return schema
+    (only,) = [each for each in schema.pop("anyOf") if each != {"type": "null"}]
+    del schema["default"]
+    return {**only, **schema}
+
+
+def _subclasses(shape: type[Shape]) -> Iterator[type[Shape]]:
+    for each in shape.__subclasses__():
+        yield each
+        yield from _subclasses(each)

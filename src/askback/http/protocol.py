@@ -1,4 +1,4 @@
-"""HTTP/1.1 on the wire, as uvicorn reads it, with what it lacks: problems for what is no HTTP, and an end to waiting."""
+"""HTTP/1.1 connections: uvicorn's, with problem details for invalid requests, timeouts, and a limit on connections."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from askback.http.connections import LOG_EVERY_SEC, Connections
 from askback.http.problems import problem
 
 HEAD_SEC = 20.0
-"""How long a client may take for the head of a request. Nobody has shown a token before that."""
+"""How long a client may take to send the head of a request, which includes its token."""
 REST_SEC = 2.0
-"""How long a client that was refused may go on sending its body. At once would be too soon: it could miss the refusal."""
+"""How long a refused client may continue to send its body. Closing at once could hide the response from it."""
 
 
 class _InvalidRequests(logging.Filter):
-    """Lets one line a minute pass of those that anybody can cause."""
+    """Passes at most one of these log lines a minute: anybody can cause them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ _INVALID_REQUESTS = _InvalidRequests()
 class Protocol(H11Protocol):
     """One connection."""
 
-    _patience: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
     _all: Connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -56,7 +56,7 @@ class Protocol(H11Protocol):
 
     @property
     def is_trusted(self) -> bool:
-        """The gate notes in the scope whom a request is from."""
+        """Authentication stores the grant in the scope."""
         return self.scope is not None and "grant" in self.scope
 
     def drop(self) -> None:
@@ -68,20 +68,20 @@ class Protocol(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._rest()
+        self._stop_timer()
         self._all.left(self)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What cannot be read never reaches the application, which would say it like this."""
+        """An invalid request never reaches the application."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            answer = problem(HTTPStatus.BAD_REQUEST, "this is no HTTP request, or its head is too long")
+            answer = problem(HTTPStatus.BAD_REQUEST, "not a valid HTTP request, or its head is too long")
             headers = [*answer.raw_headers, *SAFE_HEADERS, (b"connection", b"close")]
             self._write(h11.Response(status_code=400, headers=headers, reason=b"Bad Request"))
             self._write(h11.Data(data=bytes(answer.body)))
             self._write(h11.EndOfMessage())
         if self.cycle is not None:
-            # The head may have been fine: the application has the request, and nobody to answer it to.
+            # The head may have been valid: then the application has the request, but cannot respond.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
@@ -90,25 +90,25 @@ class Protocol(H11Protocol):
         self.transport.write(self.conn.send(event) or b"")
 
     def _watch(self) -> None:
-        """Start the clock when the client owes us something that may never come, and stop it when it has come."""
+        """Start a timer when the client has to send something, and stop it when that has arrived."""
         answered = self.cycle is not None and self.cycle.response_complete
         if self.transport.is_closing():
-            self._rest()
+            self._stop_timer()
         elif self.conn.their_state is h11.IDLE and self.timeout_keep_alive_task is None:
-            self._patience = self._patience or self.loop.call_later(HEAD_SEC, self.transport.close)
+            self._timer = self._timer or self.loop.call_later(HEAD_SEC, self.transport.close)
         elif self.conn.their_state is h11.SEND_BODY and answered:
-            self._patience = self._patience or self.loop.call_later(REST_SEC, self.transport.close)
+            self._timer = self._timer or self.loop.call_later(REST_SEC, self.transport.close)
         else:
-            self._rest()
+            self._stop_timer()
 
-    def _rest(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def protocol_with(connections: Connections) -> type[Protocol]:
-    """The protocol of one server, whose connections are counted together."""
+    """The protocol of one server, which counts its connections."""
     logging.getLogger("uvicorn.error").addFilter(_INVALID_REQUESTS)
 
     class Counted(Protocol):

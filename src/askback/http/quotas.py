@@ -1,6 +1,6 @@
-"""How much one token may ask for: requests per time here; open runs and uploads where those are stored.
+"""Quotas of a token. The request rate is enforced here, open runs and uploads where they are stored.
 
-A link to one question counts by itself. The server's own token has no quota unless the settings give it one.
+Each link to a question counts separately. The server's own token has no quota unless the settings define one.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Quotas:
 
 @dataclass(slots=True)
 class _Bucket:
-    """Fills steadily up to what one may ask for in ten seconds; each request takes one."""
+    """A token bucket that holds the requests of ten seconds."""
 
     left: float
     at: float
 
     def wait_sec(self, per_min: int, now: float) -> float:
-        """Take one; or how long until there is one."""
+        """Take one request and return 0, or return how long to wait."""
         rate = per_min / 60
         self.left = min(_capacity(per_min), self.left + (now - self.at) * rate)
         self.at = now
@@ -76,7 +76,7 @@ def _capacity(per_min: int) -> float:
 
 
 class RequestRate:
-    """Refuses requests of a caller who makes too many, before their bodies are read."""
+    """Refuses callers that send too many requests, before their bodies are read."""
 
     def __init__(self, app: ASGIApp, quotas: Quotas, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
@@ -108,6 +108,6 @@ class RequestRate:
         return bucket.wait_sec(per_min, now)
 
     def _forget_full(self, now: float) -> None:
-        """One that has not been used for the time of a burst is full again, and as good as none."""
+        """Remove buckets that are full again because they were not used for the time of a burst."""
         if len(self._buckets) >= _MOST_BUCKETS:
             self._buckets = {key: each for key, each in self._buckets.items() if now - each.at < _BURST_SEC}

@@ -1,6 +1,6 @@
-"""Browser sessions: made with a token, bound to the host name they were made for, and dead with that token.
+"""Browser sessions: created with a token, bound to one host name, and ended with that token.
 
-A session is not a token: its id opens nothing as a Bearer, and only its digest is kept.
+A session is not a token: its secret is not accepted as a bearer token, and only its digest is stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 IDLE = timedelta(days=7)
 LONGEST = timedelta(days=30)
 MOST = 500
-"""One more, and the session that was not used for longest ends."""
+"""Beyond this, the least recently used session ends."""
 _FLUSH_SEC = 300.0
 
 _BROWSERS = (("Edg", "Edge"), ("OPR", "Opera"), ("Firefox", "Firefox"), ("Chrome", "Chrome"), ("Safari", "Safari"))
@@ -40,10 +40,10 @@ _SYSTEMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A session as it is kept."""
+    """A stored session."""
 
     id: str
-    """For lists; opens nothing."""
+    """Public; grants no access."""
     digest: str
     token: str
     token_digest: str
@@ -52,7 +52,7 @@ class Session:
     created_at: datetime
     last_seen_at: datetime
     expires_at: datetime
-    """At the latest; an idle session ends before."""
+    """The latest end; an idle session ends earlier."""
 
     @property
     def ends_at(self) -> datetime:
@@ -60,23 +60,23 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one data folder; a change is seen by a running server at its next request."""
+    """The sessions of one data folder. A running server sees changes at its next request."""
 
     def __init__(self, path: Path, clock: Callable[[], datetime], holder: Callable[[str], Grant | None]) -> None:
         self._file = RecordFile(path, Session)
         self._clock = clock
         self._holder = holder
         self._seen: dict[str, datetime] = {}
-        """When sessions were last used, as far as that is not written down yet."""
+        """When sessions were last used, if not yet written."""
 
     def find(self, text: str, host: str) -> Grant | None:
-        """What the session with this secret id may do, if it lives and was made for this host."""
+        """The grant of the session with this secret, if it is valid for this host."""
         try:
             session = self._file.read().get(digest(text))
         except Unavailable as error:
-            log.error("browser sessions cannot be used: %s", error.message)
+            log.error("cannot read browser sessions: %s", error.message)
             return None
-        if session is None or session.host != host or not self._lives(session):
+        if session is None or session.host != host or not self._is_valid(session):
             return None
         grant = self._holder(session.token_digest)
         if grant is not None:
@@ -84,15 +84,15 @@ class Sessions:
         return None if grant is None else replace(grant, session_id=session.id)
 
     def all(self) -> list[Session]:
-        """Those that can still be used, the last used first."""
+        """The valid sessions, most recently used first."""
         found = [self._current(each) for each in self._file.read().values()]
-        living = [each for each in found if self._lives(each) and self._holder(each.token_digest) is not None]
-        return sorted(living, key=lambda each: each.last_seen_at, reverse=True)
+        valid = [each for each in found if self._is_valid(each) and self._holder(each.token_digest) is not None]
+        return sorted(valid, key=lambda each: each.last_seen_at, reverse=True)
 
     def make(self, grant: Grant, *, host: str, user_agent: str, instead_of: str | None = None) -> str:
-        """A new session for the holder of a token; its secret id. Writes a file: not for the event loop.
+        """Create a session and return its secret. Writes a file: call it in a thread.
 
-        `instead_of` is the secret id that the browser had before at this host: its session ends.
+        `instead_of` is the browser's previous secret at this host; that session ends.
         """
         text, now = secrets.token_urlsafe(32), self._clock()
         made = Session(
@@ -110,12 +110,12 @@ class Sessions:
             old = None if instead_of is None else sessions.get(digest(instead_of))
             if old is not None and old.host == host:
                 del sessions[old.digest]
-            self._drop_dead(sessions, most=MOST - 1)
+            self._drop_ended(sessions, most=MOST - 1)
             sessions[made.digest] = made
         return text
 
     def revoke(self, ids: Collection[str]) -> None:
-        """End sessions, all or none of them. Writes a file."""
+        """End all of these sessions, or none. Writes a file."""
         with self._file.changing() as sessions:
             found = {each.id: each.digest for each in sessions.values()}
             for session_id in ids:
@@ -124,24 +124,24 @@ class Sessions:
                 del sessions[found[session_id]]
 
     async def watch(self) -> None:
-        """Write down from time to time which sessions were used; never while a request waits."""
+        """Periodically write when sessions were used."""
         while True:
             await asyncio.sleep(_FLUSH_SEC)
             try:
                 await asyncio.to_thread(self.flush)
             except (Unavailable, OSError) as error:
-                log.error("the use of browser sessions cannot be written down: %s", error)
+                log.error("cannot write the use of browser sessions: %s", error)
 
     def flush(self) -> None:
         if self._seen:
             with self._file.changing() as sessions:
-                self._drop_dead(sessions, most=MOST)
+                self._drop_ended(sessions, most=MOST)
                 sessions.update({key: self._current(each) for key, each in sessions.items()})
                 self._seen.clear()
 
-    def _drop_dead(self, sessions: dict[str, Session], *, most: int) -> None:
-        living = [each for each in map(self._current, sessions.values()) if self._lives(each)]
-        kept = sorted(living, key=lambda each: each.last_seen_at)[-most:]
+    def _drop_ended(self, sessions: dict[str, Session], *, most: int) -> None:
+        valid = [each for each in map(self._current, sessions.values()) if self._is_valid(each)]
+        kept = sorted(valid, key=lambda each: each.last_seen_at)[-most:]
         for key in sessions.keys() - {each.digest for each in kept}:
             del sessions[key]
 
@@ -149,12 +149,12 @@ class Sessions:
         seen = self._seen.get(session.digest, session.last_seen_at)
         return replace(session, last_seen_at=max(seen, session.last_seen_at))
 
-    def _lives(self, session: Session) -> bool:
+    def _is_valid(self, session: Session) -> bool:
         return self._clock() < self._current(session).ends_at
 
 
 def browser(user_agent: str) -> str:
-    """`Firefox, Linux`; of a program that is no browser its name."""
+    """For example `Firefox, Linux`; for other programs, their name."""
     name = next((name for mark, name in _BROWSERS if f"{mark}/" in user_agent), None)
     system = next((name for mark, name in _SYSTEMS if mark in user_agent), None)
     if name is None:

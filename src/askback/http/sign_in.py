@@ -1,6 +1,6 @@
-"""Signing in with a browser: a token, or a code that stands for one, becomes a session with its cookie.
+"""Signing in with a browser: a token, or a one-time code for it, is exchanged for a session cookie.
 
-Somebody who comes by a loopback name is led to the name of the page with a one-time code. The token itself never goes
+A sign-in at a loopback name continues at the name of the page, with a one-time code. The token itself is never sent
 there, and no cookie is set for the loopback name unless the other name cannot be reached.
 """
 
@@ -20,19 +20,19 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope
 
 from askback.http.addresses import Addresses
-from askback.http.auth import ENTER, Doorstep, Grant, Lookup, digest, headers_of, host_of, query_of
+from askback.http.auth import ENTER, Grant, Lookup, SignInPages, digest, headers_of, host_of, query_of
 from askback.http.bodies import said_length
 from askback.http.sessions import Sessions
 
 CODE_SEC = 300.0
-"""How long a code may be used: somebody may have to read a notice first."""
+"""How long a code is valid: the user may have to read a notice first."""
 _MOST_CODES = 100
 _OLD_COOKIE = "askback_token"
-"""Held the token itself in earlier versions; a browser that still has it sends it to every port of this machine."""
+"""Contained the token itself in earlier versions. A browser sends it to every port of this machine."""
 _MOST_BODY_BYTES = 4096
 _BODY_SEC = 5.0
 _MOST_BODIES = 32
-"""How many are read at a time."""
+"""Read at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,12 @@ class Code:
     token_digest: str
     hosts: frozenset[str]
     target: str
-    """Where the user wanted to go."""
+    """The path that the user requested."""
     expires_at: float
 
 
 class Codes:
-    """One-time codes, each for one holder of a token and for the names that it can be used at."""
+    """One-time codes, each for one token and certain host names."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -61,12 +61,12 @@ class Codes:
         return text
 
     def find(self, text: str, host: str) -> Code | None:
-        """What it stands for, if it can be used at this host. It is not used up by that."""
+        """The code, if it is valid at this host. It stays valid."""
         code = self._codes.get(digest(text))
         return None if code is None or host not in code.hosts or code.expires_at <= self._clock() else code
 
     def take(self, text: str, host: str) -> Code | None:
-        """What it stands for. However it is used, it is used up."""
+        """The code, if it is valid at this host. It is used up in any case."""
         code = self.find(text, host)
         self._codes.pop(digest(text), None)
         return code
@@ -74,22 +74,22 @@ class Codes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SignIn:
-    """The address `/enter`."""
+    """Handles `/enter`."""
 
     find: Lookup
     holder: Lookup
     sessions: Sessions
     addresses: Addresses
-    doorstep: Doorstep
+    pages: SignInPages
     codes: Codes
     forms: Forms = field(default_factory=lambda: Forms())
 
     async def __call__(self, scope: Scope, receive: Receive) -> Response | None:
-        """Signs in who shows a valid token or code; None for everybody else."""
+        """Signs in with a valid token or code; None for anything else."""
         query = query_of(scope)
         if scope["method"] == "POST":
             form = await self.forms.read(scope, receive)
-            scope["sign_in_target"] = self.doorstep.target(form.get("next", ""))
+            scope["sign_in_target"] = self.pages.target(form.get("next", ""))
             return await self._by_token(scope, _token_in(form.get("token", "")), scope["sign_in_target"])
         if "token" in query:
             return await self._by_token(scope, query["token"], "/")
@@ -104,10 +104,10 @@ class SignIn:
         page_host = self.addresses.page_host(host, grant.token_digest)
         if page_host is None:
             return await self._entered(scope, grant, target)
-        # Nobody can stay at the name of another token: its holder could receive the cookie at another port.
+        # Not the name of another token: its holder could receive the cookie at another port.
         usable = {page_host} | ({host} & self.addresses.hosts)
         code = self.codes.make(grant.token_digest, frozenset(usable), target)
-        response = self.doorstep.onward(scope, origin=f"http://{page_host}", code=code)
+        response = self.pages.onward(scope, origin=f"http://{page_host}", code=code)
         if _OLD_COOKIE in cookie_parser(headers_of(scope).get("cookie", "")):
             response.delete_cookie(_OLD_COOKIE, httponly=True, samesite="strict")
         return response
@@ -115,26 +115,25 @@ class SignIn:
     async def _by_code(self, scope: Scope, text: str) -> Response | None:
         headers = headers_of(scope)
         host = host_of(headers)
-        # Coming from another name a browser does not send its cookie; coming from here it does. With the cookie the
-        # session that this browser has already can be ended.
+        # A browser only sends its cookie with requests from this site. The cookie is needed to end its old session.
         is_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if is_elsewhere and "direct" not in query_of(scope) and self.codes.find(text, host) is not None:
-            return self.doorstep.almost(scope, f"{ENTER}?code={text}&direct=1")
+            return self.pages.almost(scope, f"{ENTER}?code={text}&direct=1")
         code = self.codes.take(text, host)
         grant = None if code is None else self.holder(code.token_digest)
         return None if code is None or grant is None else await self._entered(scope, grant, code.target)
 
     def _step(self, scope: Scope, text: str) -> Response | None:
-        """The page that leads on, again: for somebody who comes back from a name that could not be reached."""
+        """The page that continues at another name, again: the user came back because that name could not be reached."""
         host = host_of(headers_of(scope))
         code = self.codes.find(text, host)
         page_host = None if code is None else self.addresses.page_host(host, code.token_digest)
         if code is None or page_host is None or self.holder(code.token_digest) is None:
             return None
-        return self.doorstep.onward(scope, origin=f"http://{page_host}", code=text)
+        return self.pages.onward(scope, origin=f"http://{page_host}", code=text)
 
     def _already(self, scope: Scope) -> Response | None:
-        """Who is signed in and shows no token is led to the page."""
+        """Redirects a user who is already signed in."""
         cookie = self._cookie(scope)
         signed_in = cookie is not None and self.sessions.find(cookie, host_of(headers_of(scope))) is not None
         return RedirectResponse("/", HTTPStatus.SEE_OTHER) if signed_in else None
@@ -144,7 +143,7 @@ class SignIn:
         host, agent = host_of(headers), headers.get("user-agent", "")
         make = functools.partial(self.sessions.make, host=host, user_agent=agent, instead_of=self._cookie(scope))
         text = await asyncio.to_thread(make, grant)
-        response = self.doorstep.entered(scope, target)
+        response = self.pages.entered(scope, target)
         set_cookie(response, self.addresses, host, text)
         return response
 
@@ -154,7 +153,7 @@ class SignIn:
 
 
 def set_cookie(response: Response, addresses: Addresses, host: str, text: str) -> None:
-    """The cookie of a session; an empty text removes it."""
+    """Set the session cookie. An empty text removes it."""
     response.set_cookie(
         addresses.cookie_name(host),
         text,
@@ -167,9 +166,9 @@ def set_cookie(response: Response, addresses: Addresses, host: str, text: str) -
 
 
 class Forms:
-    """Reads small forms. Nothing is known of their senders, so little is read, and not for long.
+    """Reads small forms of unauthenticated clients, with limits on size and time.
 
-    Of too many at a time the oldest is given up, so that slow senders do not keep others from signing in.
+    If there are too many, the oldest is dropped, so that slow clients do not keep others from signing in.
     """
 
     def __init__(self, *, most: int = _MOST_BODIES, seconds: float = _BODY_SEC) -> None:
@@ -178,7 +177,7 @@ class Forms:
         self._open: dict[asyncio.Timeout, None] = {}
 
     async def read(self, scope: Scope, receive: Receive) -> dict[str, str]:
-        """The fields; none when the form is too large or too slow."""
+        """The fields; none if the form is too large or too slow."""
         if said_length(scope) > _MOST_BODY_BYTES:
             return {}
         try:
@@ -213,7 +212,7 @@ async def _read(receive: Receive) -> bytes:
 
 
 def _token_in(text: str) -> str:
-    """What somebody pasted: a token, or the whole link with it that the server prints."""
+    """The token in the pasted text: the text itself, or part of the URL that the server prints."""
     text = text.strip()
     try:
         link = urlsplit(text)

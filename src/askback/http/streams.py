@@ -1,4 +1,4 @@
-"""Live events: server-sent events of a run, of all runs or of the inbox, with a cap on how many are open and an end when the server stops."""
+"""Server-sent events of a run, of all runs or of the inbox, with a limit on open streams."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from starlette.types import Receive, Scope, Send
 from askback.core.errors import Unavailable
 from askback.core.events import Event
 from askback.core.runs import Run
-from askback.core.views import event_view, inbox_page_view
 from askback.following.inbox import InboxPage
+from askback.wire import runs as wire
 
 Batches = AsyncGenerator[Sequence[Any]]
 
 HEARTBEAT_SEC = 15.0
 MOST_PER_TOKEN = 1_000
 MOST_IN_ALL = 4_000
-_LAST_WORD_SEC = 1.0
-"""How long the end of a stream waits for a client that has stopped reading."""
+_END_SEC = 1.0
+"""How long the end of a stream waits for a client that does not read."""
 _VALID_SEC = 5.0
 _PIECE_BYTES = 65_536
 _KEPT_EVENTS = 512
@@ -34,10 +34,10 @@ _KEPT_EVENT_BYTES = 16_384
 
 
 def wants_stream(accept: str) -> bool:
-    """Whether `Accept` names a stream, and does not like JSON better."""
-    liked = dict(_preference(part) for part in accept.split(","))
-    stream = liked.get(EventStream.media_type, 0.0)
-    return stream > 0 and stream >= liked.get("application/json", 0.0)
+    """Whether `Accept` prefers a stream over JSON."""
+    weights = dict(_preference(part) for part in accept.split(","))
+    stream = weights.get(EventStream.media_type, 0.0)
+    return stream > 0 and stream >= weights.get("application/json", 0.0)
 
 
 def _preference(part: str) -> tuple[str, float]:
@@ -49,7 +49,7 @@ def _preference(part: str) -> tuple[str, float]:
 
 
 class Streams:
-    """The streams that are open now."""
+    """The open streams, and the encoded events that they share."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Streams:
         return self._open.total()
 
     def close(self) -> None:
-        """End every stream: clients come back with `Last-Event-ID` and miss nothing."""
+        """End every stream. Clients reconnect with `Last-Event-ID` and miss nothing."""
         self.closing.set()
 
     @contextmanager
@@ -85,15 +85,15 @@ class Streams:
             self._open[token_name] -= 1
 
     def encoded(self, event: Event) -> bytes:
-        """The event as it is sent; what many clients follow is encoded once."""
+        """The event as it is sent, encoded once for all clients."""
         key = (event.run_id, event.seq)
         if (known := self._kept.get(key)) is not None:
             return known
-        data = msgspec.json.encode(event_view(event))
+        data = msgspec.json.encode(wire.Event.of(event))
         return self._keep(key, b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), data))
 
     def encoded_run(self, run: Run, view: Callable[[Run], Any]) -> bytes:
-        """The run as `view` makes it, as it is sent to who follows all runs."""
+        """The run as it is sent to clients that follow all runs."""
         key = (run.id, "version", run.version)
         if (known := self._kept.get(key)) is not None:
             return known
@@ -107,17 +107,17 @@ class Streams:
         return text
 
     def encoded_inbox(self, page: InboxPage) -> bytes:
-        """The pending questions as they are sent; all clients are told of the same page."""
+        """The pending questions as they are sent, encoded once for all clients."""
         if self._inbox is None or self._inbox[0] is not page:
-            data = inbox_page_view(page.items, page.next_cursor, page.crowd.total)
+            data = wire.Inbox.of(page.items, page.next_cursor, page.crowd.total)
             self._inbox = page, b"event: inbox\ndata: %s\n\n" % msgspec.json.encode(data)
         return self._inbox[1]
 
 
 class EventStream(Response):
-    """The answer that goes on until the run, the client or the server ends. `encoded` writes one event.
+    """A response that lasts until the run is final, the client leaves or the server stops. `encoded` encodes one event.
 
-    A client that does not read holds up only itself: nothing is taken from the run for it until it has room.
+    A client that does not read delays only itself: its next events are fetched when it has room.
     """
 
     media_type = "text/event-stream"
@@ -131,38 +131,38 @@ class EventStream(Response):
         self._token_name = token_name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A seat is taken before the answer begins: one stream too many is still refused properly.
+        # Before the response starts, so that one stream too many is refused with a problem.
         async with aclosing(self._batches):
             with self._streams.seat(self._token_name):
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 await self._until_over(scope, receive, send)
 
     async def _until_over(self, scope: Scope, receive: Receive, send: Send) -> None:
-        talking = asyncio.ensure_future(self._talk(send))
+        sending = asyncio.ensure_future(self._send_events(send))
         parts = (self._beat(send), _client_gone(receive), _signed_out(scope), self._streams.closing.wait())
         others = [asyncio.ensure_future(part) for part in parts]
         try:
-            await asyncio.wait({talking, *others}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sending, *others}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (talking, *others):
+            for task in (sending, *others):
                 task.cancel()
-            await asyncio.gather(talking, *others, return_exceptions=True)
+            await asyncio.gather(sending, *others, return_exceptions=True)
         with suppress(asyncio.CancelledError, Unavailable):
-            talking.result()
+            sending.result()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORD_SEC):
+            async with asyncio.timeout(_END_SEC):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _talk(self, send: Send) -> None:
+    async def _send_events(self, send: Send) -> None:
         await send(_chunk(b": events\n\n"))
         async for events in self._batches:
             for piece in _pieces(map(self._encoded, events)):
                 await send(_chunk(piece))
-                # As long as there is room for it, sending does not wait: others have their turn here.
+                # `send` does not wait while there is room: let other tasks run.
                 await asyncio.sleep(0)
 
     async def _beat(self, send: Send) -> None:
-        """So that neither side, nor anything between them, takes a quiet stream for a dead one."""
+        """Heartbeats, so that no proxy or client considers a quiet stream lost."""
         while True:
             await asyncio.sleep(self._streams.heartbeat_sec)
             await send(_chunk(b": alive\n\n"))
@@ -175,7 +175,7 @@ async def one_by_one(pages: AsyncGenerator[InboxPage]) -> Batches:
 
 
 def _pieces(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """Many events in one piece, as far as they are small, and none larger: a client that does not read keeps one piece."""
+    """Small events together in one piece, and large ones in several: a client that does not read holds one piece."""
     piece = b""
     for text in texts:
         piece += text
@@ -191,7 +191,7 @@ def _chunk(body: bytes) -> dict[str, object]:
 
 
 async def _signed_out(scope: Scope) -> None:
-    """Until the token or session that the stream was opened with is no longer valid."""
+    """Returns when the token or session of the stream is no longer valid."""
     while True:
         await asyncio.sleep(_VALID_SEC)
         if not scope["still_valid"]():

@@ -1,4 +1,4 @@
-"""Tokens: the server's own, made on first start, and further ones with fewer rights. Only digests of those are kept."""
+"""Tokens: the server's own, created at the first start, and further ones with scopes, stored as digests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHORTEST_SECRET = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A further token, as it is kept."""
+    """A stored further token."""
 
     name: str
     digest: str
@@ -32,26 +32,26 @@ class Token:
 
 
 class Tokens:
-    """The further tokens of one data folder; a change is seen by a running server at its next request."""
+    """The further tokens of one data folder. A running server sees changes at its next request."""
 
     def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
         self._file = RecordFile(path, Token)
         self._clock = clock
 
     def find(self, token_digest: str) -> Grant | None:
-        """Whom it belongs to, unless it has expired."""
+        """The grant of the token, unless it has expired."""
         try:
             token = self._file.read().get(token_digest)
         except Unavailable as error:
-            # Nobody is let in by a file that cannot be read; the server's own token is not in it.
-            log.error("the further tokens cannot be used: %s", error.message)
+            # The server's own token is not in this file and stays valid.
+            log.error("cannot read the further tokens: %s", error.message)
             return None
         if token is None or (token.expires_at is not None and token.expires_at <= self._clock()):
             return None
         return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest)
 
     def digests(self) -> frozenset[str]:
-        """Of all tokens, expired ones included; none if the file cannot be read."""
+        """The digests of all tokens, including expired ones; none if the file cannot be read."""
         try:
             return frozenset(self._file.read())
         except Unavailable:
@@ -61,12 +61,12 @@ class Tokens:
         return sorted(self._file.read().values(), key=lambda token: token.created_at)
 
     def make(self, name: str, scopes: tuple[AccessScope, ...], expires_at: datetime | None) -> str:
-        """A new token; it is shown this once."""
+        """Create a token. The text is only available here."""
         text = f"askback_{secrets.token_urlsafe(32)}"
         with self._file.changing() as tokens:
             if name == "main" or any(token.name == name for token in tokens.values()):
                 raise Invalid(
-                    RefusalCode.INPUT_INVALID, f"there is a token {name!r} already; revoke it or name this one else"
+                    RefusalCode.INPUT_INVALID, f"there is already a token {name!r}; revoke it, or choose another name"
                 )
             tokens[digest(text)] = Token(
                 name=name, digest=digest(text), scopes=scopes, created_at=self._clock(), expires_at=expires_at
@@ -74,21 +74,21 @@ class Tokens:
         return text
 
     def revoke(self, name: str) -> None:
-        """It ends at once, with its browser sessions and its links."""
+        """Revoke the token with its browser sessions and links, at once."""
         with self._file.changing() as tokens:
             found = next((token for token in tokens.values() if token.name == name), None)
             if found is None:
                 known = ", ".join(token.name for token in tokens.values()) or "none"
-                raise NotFound(RefusalCode.TOKEN_NOT_FOUND, f"there is no token {name!r}; there are: {known}")
+                raise NotFound(RefusalCode.TOKEN_NOT_FOUND, f"there is no token {name!r}; known: {known}")
             del tokens[found.digest]
 
 
 def kept_secret(path: Path) -> str:
-    """A secret of 256 bits in a file that only the user can read; made when it is not there."""
+    """A 256-bit secret in a file that only the user can read. Created if missing."""
     with suppress(FileNotFoundError):
         return _read_secret(path)
     fresh = write_beside(path, f"{secrets.token_urlsafe(32)}\n".encode())
-    # Of two programs that start at once, both go on with the secret of the first.
+    # If two programs start at once, both use the secret of the first.
     with suppress(FileExistsError):
         os.link(fresh, path)
     fresh.unlink()
@@ -98,6 +98,6 @@ def kept_secret(path: Path) -> str:
 def _read_secret(path: Path) -> str:
     secret = path.read_text().strip()
     if len(secret) < _SHORTEST_SECRET:
-        message = f"{path} holds no secret, or a short one; remove it, and a new one is made at the next start"
+        message = f"{path} contains no secret, or one that is too short; remove the file to create a new one at the next start"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
     return secret

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, RunOptions
@@ -12,6 +11,7 @@ from askback.engines.base import Engine, Probe
 from askback.engines.registry import Engines
 from askback.installed.probes import EngineSetup, Installed, Probes
 from askback.skills.package import SkillPackage
+from askback.wire import server as wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +98,10 @@ class EnginesHere:
         reason = probe.reason if kind is probe.kind else f"the run asked for it; {probe.reason}"
         return Profile(kind=kind, reason=reason, session_timeout_sec=options.session_timeout_sec)
 
-    async def views(self) -> list[dict[str, Any]]:
-        """Each engine as scripts and HTTP see it; third parties' that cannot be used, with the reason."""
-        found = [engine_view(report) for report in await self.reports()]
-        return found + [_broken_view(name, reason) for name, reason in self._engines.broken.items()]
+    async def views(self) -> list[wire.Engine]:
+        """Each engine as the API shows it, including third-party engines that cannot be loaded."""
+        broken = [wire.Engine(name=name, found=False, advice=why) for name, why in self._engines.broken.items()]
+        return [*(_shown(report) for report in await self.reports()), *broken]
 
     async def reports(self) -> Sequence[EngineReport]:
         return [
@@ -139,27 +139,31 @@ def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe, *, asked_for
         raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
 
 
-def engine_view(report: EngineReport) -> dict[str, Any]:
+def _shown(report: EngineReport) -> wire.Engine:
     found = report.installed
-    return {
-        "name": report.engine.name,
-        "title": report.engine.title,
-        "found": found is not None,
-        "path": found.path if found else None,
-        "version": found.probe.version if found else None,
-        "interactive_profile": {"kind": found.probe.kind, "reason": found.probe.reason} if found else None,
-        "profiles": _profiles_of(report.engine, found.probe) if found else [],
-        "signed_in": found.signed_in if found else None,
-        "advice": engine_advice(report),
-    }
+    if found is None:
+        return wire.Engine(
+            name=report.engine.name, title=report.engine.title, found=False, advice=engine_advice(report)
+        )
+    return wire.Engine(
+        name=report.engine.name,
+        title=report.engine.title,
+        found=True,
+        path=found.path,
+        version=found.probe.version,
+        interactive_profile=wire.EngineProfile(kind=found.probe.kind, reason=found.probe.reason),
+        profiles=_profiles_of(report.engine, found.probe),
+        signed_in=found.signed_in,
+        advice=engine_advice(report),
+    )
 
 
-def _profiles_of(engine: Engine, probe: Probe) -> list[str]:
-    """Those that an interactive run may ask for."""
+def _profiles_of(engine: Engine, probe: Probe) -> tuple[ProfileKind, ...]:
+    """Those that an interactive run may choose."""
     kinds = [ProfileKind.RESUMABLE] if probe.kind is ProfileKind.RESUMABLE else []
     if probe.resident and ProfileKind.STICKY_PROCESS in engine.profiles:
         kinds.append(ProfileKind.STICKY_PROCESS)
-    return [str(kind) for kind in kinds]
+    return tuple(kinds)
 
 
 def engine_advice(report: EngineReport) -> str | None:
@@ -167,8 +171,3 @@ def engine_advice(report: EngineReport) -> str | None:
     if report.installed is None:
         return report.engine.install
     return report.engine.sign_in if report.installed.signed_in is False else None
-
-
-def _broken_view(name: str, reason: str) -> dict[str, Any]:
-    nothing = dict.fromkeys(("title", "path", "version", "interactive_profile", "signed_in"))
-    return {"name": name, "found": False, "advice": reason, "profiles": [], **nothing}

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
@@ -24,6 +23,7 @@ from askback.core.errors import AskbackError, Conflict, Forbidden, Invalid, NotF
 from askback.service import Service
 from askback.web import files, new_run, pages, sign_in, skills, translations
 from askback.web.page_context import Page, PageContext, environment
+from askback.wire.server import Health
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Pages:
     """All pages of one server."""
 
     def __init__(
-        self, service: Service, clock: Callable[[], datetime], health: Callable[[], Awaitable[Mapping[str, Any]]]
+        self, service: Service, clock: Callable[[], datetime], health: Callable[[], Awaitable[Health]]
     ) -> None:
         self._desk = PageContext(
             service=service, clock=clock, health=health, languages=translations.load(), templates=environment()

@@ -8,50 +8,33 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.http.auth import AccessScope, Grant
 from askback.service import Service
 from askback.web import translations
 from askback.web.translations import Words
+from askback.wire.server import Health
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-ANSWER, READ, SUBMIT = "answer", "read", "submit"
+ANSWER, READ, SUBMIT = AccessScope.ANSWER, AccessScope.READ, AccessScope.SUBMIT
 _FOLDER = Path(__file__).parent / "templates"
 _FRAME = ("frame", "state")
-
-
-class Link(Protocol):
-    """What the holder of a link may answer."""
-
-    @property
-    def run_id(self) -> str: ...
-
-    @property
-    def interaction_id(self) -> str: ...
-
-
-class Grant(Protocol):
-    """Who a request is from."""
-
-    @property
-    def link(self) -> Link | None: ...
-
-    def allows(self, *scopes: Any) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PageContext:
     service: Service
     clock: Callable[[], datetime]
-    health: Callable[[], Awaitable[Mapping[str, Any]]]
+    health: Callable[[], Awaitable[Health]]
     """What `/healthz` says."""
     languages: Mapping[str, Words]
     templates: Environment
@@ -82,7 +65,7 @@ class Page:
 
     path: str
     show: Callable[[PageContext, Request], Awaitable[Response]]
-    scopes: tuple[str, ...] = (READ,)
+    scopes: tuple[AccessScope, ...] = (READ,)
     by_link: bool = False
 
     def is_for(self, grant: Grant) -> bool:

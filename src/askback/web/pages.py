@@ -11,12 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.runs import Run, RunState
-from askback.core.views import inbox_page_view, inbox_view, run_view
 from askback.service import Service
 from askback.store.base import RunFilter, RunPage
 from askback.web import files
 from askback.web.format import duration_text, size_text
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
+from askback.wire import runs as wire
+from askback.wire.base import plain
+from askback.wire.server import Engine
 
 PAGE_SIZE = 50
 MOST_SEARCHED = 1000
@@ -134,12 +136,12 @@ async def dashboard(desk: PageContext, request: Request) -> Response:
         counts=tally.runs,
         bars=bars([(state, tally.runs[state]) for state in RunState]),
         bar_width=_BAR_WIDTH,
-        slots=health["slots"],
-        squares=squares(health["slots"]["taken"], health["slots"]["total"]),
+        slots=health.slots,
+        squares=squares(health.slots.taken, health.slots.total),
         health=health,
-        disk_free=size_text(health["disk_free_bytes"]),
+        disk_free=size_text(health.disk_free_bytes),
         oldest_asked=oldest[0].pending_interaction if oldest else None,
-        oldest_queued=_duration(health["oldest_queued_sec"]),
+        oldest_queued=_duration(health.oldest_queued_sec),
         answers=len(waits),
         median=_duration(quantile(waits, 0.5)),
         p90=_duration(quantile(waits, 0.9)),
@@ -186,17 +188,10 @@ async def run(desk: PageContext, request: Request) -> Response:
         request,
         "run.html",
         run=found,
-        first=_first(desk, found),
+        first=plain(wire.Run.of(found, queue_reason=desk.service.queue_reason(found))),
         files=await files.listed(desk, found.id),
         runs_again=found.skill.id in skills,
     )
-
-
-def _first(desk: PageContext, run: Run) -> dict[str, Any]:
-    view = run_view(run)
-    if (reason := desk.service.queue_reason(run)) is not None:
-        view["queue_reason"] = reason
-    return view
 
 
 _RUN = (Page(path="/runs/{run_id}", show=run),)
@@ -204,7 +199,7 @@ _RUN = (Page(path="/runs/{run_id}", show=run),)
 
 async def inbox(desk: PageContext, request: Request) -> Response:
     page = await desk.service.inbox(limit=200)
-    first = inbox_page_view(page.items, page.next_cursor, page.crowd.total)
+    first = plain(wire.Inbox.of(page.items, page.next_cursor, page.crowd.total))
     return desk.show(request, "inbox.html", first=first)
 
 
@@ -217,15 +212,15 @@ async def engines(desk: PageContext, request: Request) -> Response:
 
 async def usable_first(desk: PageContext) -> list[dict[str, Any]]:
     """Each engine with its `condition`: `ready`, `signed_out` or `missing`; those that can be used come first."""
-    found = [view | {"condition": _condition(view)} for view in await desk.service.engines.views()]
+    found = [plain(engine) | {"condition": _condition(engine)} for engine in await desk.service.engines.views()]
     order = ("ready", "signed_out", "missing")
     return sorted(found, key=lambda view: order.index(view["condition"]))
 
 
-def _condition(view: dict[str, Any]) -> str:
-    if not view["found"]:
+def _condition(engine: Engine) -> str:
+    if not engine.found:
         return "missing"
-    return "signed_out" if view["signed_in"] is False else "ready"
+    return "signed_out" if engine.signed_in is False else "ready"
 
 
 _ENGINES = (Page(path="/engines", show=engines),)
@@ -239,7 +234,7 @@ async def answer(desk: PageContext, request: Request) -> Response:
     run = await desk.service.store.get(link.run_id)
     asked = run.pending_interaction
     pending = asked is not None and asked.interaction_id == link.interaction_id
-    first = inbox_view(run) if pending else None
+    first = plain(wire.PendingQuestion.in_run(run)) if pending else None
     here = f"/answers/{request.path_params['link']}"
     return desk.show(request, "answer.html", first=first, here=here)
 

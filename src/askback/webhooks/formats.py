@@ -1,4 +1,4 @@
-"""What a webhook is sent, in each of its forms. Pure: the same delivery gives the same body at every attempt."""
+"""The requests for each kind of webhook. Pure: every attempt of a delivery has the same body."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 
 from askback import __version__
 from askback.core.runs import Run, RunState
-from askback.core.views import run_view
 from askback.core.webhooks import DueDelivery, WebhookKind, secret_key
+from askback.wire.runs import Notification
 
 _LONGEST_TEXT = 500
 _TAGS = {
@@ -33,31 +33,30 @@ class Message:
 
 
 def message(due: DueDelivery, now: datetime, link: str | None) -> Message:
-    """`link` leads people to a run; `{run}` in it stands for the run's id."""
-    seen_at = None if link is None else link.replace("{run}", due.run.id)
+    """`link` is the URL of a run for people, with `{run}` for its id."""
+    run_url = None if link is None else link.replace("{run}", due.run.id)
     match due.delivery.webhook.kind:
         case WebhookKind.STANDARD:
             return _standard(due, now)
         case WebhookKind.NTFY:
-            return _ntfy(due, seen_at)
+            return _ntfy(due, run_url)
         case WebhookKind.SLACK:
-            return _slack(due, seen_at)
+            return _slack(due, run_url)
         case kind:
             assert_never(kind)
 
 
 def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
-    """As Standard Webhooks has it: over the id, the time of the attempt and the body."""
+    """As Standard Webhooks defines it: of the id, the time of the attempt and the body."""
     key = secret_key(secret)
-    assert key is not None, "a secret is checked before it is stored"
+    assert key is not None, "secrets are validated before they are stored"
     signed = f"{message_id}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
 def _standard(due: DueDelivery, now: datetime) -> Message:
     delivery = due.delivery
-    data = {"run": run_view(due.run), "from": delivery.old, "to": delivery.new, "seq": delivery.seq}
-    body = msgspec.json.encode({"type": "run.state", "timestamp": delivery.at, "data": data})
+    body = msgspec.json.encode(Notification.of(due))
     timestamp = str(int(now.timestamp()))
     headers = _headers("application/json") | {"webhook-id": delivery.id, "webhook-timestamp": timestamp}
     if (secret := delivery.webhook.secret) is not None:
@@ -95,7 +94,7 @@ def _title(run: Run, state: RunState) -> str:
 
 
 def _text(run: Run, state: RunState) -> str:
-    """What happened, for a small screen."""
+    """A short text for a small screen."""
     if state is RunState.WAITING_USER and run.pending_interaction is not None:
         return _short(run.pending_interaction.prompt)
     if state is RunState.FAILED and run.error is not None:
@@ -108,5 +107,5 @@ def _short(text: str) -> str:
 
 
 def _ascii(text: str) -> str:
-    """A header takes no other letters, and no line's end."""
+    """Headers only allow printable ASCII."""
     return "".join(letter if " " <= letter <= "~" else "?" for letter in text)

@@ -1,7 +1,7 @@
-"""One POST to an address that a stranger may have named. Owns what it may reach; knows no run and no store.
+"""Sending one POST request to an untrusted URL.
 
-The name is looked up once, what it leads to is judged, and the connection goes to that very address: a name that leads
-elsewhere a moment later gains nothing. Redirects are not followed and the answer's body is not read.
+The host name is resolved once, the address is checked, and the connection goes to that address: a different DNS response
+a moment later has no effect. Redirects are not followed and the body of the response is not read.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 
 class Refused(Exception):
-    """The address is not one that may be told; trying again would not help."""
+    """The URL is not allowed. A retry would not help."""
 
 
 class Failed(Exception):
-    """It was not told this time; says why, without the address."""
+    """The attempt failed. The message does not contain the URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What the receiver said; `retry_after` is its header of that name, as it came."""
+class Response:
+    """The response of the receiver; `retry_after` is its `Retry-After` header."""
 
     status: int
     retry_after: str | None = None
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
-    """Every numeric address of a host, in the system's order."""
+    """The addresses of a host, in the order of the system."""
     return [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 def _lookups() -> ThreadPoolExecutor:
-    """Threads of their own: a name server that hangs must not hold up whoever else needs a thread."""
+    """Separate threads: a slow name server must not block other work."""
     return ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="askback-webhook-lookup")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class WebhookSender:
-    """`async with` it; the client is made with the first message, for most servers send none."""
+    """Use it with `async with`. The client is created with the first request, because most servers send none."""
 
     allow_private: bool
     resolve: Resolve = resolve
@@ -79,16 +79,16 @@ class WebhookSender:
         if self._client is not None:
             await self._client.aclose()
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """The head of the answer. Raises `Refused` or `Failed`."""
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Response:
+        """Raises `Refused` or `Failed`."""
         try:
-            async with asyncio.timeout(self.timeout_sec), self._answered(url, headers, body) as answer:
-                return Answer(status=answer.status_code, retry_after=answer.headers.get("retry-after"))
+            async with asyncio.timeout(self.timeout_sec), self._request(url, headers, body) as response:
+                return Response(status=response.status_code, retry_after=response.headers.get("retry-after"))
         except TimeoutError:
-            raise Failed(f"no answer within {self.timeout_sec:g} s") from None
+            raise Failed(f"no response within {self.timeout_sec:g} s") from None
 
     @asynccontextmanager
-    async def _answered(self, url: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[httpx.Response]:
+    async def _request(self, url: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[httpx.Response]:
         import httpx
 
         try:
@@ -98,12 +98,12 @@ class WebhookSender:
             named = {**headers, "Host": target.netloc.decode("ascii")}
             extensions = {"sni_hostname": target.raw_host.decode("ascii")}
             client = self._opened()
-            async with client.stream("POST", pinned, headers=named, content=body, extensions=extensions) as answer:
-                yield answer
+            async with client.stream("POST", pinned, headers=named, content=body, extensions=extensions) as response:
+                yield response
         except httpx.TimeoutException:
             raise Failed("the connection timed out") from None
         except httpx.InvalidURL:
-            raise Refused("this is not an address") from None
+            raise Refused("this is not a valid URL") from None
         except (httpx.HTTPError, OSError, ValueError) as error:
             raise Failed(_why(error)) from None
 
@@ -113,20 +113,20 @@ class WebhookSender:
             if self.allow_private or is_public(address):
                 return address
         if not addresses:
-            raise Failed("the name leads to no address")
-        raise Refused("this leads to a private address; notifications.allow_private = true in the settings allows it")
+            raise Failed("the host name has no address")
+        raise Refused("the host name resolves to a private address; set notifications.allow_private = true to allow it")
 
     def _opened(self) -> httpx.AsyncClient:
         import httpx
 
         if self._client is None:
             self._client = httpx.AsyncClient(
-                # Proxies of the environment would look the name up again, and connect to what they find.
+                # A proxy would resolve the name again, and connect to another address.
                 trust_env=False,
                 follow_redirects=False,
                 timeout=httpx.Timeout(self.timeout_sec, connect=_CONNECT_SEC),
                 verify=ssl.create_default_context(),
-                # A kept connection is found by its address alone, and may belong to another name there.
+                # A pooled connection is found by its address alone, and may belong to another host name.
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             )
         return self._client
@@ -136,9 +136,9 @@ def _why(error: Exception) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, socket.gaierror):
-            return "the name was not found"
+            return "the host name was not found"
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"the certificate was refused: {cause.verify_message}"
+            return f"the certificate is invalid: {cause.verify_message}"
         if isinstance(cause, ConnectionRefusedError):
             return "the connection was refused"
         cause = cause.__cause__ or cause.__context__
@@ -146,12 +146,12 @@ def _why(error: Exception) -> str:
 
 
 LONGEST_SEC = 24 * 3600.0
-"""Nobody is waited for any longer than this, whatever he asks for."""
+"""The maximum delay that a receiver can request."""
 _SECONDS = re.compile(r"[0-9]+", re.ASCII)
 
 
-def asked_pause_sec(header: str | None, now: datetime) -> float:
-    """The seconds that the header asks for, as a number or as a date; none for what is neither, or is past."""
+def requested_delay_sec(header: str | None, now: datetime) -> float:
+    """The delay from a `Retry-After` header, in seconds or as a date. 0 if it is invalid or past."""
     if header is None:
         return 0.0
     text = header.strip()
@@ -162,7 +162,7 @@ def asked_pause_sec(header: str | None, now: datetime) -> float:
 def _until(date: str, now: datetime) -> float:
     try:
         moment = parsedate_to_datetime(date)
-        # A date of HTTP is in UTC, also where it does not say so.
+        # HTTP dates are in UTC, even without a time zone.
         return (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
     except (ValueError, OverflowError):
         return 0.0

@@ -21,12 +21,13 @@ def command(settings: Settings, as_json: bool) -> int:
     """Show each engine: found or not, its version, how its runs wait, signed in or not, and what to do about it."""
     from askback.bootstrap import opened
     from askback.cli.exit_codes import in_program
+    from askback.wire.base import plain
 
     async def main() -> int:
         async with opened(settings) as app:
             engines = app.service.engines
             if as_json:
-                output.print_json(await engines.views())
+                output.print_json(plain(await engines.views()))
                 return 0
             reports = await engines.reports()
         for report in reports:

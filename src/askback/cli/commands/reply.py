@@ -124,11 +124,12 @@ async def _go_on(app: App, run: Run, display: Display, answered: Interaction, *,
     from askback.cli.exit_codes import Ending
     from askback.cli.terminal.conversation import converse
     from askback.core.runs import SHARED
-    from askback.core.views import run_view
+    from askback.wire.base import plain
+    from askback.wire.runs import Run as WireRun
 
     if app.service.owned_elsewhere(run):
         place = "its server" if run.owner == SHARED else "the program that keeps it"
         display.write(f"✔ sent; run {run.id} goes on in {place}")
-        return Ending(run=run, exit_code=0, document=run_view(run))
+        return Ending(run=run, exit_code=0, document=plain(WireRun.of(run)))
     after = await app.service.closed_at(run.id, answered.interaction_id)
     return await converse(app, run, display, can_ask=can_ask, after=after)

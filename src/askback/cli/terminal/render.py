@@ -34,7 +34,7 @@ _MOST_DETAIL = 1000
 def document(run: Run) -> dict[str, Any]:
     """As HTTP has it: what is not there is left out."""
     fields: dict[str, Any] = msgspec.to_builtins(run)
-    return {name: value for name, value in fields.items() if value is not None}
+    return fields
 
 
 def line(run: Run) -> str:

@@ -1,0 +1,85 @@
+"""What all shapes have in common: the base class, descriptions for OpenAPI, times, and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Generic, TypeVar, dataclass_transform, overload
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class _ShapeMeta(msgspec.StructMeta):
+    """Makes every shape frozen and keyword-only; msgspec does not inherit the latter."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> _ShapeMeta:
+        return super().__new__(cls, name, bases, namespace, **{"frozen": True, "kw_only": True, **config})
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Shape(msgspec.Struct, frozen=True, metaclass=_ShapeMeta):
+    """A JSON object. With `omit_defaults=True`, fields that are None are left out."""
+
+
+def about(description: str, *examples: Any, **limits: Any) -> msgspec.Meta:
+    """The description of a field, with examples and limits such as `ge` or `max_length`."""
+    return msgspec.Meta(description=description, examples=list(examples) or None, **limits)
+
+
+def one_of(codes: type[StrEnum]) -> msgspec.Meta:
+    """A string that OpenAPI lists as one of these codes. Any string is decoded: a newer server may have more codes."""
+    return msgspec.Meta(extra_json_schema={"$ref": f"#/components/schemas/{codes.__name__}"})
+
+
+def choice(*values: str) -> msgspec.Meta:
+    """A string that OpenAPI lists as one of these. Any string is decoded."""
+    return msgspec.Meta(extra_json_schema={"enum": list(values)})
+
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True, examples=["2026-03-01T09:30:00.123456Z"])]
+RunId = Annotated[str, about("The ID of the run.", "1m7gekfsksrgk77s")]
+NextCursor = Annotated[
+    str | None,
+    about("Pass it as `cursor` to get the next page. Null on the last page.", extra_json_schema={"examples": [None]}),
+]
+
+
+class Page(Shape, Generic[T]):
+    """One page of a list."""
+
+    items: Annotated[tuple[T, ...], about("At most `limit` items.")]
+    next_cursor: NextCursor = None
+
+
+class WholeList(Shape, Generic[T]):
+    """A list that always fits on one page."""
+
+    items: Annotated[tuple[T, ...], about("All items.")]
+    next_cursor: Annotated[None, about("Always null.")] = None
+
+
+@overload
+def utc(moment: datetime) -> datetime: ...
+@overload
+def utc(moment: None) -> None: ...
+@overload
+def utc(moment: datetime | None) -> datetime | None: ...
+def utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.astimezone(UTC)
+
+
+def plain(shape: Shape | Iterable[Shape]) -> Any:
+    """The shape as dicts, tuples and strings."""
+    return msgspec.to_builtins(shape)
+
+
+def encode(document: Any) -> bytes:
+    """The document as JSON. Text that is not valid Unicode, such as a part of a file name, becomes `?`."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(document), ensure_ascii=False).encode(errors="replace")

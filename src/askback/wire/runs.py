@@ -1,0 +1,401 @@
+"""Runs and what belongs to them: questions, events, results, artifacts, links and deliveries to webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Self
+
+from askback.core import errors, events, interactions, runs, webhooks
+from askback.core.errors import ErrorCode, WarningCode
+from askback.core.events import EventType
+from askback.core.interactions import AnsweredBy, InteractionOutcome
+from askback.core.runs import Mode, ProfileKind, RunState
+from askback.core.webhooks import WebhookKind
+from askback.wire.base import Moment, Page, RunId, Shape, WholeList, about, choice, one_of, utc
+
+QueueReason = Annotated[str, choice("slots", "engine_slots", "starting")]
+
+
+class Profile(Shape):
+    """How an interactive run waits for its user."""
+
+    kind: Annotated[
+        ProfileKind,
+        about(
+            "`resumable`: the next turn resumes the session in a new process. `sticky_process`: the process is kept."
+        ),
+    ]
+    reason: Annotated[str, about("What the probe of the engine found.", "its --help offers --resume")]
+    session_timeout_sec: Annotated[float, about("How long a wait with a deadline lasts.", 1200.0)]
+
+    @classmethod
+    def of(cls, profile: runs.Profile) -> Self:
+        return cls(kind=profile.kind, reason=profile.reason, session_timeout_sec=profile.session_timeout_sec)
+
+
+class Interaction(Shape):
+    """A question to the user, with its answer once there is one."""
+
+    interaction_id: Annotated[str, about("Unique within the run.", "pace")]
+    kind: Annotated[str, about("`text`, `choice`, `secret`, or the engine's own word.", "choice")]
+    prompt: Annotated[str, about("The question.", "What pace would you like?")]
+    options: Annotated[
+        tuple[Any, ...],
+        about("The answers to choose from: strings, or objects with `label` and `value`.", ["relaxed", "packed"]),
+    ]
+    default: Annotated[Any, about("The answer that is used if nobody answers in time.", "relaxed")]
+    response_schema: Annotated[
+        dict[str, Any] | None, about("The JSON Schema of the answer: a scalar, or a flat object.")
+    ]
+    context: Annotated[Any, about("Further information from the engine.")]
+    attempt_number: Annotated[int, about("The turn that asked.", 1, ge=1)]
+    asked_at: Annotated[Moment, about("When the question was asked.")]
+    outcome: Annotated[InteractionOutcome, about("How the question ended, or `pending`.")]
+    response: Annotated[Any, about("The answer. Always null for a `secret` question.")]
+    answered_by: Annotated[AnsweredBy | None, about("Who answered.")]
+    answered_at: Annotated[Moment | None, about("When the question ended.")]
+
+    @property
+    def secret(self) -> bool:
+        """Whether the answer must not be shown."""
+        return self.kind == "secret"
+
+    @classmethod
+    def of(cls, asked: interactions.Interaction, **more: Any) -> Self:
+        return cls(
+            interaction_id=asked.interaction_id,
+            kind=asked.kind,
+            prompt=asked.prompt,
+            options=asked.options,
+            default=asked.default,
+            response_schema=asked.response_schema,
+            context=asked.context,
+            attempt_number=asked.attempt_number,
+            asked_at=utc(asked.asked_at),
+            outcome=asked.outcome,
+            response=None if asked.secret else asked.response,
+            answered_by=asked.answered_by,
+            answered_at=utc(asked.answered_at),
+            **more,
+        )
+
+
+class RunWarning(Shape):
+    """Something unexpected that did not fail the run."""
+
+    code: Annotated[str, one_of(WarningCode), about("Stable, for programs.")]
+    message: Annotated[str, about("For people.")]
+
+
+class RunError(Shape, omit_defaults=True):
+    """Why a run failed."""
+
+    code: Annotated[str, one_of(ErrorCode), about("Stable, for programs.")]
+    message: Annotated[str, about("For people: what happened and what to do.")]
+    cause: Annotated[Annotated[str, one_of(ErrorCode)] | None, about("A more specific code.")] = None
+    detail: Annotated[str | None, about("The engine's own message, with secrets removed.")] = None
+
+    @classmethod
+    def of(cls, error: errors.RunError | None) -> Self | None:
+        if error is None:
+            return None
+        return cls(code=error.code, message=error.message, cause=error.cause, detail=error.detail)
+
+
+class Usage(Shape):
+    """The tokens that the engine used, in all turns."""
+
+    input_tokens: Annotated[int, about("Tokens sent to the model.", 2210, ge=0)]
+    output_tokens: Annotated[int, about("Tokens that the model produced.", 640, ge=0)]
+    cached_tokens: Annotated[int, about("Input tokens that came from a cache.", 1480, ge=0)]
+    total_tokens: Annotated[int, about("All tokens, as the engine counts them.", 2850, ge=0)]
+
+    @classmethod
+    def of(cls, usage: runs.Usage | None) -> Self | None:
+        if usage is None:
+            return None
+        return cls(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_tokens,
+            total_tokens=usage.total_tokens,
+        )
+
+
+class HeldProcess(Shape):
+    """The engine process of a sticky run that waits."""
+
+    pid: Annotated[int, about("On the server's machine.", 41877)]
+    until: Annotated[Moment | None, about("When the wait ends. Null if the process is being ended.")] = None
+
+    @classmethod
+    def of(cls, run: runs.Run) -> Self | None:
+        if run.state is not RunState.WAITING_USER or run.process is None:
+            return None
+        return cls(pid=run.process.pid, until=utc(run.wait_deadline_at))
+
+
+class Run(Shape, omit_defaults=True):
+    """One execution of a skill. Optional fields are left out if they have no value."""
+
+    id: RunId
+    state: Annotated[RunState, about("`succeeded`, `failed` and `canceled` are final.")]
+    skill: Annotated[str, about("The ID of the skill.", "trip-planner")]
+    skill_version: Annotated[str | None, about("The version of the skill.", "1.0.0")] = None
+    engine: Annotated[str, about("The engine that executes the run.", "scripted")]
+    mode: Annotated[Mode, about("Whether the run may ask its user.")]
+    attempt_number: Annotated[int, about("The current or last turn, from 1.", 1, ge=1)]
+    interactive_profile: Annotated[Profile, about("How the run waits for its user.")]
+    pending_interaction: Annotated[Interaction | None, about("The question that the run waits for.")] = None
+    wait_deadline_at: Annotated[
+        Moment | None,
+        about("When the wait ends without an answer. Set for sticky runs, and if the engine may then decide."),
+    ] = None
+    reply_required: Annotated[
+        bool | None,
+        about(
+            "While the run waits: whether only an answer ends the wait. If false, the engine decides at the deadline."
+        ),
+    ] = None
+    held_process: Annotated[
+        HeldProcess | None, about("While a sticky run waits: the engine process, which keeps its slot.")
+    ] = None
+    warnings: Annotated[tuple[RunWarning, ...], about("Each warning once.")]
+    error: Annotated[
+        RunError | None, about("Why the run failed. On a waiting run: why it will fail once its process has ended.")
+    ] = None
+    usage: Annotated[Usage | None, about("The tokens used so far.")] = None
+    created_at: Annotated[Moment, about("When the run was created.")]
+    updated_at: Annotated[Moment, about("When the run last changed.")]
+    started_at: Annotated[Moment | None, about("When the first turn started.")] = None
+    finished_at: Annotated[Moment | None, about("When the run reached its final state.")] = None
+    queue_reason: Annotated[
+        QueueReason | None,
+        about("Why a queued run has not started: no free slot, no free slot for its engine, or it is about to start."),
+    ] = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the run is final, or waits for its user."""
+        return self.state.final or self.state is RunState.WAITING_USER
+
+    @classmethod
+    def of(cls, run: runs.Run, *, queue_reason: str | None = None) -> Self:
+        pending = run.pending_interaction
+        return cls(
+            id=run.id,
+            state=run.state,
+            skill=run.skill.id,
+            skill_version=run.skill.version,
+            engine=run.engine,
+            mode=run.mode,
+            attempt_number=run.attempt_number,
+            interactive_profile=Profile.of(run.profile),
+            pending_interaction=Interaction.of(pending) if pending else None,
+            wait_deadline_at=utc(run.wait_deadline_at),
+            reply_required=run.options.interactive_require_user_reply if pending else None,
+            held_process=HeldProcess.of(run),
+            warnings=_warnings(run),
+            error=RunError.of(run.error),
+            usage=Usage.of(run.usage),
+            created_at=utc(run.created_at),
+            updated_at=utc(run.updated_at),
+            started_at=utc(run.started_at),
+            finished_at=utc(run.finished_at),
+            queue_reason=queue_reason,
+        )
+
+
+def _warnings(run: runs.Run) -> tuple[RunWarning, ...]:
+    return tuple(RunWarning(code=warning.code, message=warning.message) for warning in run.warnings)
+
+
+class RunPage(Page[Run]):
+    """Runs, newest first."""
+
+
+# Questions.
+
+
+class PendingQuestion(Interaction, omit_defaults=True):
+    """A pending question with the run that asks it."""
+
+    run_id: RunId
+    skill: Annotated[str, about("The skill of the run.", "trip-planner")]
+    engine: Annotated[str, about("The engine of the run.", "scripted")]
+    interactive_profile: Annotated[Profile, about("How the run waits.")]
+    reply_required: Annotated[bool, about("Whether the run fails at its deadline. If false, the engine decides then.")]
+    wait_deadline_at: Annotated[Moment | None, about("When the wait ends without an answer.")] = None
+
+    @classmethod
+    def in_run(cls, run: runs.Run) -> Self:
+        """The question that a waiting run asks."""
+        assert run.pending_interaction is not None
+        return cls.of(
+            run.pending_interaction,
+            run_id=run.id,
+            skill=run.skill.id,
+            engine=run.engine,
+            interactive_profile=Profile.of(run.profile),
+            reply_required=run.options.interactive_require_user_reply,
+            wait_deadline_at=utc(run.wait_deadline_at),
+        )
+
+
+class Inbox(Page[PendingQuestion]):
+    """Pending questions, oldest first."""
+
+    total: Annotated[int, about("How many questions are pending in all.", 1)]
+
+    @classmethod
+    def of(cls, waiting: Iterable[runs.Run], next_cursor: str | None, total: int) -> Self:
+        items = tuple(PendingQuestion.in_run(run) for run in waiting)
+        return cls(items=items, next_cursor=next_cursor, total=total)
+
+
+class InteractionList(WholeList[Interaction]):
+    """All questions of a run, in the order in which they were asked."""
+
+
+class Link(Shape):
+    """A new link to one question."""
+
+    id: Annotated[str, about("Identifies the link when it is revoked.", "9f2c01ab")]
+    url: Annotated[str, about("Lets its holder read and answer this question, and nothing else.")]
+    expires_at: Annotated[Moment, about("When the link expires.")]
+
+
+class ListedLink(Shape):
+    """A link to a question, without its URL."""
+
+    id: Annotated[str, about("Identifies the link when it is revoked.", "9f2c01ab")]
+    interaction_id: Annotated[str, about("The question.", "pace")]
+    token: Annotated[str, about("The name of the token that created the link. Revoking the token ends it.", "main")]
+    created_at: Annotated[Moment, about("When the link was created.")]
+    expires_at: Annotated[Moment, about("When the link expires.")]
+
+
+class LinkList(WholeList[ListedLink]):
+    """The links to one question, oldest first."""
+
+
+# Events, results, artifacts.
+
+
+class Event(Shape):
+    """Something that happened to a run."""
+
+    seq: Annotated[int, about("Counts the events of a run, from 1 without gaps.", 2, ge=1)]
+    run_id: RunId
+    type: Annotated[str, one_of(EventType), about("What happened.", "run.state")]
+    at: Annotated[Moment, about("When it happened.")]
+    data: Annotated[dict[str, Any], about("Depends on the type.", {"from": "queued", "to": "running"})]
+
+    @classmethod
+    def of(cls, event: events.Event) -> Self:
+        return cls(seq=event.seq, run_id=event.run_id, type=event.type, at=utc(event.at), data=event.data)
+
+
+class EventPage(Page[Event]):
+    """Events, in their order."""
+
+    next_cursor: Annotated[
+        str | None, about("Pass it as `after` to get the next page. Null if there are no more events yet.", "2")
+    ] = None
+
+
+class Artifact(Shape):
+    """A file that a run produced."""
+
+    path: Annotated[str, about("Relative to the run's artifacts folder, with `/` between folders.", "itinerary.md")]
+    size: Annotated[int, about("In bytes.", 171, ge=0)]
+
+
+class ArtifactList(WholeList[Artifact]):
+    """The files that a run has produced so far, folder by folder."""
+
+
+class Result(Shape):
+    """How a run ended."""
+
+    status: Annotated[RunState, about("The final state.", "succeeded")]
+    data: Annotated[Any, about("The output, validated against the skill's output schema. Null unless it succeeded.")]
+    warnings: Annotated[tuple[RunWarning, ...], about("The warnings of the run.")]
+    error: Annotated[RunError | None, about("Why the run failed.")]
+    artifacts: Annotated[tuple[Artifact, ...], about("The files that the run produced.")]
+
+    @classmethod
+    def of(cls, run: runs.Run, data: Any, artifacts: Iterable[Artifact]) -> Self:
+        return cls(
+            status=run.state,
+            data=data,
+            warnings=_warnings(run),
+            error=RunError.of(run.error),
+            artifacts=tuple(artifacts),
+        )
+
+
+# Webhooks.
+
+
+class Delivery(Shape):
+    """The notification of one webhook about one change of state."""
+
+    id: Annotated[
+        str, about("The same for every attempt. Sent to the receiver as `webhook-id`.", "msg_1m7gekfsksrgk77s_2_1")
+    ]
+    run_id: RunId
+    url: Annotated[str, about("The URL of the webhook, without parts that may be secret.", "https://example.com/hook")]
+    kind: Annotated[str, one_of(WebhookKind), about("The format of the request.")]
+    event: Annotated[str, about("The type of the event.", extra_json_schema={"const": "run.state"})]
+    seq: Annotated[int, about("The number of the event.", 2, ge=1)]
+    to: Annotated[RunState, about("The new state of the run.")]
+    attempts: Annotated[int, about("The number of attempts so far.", 1, ge=0)]
+    last_status: Annotated[int | None, about("The HTTP status of the last attempt.", 204)]
+    last_error: Annotated[str | None, about("Why the last attempt failed.")]
+    next_attempt_at: Annotated[Moment | None, about("When the next attempt is due. Null if there is none.")]
+    delivered_at: Annotated[Moment | None, about("When it was delivered. Null if it was not.")]
+
+    @classmethod
+    def of(cls, delivery: webhooks.Delivery) -> Self:
+        return cls(
+            id=delivery.id,
+            run_id=delivery.run_id,
+            url=delivery.webhook.shown_url,
+            kind=delivery.webhook.kind,
+            event=EventType.RUN_STATE,
+            seq=delivery.seq,
+            to=delivery.new,
+            attempts=delivery.attempts,
+            last_status=delivery.last_status,
+            last_error=delivery.last_error,
+            next_attempt_at=utc(delivery.next_attempt_at),
+            delivered_at=utc(delivery.delivered_at),
+        )
+
+
+class DeliveryPage(Page[Delivery]):
+    """Deliveries, newest first."""
+
+
+class StateChange(Shape, rename={"old": "from", "new": "to"}):
+    """A run that has changed its state."""
+
+    run: Annotated[Run, about("The run, as it was right after the change.")]
+    old: Annotated[RunState | None, about("The previous state. Null for a new run.", "running")]
+    new: Annotated[RunState, about("The new state.", "waiting_user")]
+    seq: Annotated[int, about("The number of the event.", 2, ge=1)]
+
+
+class Notification(Shape):
+    """The body that a `standard` webhook receives."""
+
+    type: Annotated[str, about("The type of the event.", extra_json_schema={"const": "run.state"})]
+    timestamp: Annotated[Moment, about("When the state changed.")]
+    data: Annotated[StateChange, about("What changed.")]
+
+    @classmethod
+    def of(cls, due: webhooks.DueDelivery) -> Self:
+        delivery = due.delivery
+        change = StateChange(run=Run.of(due.run), old=delivery.old, new=delivery.new, seq=delivery.seq)
+        return cls(type=EventType.RUN_STATE, timestamp=delivery.at, data=change)

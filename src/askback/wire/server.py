@@ -1,0 +1,205 @@
+"""Everything but runs: problems, uploads, skills, engines, browser sessions and the health of the server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from askback.core.runs import Mode, ProfileKind
+from askback.wire.base import Moment, Shape, WholeList, about, choice
+
+
+class Problem(Shape, omit_defaults=True):
+    """An error as RFC 9457 describes it, with a stable `code`."""
+
+    type: Annotated[str, about("Always `about:blank`: use `code` to tell errors apart.", "about:blank")]
+    title: Annotated[str, about("The phrase of the HTTP status.", "Conflict")]
+    status: Annotated[int, about("The HTTP status.", 409)]
+    code: Annotated[str, about("Stable, for programs.", "INTERACTION_NOT_PENDING")]
+    detail: Annotated[str, about("For people: what happened and what to do.", "the question is no longer pending")]
+    problems: Annotated[
+        tuple[str, ...] | None,
+        about("Every mistake in the request, each with its path.", ["input.days: 'x' is not of type integer"]),
+    ] = None
+
+
+class Upload(Shape):
+    """An uploaded file."""
+
+    upload_id: Annotated[
+        str, about('Use it in `input` or in a reply as `{"upload_id": "…"}`.', "up-0f3c2a7b9d1e4c5a6b7d8e9f")
+    ]
+    name: Annotated[str, about("The name of the file, made safe for every file system.", "report.pdf")]
+    size: Annotated[int, about("In bytes.", 48213, ge=0)]
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """The value that stands for this file in an input or a reply."""
+        return {"upload_id": self.upload_id}
+
+
+# Skills.
+
+
+class Skill(Shape):
+    """A skill that a run can name."""
+
+    id: Annotated[str, about("The name for `POST /v1/runs`.", "trip-planner")]
+    version: Annotated[str | None, about("The version that new runs use.", "1.0.0")]
+    versions: Annotated[tuple[str | None, ...], about("Every installed version, newest last.")]
+    name: Annotated[str | None, about("The display name.", "trip-planner")]
+    description: Annotated[str | None, about("What the skill does.")]
+    execution_modes: Annotated[tuple[Mode, ...], about("The supported modes. The first is the default.")]
+    engines: Annotated[tuple[str, ...] | None, about("The supported engines. Null: all.")]
+    installed: Annotated[bool, about("False if the skill is in one of the server's skill folders.")]
+    problem: Annotated[str | None, about("Why the skill cannot be run. Null if it can.")]
+
+
+class SkillSchemas(Shape):
+    """The JSON Schemas of a skill. Null where it has none."""
+
+    input: Annotated[dict[str, Any] | bool | None, about("The schema of `input`.")]
+    parameter: Annotated[dict[str, Any] | bool | None, about("The schema of `parameter`.")]
+    output: Annotated[dict[str, Any] | bool | None, about("The schema of `data` in the result.")]
+
+
+class SkillDetails(Skill):
+    """A skill with its instructions and schemas."""
+
+    instructions: Annotated[str, about("The text of `SKILL.md`.")]
+    schemas: Annotated[SkillSchemas, about("What the skill takes and returns.")]
+
+
+class SkillList(WholeList[Skill]):
+    """The skills that a run can name, installed ones first."""
+
+
+# Engines.
+
+
+class EngineProfile(Shape):
+    """How the runs of an engine wait."""
+
+    kind: Annotated[ProfileKind, about("The profile that `interactive_profile: auto` selects.")]
+    reason: Annotated[str, about("What the probe found.")]
+
+
+class Engine(Shape):
+    """A coding-agent CLI."""
+
+    name: Annotated[str, about("The name for `POST /v1/runs`.", "codex")]
+    title: Annotated[str | None, about("The display name.", "Codex")] = None
+    found: Annotated[bool, about("Whether it is installed on the server.")]
+    path: Annotated[str | None, about("The path of the program.")] = None
+    version: Annotated[str | None, about("The version that it reports.", "0.120.0")] = None
+    interactive_profile: Annotated[EngineProfile | None, about("How its runs wait. Null if it is not installed.")] = (
+        None
+    )
+    profiles: Annotated[
+        tuple[ProfileKind, ...],
+        about("The profiles that an interactive run may choose.", ["resumable", "sticky_process"]),
+    ] = ()
+    signed_in: Annotated[bool | None, about("Null if it is unknown.")] = None
+    advice: Annotated[str | None, about("What to do if it is not installed or not signed in.")] = None
+
+
+class EngineList(WholeList[Engine]):
+    """Every known engine, by name."""
+
+
+# The server itself.
+
+
+class Session(Shape):
+    """A browser that is signed in."""
+
+    id: Annotated[str, about("Identifies the session when it is ended. Grants no access.", "9f2c01ab")]
+    token: Annotated[str, about("The name of the token that created it. Revoking the token ends it.", "main")]
+    browser: Annotated[str, about("The browser and system, from its `User-Agent`.", "Firefox, Linux")]
+    host: Annotated[str, about("The only host name for which it is valid.", "askback.example")]
+    current: Annotated[bool, about("Whether this request uses it.")]
+    created_at: Annotated[Moment, about("When the user signed in.")]
+    last_seen_at: Annotated[Moment, about("When it was last used, accurate to a few minutes.")]
+    expires_at: Annotated[
+        Moment, about("When it ends unless it is used before then. At most 30 days after the sign-in.")
+    ]
+
+
+class SessionList(WholeList[Session]):
+    """Browser sessions, most recently used first."""
+
+
+class Slots(Shape):
+    """Engine processes."""
+
+    total: Annotated[int, about("How many may run at the same time.", 4, ge=1)]
+    taken: Annotated[int, about("How many are running.", 1, ge=0)]
+
+
+class Limits(Shape):
+    """What enforces each limit on engines. An empty list: nothing does."""
+
+    memory: Annotated[tuple[str, ...], about("Memory of the engine and its child processes.", ["watchdog"])] = ()
+    processes: Annotated[tuple[str, ...], about("The number of processes.", ["watchdog", "rlimit"])] = ()
+    cpu: Annotated[tuple[str, ...], about("CPU time.", ["watchdog", "rlimit"])] = ()
+    disk: Annotated[tuple[str, ...], about("The size of the run's folders.", ["watchdog", "rlimit"])] = ()
+    oom: Annotated[
+        tuple[str, ...], about("Whether the kernel ends engines first if memory runs out.", ["oom_score_adj"])
+    ] = ()
+
+
+class Isolation(Shape):
+    """What an engine can access."""
+
+    files: Annotated[
+        str,
+        choice("run", "user"),
+        about(
+            "`run`: the files of its own run, and system files read-only. `user`: everything that the server's user can "
+            "read and change, including the server's token.",
+            "run",
+        ),
+    ]
+    shares_folders: Annotated[bool, about("Whether the settings share further folders with all engines.")]
+    network: Annotated[
+        str,
+        choice("host", "no-loopback", "none"),
+        about("The setting `network`. If engines differ, the most permissive value.", "host"),
+    ]
+    message: Annotated[str, about("What an engine can do without a sandbox. Empty if there is one.", "")]
+
+
+class Health(Shape):
+    """The state of the server."""
+
+    status: Annotated[
+        str,
+        choice("ok", "degraded", "failing"),
+        about(
+            "`failing`: the database cannot be read or written, or no turns are started. `degraded`: requests are slow, "
+            "see `loop_lag_sec` and `stuck`. Both are sent with status 503."
+        ),
+    ]
+    version: Annotated[str, about("The version of Askback.", "0.1.0")]
+    database: Annotated[str, about("`ok`, or an error code.", "ok")]
+    disk_free_bytes: Annotated[int, about("Free space for the data folder.", 83119443968, ge=0)]
+    slots: Annotated[Slots, about("The engine processes.")]
+    oldest_queued_sec: Annotated[float | None, about("How long the next run has been queued.")] = None
+    loop_lag_sec: Annotated[float, about("The longest recent delay of the server's event loop.", ge=0)] = 0.0
+    stuck: Annotated[tuple[str, ...], about("Thread pools whose work does not finish.", [])] = ()
+    sandbox: Annotated[
+        str,
+        choice("bubblewrap", "guardian", "none"),
+        about(
+            "How engines are isolated. `bubblewrap`: an engine sees only its own processes and few files, and nothing of "
+            "it outlives its run. `guardian`: nothing of it outlives its run. `none`: only its process group is ended.",
+            "bubblewrap",
+        ),
+    ]
+    limits: Annotated[
+        Limits,
+        about(
+            "What enforces the limits on engines. `cgroup v2`: the kernel, at once. `watchdog`: a check several times a "
+            "second, so an engine can briefly exceed the limit. `rlimit`: the kernel, for each process."
+        ),
+    ]
+    isolation: Annotated[Isolation, about("The files and networks that engines can access.")]
