@@ -193,7 +193,7 @@ _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 @cache
 def statements(file: str) -> Mapping[str, str]:
     """The named statements of `sql/<file>.sql`."""
-    text = files("askback.store").joinpath("sql", f"{file}.sql").read_text(encoding="utf-8")
+    text = files("askback.store.sqlite").joinpath("sql", f"{file}.sql").read_text(encoding="utf-8")
     _, *parts = _NAME.split(text)
     return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
@@ -201,7 +201,7 @@ def statements(file: str) -> Mapping[str, str]:
 @cache
 def migrations() -> tuple[str, ...]:
     """The scripts that make the schema, in order; script n leads to version n."""
-    folder = files("askback.store").joinpath("sql", "migrations")
+    folder = files("askback.store.sqlite").joinpath("sql", "migrations")
     scripts = sorted((entry.name, entry) for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(entry.read_text(encoding="utf-8") for _, entry in scripts)
 
