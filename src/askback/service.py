@@ -31,9 +31,9 @@ from askback.core.runs import (
 )
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.core.webhooks import Webhook, mistakes
-from askback.following.inbox import InboxPage, Waiting, read_inbox
-from askback.following.run_changes import Movements
-from askback.following.run_events import Tails
+from askback.following.inbox import Inbox, InboxPage, read_inbox
+from askback.following.run_changes import RunChanges
+from askback.following.run_events import RunEvents
 from askback.installed.engines import EnginesHere
 from askback.process.artifacts import Bundle
 from askback.process.pools import Pool, Pools
@@ -42,7 +42,7 @@ from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import check_request, fits_reply
-from askback.store.base import DeliveryPage, EventPage, IdempotencyKey, RunFilter, RunPage, Store, Tally, move
+from askback.store.base import DeliveryPage, EventPage, IdempotencyKey, RunFilter, RunPage, RunStats, Store, move
 from askback.text.json_text import is_large
 
 
@@ -105,9 +105,9 @@ class Service:
         self._queue_reason = queue_reason
         self._private_webhooks = private_webhooks
         self.pools = pools
-        self._tails = Tails(store)
-        self._waiting = Waiting(store)
-        self._movements = Movements(store)
+        self._tails = RunEvents(store)
+        self._waiting = Inbox(store)
+        self._movements = RunChanges(store)
 
     # Submitting.
 
@@ -267,9 +267,9 @@ class Service:
         """As `pending`, with how many there are in all."""
         return await read_inbox(self._store, cursor, limit)
 
-    async def tally(self) -> Tally:
+    async def tally(self) -> RunStats:
         """Figures for people: runs by state, and how long questions waited."""
-        return await self._store.tally()
+        return await self._store.run_stats()
 
     async def request(self, run_id: str) -> RunRequest:
         """What the run was given; a file stands there by its path in the run's folder."""
@@ -333,7 +333,7 @@ class Service:
         return self._waiting.follow()
 
     def follow_runs(self) -> AsyncGenerator[Sequence[Run]]:
-        """First nothing, then each run that is created or changes its state; see `Movements.follow`."""
+        """First nothing, then each run that is created or changes its state; see `RunChanges.follow`."""
         return self._movements.follow()
 
     async def settled(self, run_id: str, interaction_id: str) -> None:

@@ -120,7 +120,7 @@ async def inbox(request: Request, here: ReadingQuestions, cursor: Cursor = None,
         followed = one_by_one(here.service.follow_pending())
         return EventStream(here.streams, followed, request.scope["grant"].name, here.streams.encoded_inbox)
     page = await here.service.inbox(cursor, limit)
-    return answer(inbox_page_view(page.items, page.next_cursor, page.crowd.total))
+    return answer(inbox_page_view(page.items, page.next_cursor, page.count.total))
 
 
 @router.post(

@@ -109,7 +109,7 @@ class Streams:
     def encoded_inbox(self, page: InboxPage) -> bytes:
         """The pending questions as they are sent; all clients are told of the same page."""
         if self._inbox is None or self._inbox[0] is not page:
-            data = inbox_page_view(page.items, page.next_cursor, page.crowd.total)
+            data = inbox_page_view(page.items, page.next_cursor, page.count.total)
             self._inbox = page, b"event: inbox\ndata: %s\n\n" % msgspec.json.encode(data)
         return self._inbox[1]
 

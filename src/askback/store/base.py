@@ -52,7 +52,7 @@ class RunPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
+class InboxCount:
     """The runs that wait for their user, all together: how many, and when the last of them asked."""
 
     total: int
@@ -60,7 +60,7 @@ class Crowd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class RunStats:
     """How many runs there are in each state, and how long each of the latest questions waited for its user."""
 
     runs: Mapping[RunState, int]
@@ -80,29 +80,45 @@ PAGE_BYTES = 1_000_000
 
 
 class EventPage(tuple[Event, ...]):
-    """Events of a run, in order. `more`: others follow that are not on this page."""
+    """Events of a run, in order. `more`: there are later events that are not on this page. `size`: of all, in bytes."""
 
     more: bool = False
+    size: int = 0
 
     @classmethod
-    def of(cls, events: Iterable[Event], *, more: bool) -> Self:
+    def of(cls, events: Iterable[Event], *, more: bool, size: int = 0) -> Self:
         page = cls(events)
         page.more = more
+        page.size = size
         return page
 
 
 class Changes(Protocol):
-    """Which runs have changed since one last looked, in this program or another on the same store.
+    """The runs that have changed, in this process or another one on the same store.
 
-    Holds run ids, not events: a listener that is slow costs a constant, and reads what it missed from the store.
-    The value is the run as it became, or None where only events were added (of that, only a listener to the one run is
-    told) or another program made the change.
-    Where two programs race, a run of an older version than one that was seen already may be told: it is old news.
-    A listener to all runs that is told `{UNKNOWN_RUN: None}` has to look at every run that concerns it.
+    The value is the new version of the run, or None if another process made the change. The events that a turn appends
+    are a change only if another process appends them: it sends run ids alone. When processes race, a run may be older
+    than one that was seen before. `{UNKNOWN_RUN: None}` means that any run may have changed. A slow listener costs a
+    constant amount of memory.
     """
 
     async def wait(self) -> Mapping[str, Run | None]:
-        """Wait until something has changed; take it all. Raises `Unavailable` once this or the store is closed."""
+        """Wait for changes, and take them all. Raises `Unavailable` once this or the store is closed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class NewEvents(Protocol):
+    """The events that are added to one run, in the order of their numbers.
+
+    A page carries the events that this process wrote. If it has `more`, there may be others to read from the store:
+    another process wrote them, or they were too large to keep for a slow listener. Where processes race, a page may
+    begin with events that were read before, or leave a gap.
+    """
+
+    async def wait(self) -> EventPage:
+        """Wait for events, and take them all. Raises `Unavailable` once this or the store is closed."""
         ...
 
     def close(self) -> None: ...
@@ -160,11 +176,11 @@ class Store(Protocol):
         """Runs that wait for their user, the oldest question first."""
         ...
 
-    async def crowd(self) -> Crowd:
+    async def inbox_count(self) -> InboxCount:
         """All runs that wait for their user; they are counted, so ask only where one page does not hold them."""
         ...
 
-    async def tally(self, latest: int = 500) -> Tally:
+    async def run_stats(self, latest: int = 500) -> RunStats:
         """Figures for people; `latest` is how many questions back the answers are looked at, from the newest one."""
         ...
 
@@ -238,8 +254,12 @@ class Store(Protocol):
         """One line on the store's health for people; raises `Unavailable` with what to do when it is not well."""
         ...
 
-    def changes(self, run_id: str | None = None) -> Changes:
-        """Listen to one run, or to all."""
+    def changes(self) -> Changes:
+        """Listen to all runs, from now on."""
+        ...
+
+    def new_events(self, run_id: str) -> NewEvents:
+        """Listen to the events of one run, from now on."""
         ...
 
     async def close(self) -> None: ...

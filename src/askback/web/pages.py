@@ -204,7 +204,7 @@ _RUN = (Page(path="/runs/{run_id}", show=run),)
 
 async def inbox(desk: PageContext, request: Request) -> Response:
     page = await desk.service.inbox(limit=200)
-    first = inbox_page_view(page.items, page.next_cursor, page.crowd.total)
+    first = inbox_page_view(page.items, page.next_cursor, page.count.total)
     return desk.show(request, "inbox.html", first=first)
 
 

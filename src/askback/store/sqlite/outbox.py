@@ -76,7 +76,7 @@ def statement(name: str) -> str:
     return statements("outbox")[name].replace("{columns}", _COLUMNS)
 
 
-def next_delivery(connection: apsw.Connection, without_hosts: Collection[str]) -> datetime | None:
+def next_delivery(connection: apsw.Connection, *, without_hosts: Collection[str] = ()) -> datetime | None:
     at = connection.execute(statement("next_delivery"), {"without_hosts": json.dumps(sorted(without_hosts))}).get
     return None if at is None else rows.moment(at)
 

@@ -11,13 +11,12 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
-from askback.core.runs import Run
 from askback.store.sqlite import errors
 from askback.store.sqlite.connection import Presence
 from askback.store.sqlite.writes import Change, Write
@@ -42,21 +41,21 @@ class TransactionLost(Exception):
 
 
 class Writer:
-    """`tell` is called in the event loop with what a commit changed; `wake` in the writer's thread, after that."""
+    """After a commit, `notify` is called in the event loop with each change, and `wake` in the writer's thread."""
 
     def __init__(
         self,
         connection: apsw.Connection,
         path: Path,
         *,
-        tell: Callable[[Mapping[str, Run | None]], None],
+        notify: Callable[[Change], None],
         wake: Callable[[Collection[str]], None],
     ) -> None:
         self._connection = connection
         self._path = path
         self.presence = Presence.of(path)
         self._lost = False
-        self._tell = tell
+        self._notify = notify
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -163,16 +162,13 @@ class Writer:
     # After the commit.
 
     def _answer(self, settled: Sequence[Settled]) -> None:
-        changes: dict[str, Run | None] = {}
-        for _, outcome in settled:
-            if isinstance(outcome, Change) and outcome.changed_id is not None:
-                changes[outcome.changed_id] = outcome.run or changes.get(outcome.changed_id)
         with contextlib.suppress(RuntimeError):  # the loop is gone, and with it everyone who waits for an answer
-            self._loop.call_soon_threadsafe(self._deliver, settled, changes)
-        if changes:
-            self._wake(changes)
+            self._loop.call_soon_threadsafe(self._deliver, settled)
+        changes = (outcome for _, outcome in settled if isinstance(outcome, Change))
+        if changed := {change.changed_id for change in changes if change.changed_id is not None}:
+            self._wake(changed)
 
-    def _deliver(self, settled: Sequence[Settled], changes: Mapping[str, Run | None]) -> None:
+    def _deliver(self, settled: Sequence[Settled]) -> None:
         for job, outcome in settled:
             if job.answer.done():
                 continue
@@ -180,7 +176,9 @@ class Writer:
                 job.answer.set_result(outcome)
             else:
                 job.answer.set_exception(outcome)
-        self._tell(changes)
+        for _, outcome in settled:
+            if isinstance(outcome, Change) and outcome.changed_id is not None:
+                self._notify(outcome)
 
     # The log.
 

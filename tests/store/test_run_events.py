@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
 import pytest
-from lives import NOON, create, finish, new_run, running, start, succeeded
-from stores import OpenStore
+from lives import create, finish, message, new_run, running, start, succeeded
+from stores import OpenStore, Program
 
 from askback.core.errors import NotFound, Unavailable
-from askback.core.events import EventType, NewEvent
-from askback.following.run_events import PAGE, Tails
+from askback.core.events import Event, NewEvent
+from askback.following.run_events import PAGE, RunEvents
 from askback.store.base import PAGE_BYTES, EventPage, Store
 
 
@@ -34,15 +34,15 @@ class Counting:
         return found
 
 
-async def told(tails: Tails, run_id: str, after: int = 0) -> list[int]:
+async def told(tails: RunEvents, run_id: str, after: int = 0) -> list[int]:
     return [event.seq async for events in tails.follow(run_id, after) for event in events]
 
 
 def said(count: int) -> list[NewEvent]:
-    return [NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": str(number)}) for number in range(count)]
+    return [message(str(number)) for number in range(count)]
 
 
-async def numbers(tails: Tails, run_id: str, after: int = 0) -> AsyncIterator[int]:
+async def numbers(tails: RunEvents, run_id: str, after: int = 0) -> AsyncGenerator[int]:
     async with aclosing(tails.follow(run_id, after)) as following:
         async for events in following:
             for event in events:
@@ -55,7 +55,7 @@ def test_a_run_that_is_over_is_told_whole(open_store: OpenStore) -> None:
             run = await running(store, new_run())
             await store.append(run.id, run.epoch, said(PAGE * 2 + 7))
             await finish(store, run)
-            tails = Tails(store)
+            tails = RunEvents(store)
             whole = await told(tails, run.id)
             assert whole == list(range(1, len(whole) + 1))
             assert len(whole) > PAGE * 2
@@ -73,7 +73,7 @@ def test_followers_that_come_at_any_time_miss_and_double_nothing(open_store: Ope
     async def main() -> None:
         chance = random.Random(7)
         async with open_store() as store, asyncio.timeout(60):
-            tails = Tails(store)
+            tails = RunEvents(store)
             run = await running(store, new_run())
 
             async def follow() -> list[int]:
@@ -104,11 +104,117 @@ def test_followers_that_come_at_any_time_miss_and_double_nothing(open_store: Ope
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_every_event_is_seen_once_and_in_order_whoever_writes_it(open_store: OpenStore, seed: int) -> None:
+    """Two stores write to one run. Followers are quick or slow, and start anywhere; events are small or large."""
+
+    async def main() -> None:
+        chance = random.Random(seed)
+        async with open_store() as store, open_store() as elsewhere, asyncio.timeout(60):
+            followed = RunEvents(store)
+            run = await running(store, new_run())
+
+            async def follow(after: int, most_pause_sec: float) -> list[Event]:
+                await asyncio.sleep(chance.random() / 10)
+                seen: list[Event] = []
+                async for events in followed.follow(run.id, after):
+                    seen += events
+                    if most_pause_sec:
+                        await asyncio.sleep(chance.random() * most_pause_sec)
+                return seen
+
+            async def write(to: Store) -> None:
+                for _ in range(40):
+                    size = chance.choice([1, 10, 2_000, 50_000, 200_000])
+                    await to.append(run.id, run.epoch, [message("x" * size)] * chance.choice([1, 1, 2, 9]))
+                    await asyncio.sleep(chance.random() / 200)
+
+            starts = [chance.choice([0, 1, 2, 50]) for _ in range(12)]
+            followers = [asyncio.ensure_future(follow(after, chance.choice([0, 0.01, 0.05]))) for after in starts]
+            await asyncio.gather(write(store), write(elsewhere))
+            await finish(chance.choice([store, elsewhere]), run)
+            stored: list[Event] = []
+            while page := await store.events(run.id, len(stored)):
+                stored += page
+            for after, follower in zip(starts, followers, strict=True):
+                assert await follower == stored[after:]
+
+    asyncio.run(main())
+
+
+def test_another_process_that_writes_meanwhile_costs_no_event(
+    open_store: OpenStore, start_program: Callable[..., Program]
+) -> None:
+    async def main() -> None:
+        async with open_store() as store, asyncio.timeout(60):
+            followed = RunEvents(store)
+            run = await running(store, new_run())
+            followers = [asyncio.ensure_future(told(followed, run.id)) for _ in range(3)]
+            program = start_program("append", run.id, str(run.epoch), "30")
+            assert program.stdout is not None
+            await asyncio.to_thread(program.stdout.readline)
+            other = asyncio.ensure_future(asyncio.to_thread(program.communicate, "go\n"))
+            while not other.done():
+                await store.append(run.id, run.epoch, said(1))
+            await finish(store, run)
+            for follower in followers:
+                seen = await follower
+                assert seen == list(range(1, len(seen) + 1))
+            assert len(await store.events(run.id, limit=10_000)) == len(seen)
+
+    asyncio.run(main())
+
+
+def test_what_this_process_writes_is_not_read_back(open_store: OpenStore) -> None:
+    async def main() -> None:
+        async with open_store() as store, asyncio.timeout(60):
+            counting = Counting(store)
+            run = await running(store, new_run())
+            known = len(await store.events(run.id))
+            async with aclosing(numbers(RunEvents(counting), run.id, known)) as following:  # type: ignore[arg-type]
+                first = asyncio.ensure_future(anext(following))
+                while not counting.reads:
+                    await asyncio.sleep(0.005)
+                counting.reads = 0
+                await store.append(run.id, run.epoch, said(1))
+                assert await first == known + 1
+                for number in range(2, 200):
+                    await store.append(run.id, run.epoch, said(1))
+                    assert await anext(following) == known + number
+            assert counting.reads == 0
+
+    asyncio.run(main())
+
+
+def test_few_events_are_kept_for_a_slow_follower(open_store: OpenStore) -> None:
+    """What is not kept is read from the store."""
+
+    async def main() -> None:
+        async with open_store() as store, asyncio.timeout(60):
+            counting = Counting(store)
+            followed = RunEvents(counting)  # type: ignore[arg-type]
+            run = await running(store, new_run())
+            async with aclosing(numbers(followed, run.id)) as slow, aclosing(numbers(followed, run.id)) as quick:
+                assert (await anext(slow), await anext(quick)) == (1, 1)
+                seen = [1]
+                for _ in range(50):
+                    await store.append(run.id, run.epoch, [message("x" * 20_000)])
+                    seen.append(await anext(quick))
+                kept = sum(len(page) for page in followed._tails[run.id]._pages)
+                assert kept <= 7
+                await finish(store, run)
+                counting.reads = 0
+                assert [1, *[seq async for seq in slow]] == seen + [seq async for seq in quick]
+                assert counting.reads > 1
+
+    asyncio.run(main())
+
+
 def test_a_change_is_read_once_for_all_who_follow(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store, asyncio.timeout(60):
             counting = Counting(store)
-            tails = Tails(counting)  # type: ignore[arg-type]
+            tails = RunEvents(counting)  # type: ignore[arg-type]
             run = await running(store, new_run())
             followings = [numbers(tails, run.id) for _ in range(200)]
             known = len(await store.events(run.id))
@@ -124,7 +230,7 @@ def test_a_change_is_read_once_for_all_who_follow(open_store: OpenStore) -> None
             assert await asyncio.gather(*waiting) == [known + 1] * 200
             assert counting.reads <= 2
             for following in followings:
-                await following.aclose()  # type: ignore[attr-defined]
+                await following.aclose()
 
     asyncio.run(main())
 
@@ -132,7 +238,7 @@ def test_a_change_is_read_once_for_all_who_follow(open_store: OpenStore) -> None
 def test_a_position_that_is_not_there_yet_does_not_stop_the_others(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store, asyncio.timeout(60):
-            tails = Tails(store)
+            tails = RunEvents(store)
             run = await running(store, new_run())
             ahead = asyncio.ensure_future(told(tails, run.id, after=10**15))
             behind = asyncio.ensure_future(told(tails, run.id))
@@ -149,7 +255,7 @@ def test_a_position_that_is_not_there_yet_does_not_stop_the_others(open_store: O
 def test_an_unknown_run_cannot_be_followed(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            tails = Tails(store)
+            tails = RunEvents(store)
             with pytest.raises(NotFound):
                 await told(tails, "nobody")
             assert tails._tails == {}
@@ -160,7 +266,7 @@ def test_an_unknown_run_cannot_be_followed(open_store: OpenStore) -> None:
 def test_followers_are_told_when_the_store_closes(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            tails = Tails(store)
+            tails = RunEvents(store)
             run = await start(store, await create(store, new_run()))
             following = asyncio.ensure_future(told(tails, run.id))
             await asyncio.sleep(0.05)
@@ -174,7 +280,7 @@ def test_followers_are_told_when_the_store_closes(open_store: OpenStore) -> None
 def test_a_follower_that_stops_in_the_middle_of_a_page_loses_nothing_for_others(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store, asyncio.timeout(60):
-            tails = Tails(store)
+            tails = RunEvents(store)
             run = await succeeded(store, new_run())
             first = numbers(tails, run.id)
             await anext(first)
