@@ -6,7 +6,6 @@ from the user's own configuration, `--config` or the environment; from the worki
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from pydantic_settings import (
 from askback import trust
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
+from askback.text.suggestions import nearest
 
 FILE_NAME = trust.FILE_NAME
 key_name = trust.key_name
@@ -554,8 +554,8 @@ def _known(place: Sequence[str | int]) -> str:
     """What may stand where an unknown key stands: the one that is nearest, or all."""
     section = Settings if len(place) == 1 else _SECTIONS[str(place[0])]
     names = list((EngineLimits if len(place) == 4 and place[2] == "limits" else section).model_fields)
-    near = difflib.get_close_matches(str(place[-1]), names, n=1)
-    return f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(names)}"
+    near = nearest(str(place[-1]), names)
+    return f"did you mean '{near}'?" if near else f"there are: {', '.join(names)}"
 
 
 def _not_json(fault: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from itertools import takewhile
 
 from askback.core.events import Event, EventType
 from askback.core.runs import RunState
@@ -95,9 +96,8 @@ class _Tail:
 
     def after(self, seq: int) -> Sequence[Event]:
         """The known events after `seq`, if it is covered."""
-        if seq >= self.seq:
-            return ()
-        return [event for page in self._pages if page[-1].seq > seq for event in page if event.seq > seq]
+        pages = list(takewhile(lambda page: page[-1].seq > seq, reversed(self._pages)))
+        return [event for page in reversed(pages) for event in page if event.seq > seq]
 
     async def _read(self, new_events: NewEvents) -> None:
         while not self.over:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.service import Service
+from askback.text.timestamps import rfc3339
 from askback.web import translations
 from askback.web.translations import Words
 
@@ -111,5 +112,4 @@ def as_script(document: Any) -> Markup:
 
 def moment(when: datetime) -> Markup:
     """A time, which the page writes as people read it."""
-    text = when.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return Markup('<time datetime="{0}" data-relative>{0}</time>').format(text)
+    return Markup('<time datetime="{0}" data-relative>{0}</time>').format(rfc3339(when))

@@ -15,6 +15,7 @@ from askback.core.runs import SHARED, Run, RunState
 from askback.core.webhooks import Delivery, DueDelivery, Webhook, WebhookKind
 from askback.store.sqlite import rows
 from askback.store.sqlite.connection import fetch, statements
+from askback.text.json_text import clean
 
 _COLUMNS = ", ".join(
     (
@@ -45,9 +46,9 @@ def state_changes(events: Sequence[NewEvent]) -> tuple[StateChange, ...]:
 
 def webhook_columns(webhook: Webhook) -> rows.Columns:
     return {
-        "url": rows.clean(webhook.url),
-        "host": rows.clean(webhook.host),
-        "secret": None if webhook.secret is None else rows.clean(webhook.secret),
+        "url": clean(webhook.url),
+        "host": clean(webhook.host),
+        "secret": None if webhook.secret is None else clean(webhook.secret),
         "kind": webhook.kind,
         "states": None if webhook.states is None else f",{','.join(webhook.states)},",
     }

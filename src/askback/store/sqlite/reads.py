@@ -19,6 +19,7 @@ from askback.core.runs import Run, RunRequest, RunState
 from askback.store.base import PAGE_BYTES, DeliveryPage, EventPage, InboxCount, RunFilter, RunPage, RunStats
 from askback.store.sqlite import errors, outbox, rows
 from askback.store.sqlite.connection import Presence, fetch, fetch_page, open_reader, statements
+from askback.text.json_text import clean
 
 _MAX_INTEGER = 2**63 - 1
 _MAX_PAGE = 10_000
@@ -56,7 +57,7 @@ def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
     combined = state is not None and any(more.values())
     over = combined and state is not None and state.final
     wanted = {"ended" if over else "state": state, **more}
-    values = {column: rows.clean(value) for column, value in wanted.items() if value is not None}
+    values = {column: clean(value) for column, value in wanted.items() if value is not None}
     plus = "+" if combined and not over else ""
     terms = [f" AND {plus if column in more else ''}{column} = :{column}" for column in values]
     return statements("reads")["list_runs"].format(filters="".join(terms)), values
@@ -117,7 +118,7 @@ def owners(connection: apsw.Connection) -> Collection[str]:
 
 
 def owned_by(connection: apsw.Connection, owner: str) -> Sequence[Run]:
-    return _runs(fetch(connection, statements("reads")["owned_by"], (rows.clean(owner),)))
+    return _runs(fetch(connection, statements("reads")["owned_by"], (clean(owner),)))
 
 
 def over(connection: apsw.Connection, cursor: str | None = None, limit: int = 50) -> RunPage:
@@ -153,7 +154,7 @@ def count_runs(connection: apsw.Connection) -> int:
 
 
 def _one(connection: apsw.Connection, name: str, run_id: str) -> Sequence[Any]:
-    for row in fetch(connection, statements("reads")[name], (rows.clean(run_id),)):
+    for row in fetch(connection, statements("reads")[name], (clean(run_id),)):
         return tuple(row)
     raise NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {run_id!r}; `askback runs` lists those there are")
 
@@ -185,7 +186,7 @@ def _bounded(limit: int) -> int:
 
 
 def _set(texts: Collection[str]) -> str:
-    return json.dumps(sorted({rows.clean(text) for text in texts}))
+    return json.dumps(sorted({clean(text) for text in texts}))
 
 
 T = TypeVar("T")

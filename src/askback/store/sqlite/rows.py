@@ -17,6 +17,7 @@ from askback.core.events import Event, EventType, NewEvent
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest
 from askback.store.base import EventPage
+from askback.text.json_text import clean
 
 Columns = dict[str, Any]
 T = TypeVar("T")
@@ -40,15 +41,6 @@ def micros(at: datetime) -> int:
 
 def moment(at: int) -> datetime:
     return _EPOCH + at * _MICROSECOND
-
-
-def clean(text: str) -> str:
-    """The text, with what UTF-8 cannot hold replaced."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def dump(value: Json) -> str:

@@ -21,6 +21,7 @@ from askback.core.webhooks import DueDelivery, Webhook
 from askback.store.base import EventPage, IdempotencyKey, StaleWrite
 from askback.store.sqlite import outbox, rows
 from askback.store.sqlite.connection import fetch, statements
+from askback.text.json_text import clean
 
 EventRows = tuple[tuple[str, int, str], ...]
 
@@ -81,7 +82,7 @@ class Creation:
         run = rows.load_run(doc)
         events = rows.event_rows(decision.events)
         if key is not None:
-            key = IdempotencyKey(key=rows.clean(key.key), body_digest=rows.clean(key.body_digest))
+            key = IdempotencyKey(key=clean(key.key), body_digest=clean(key.body_digest))
         return cls(
             run=run,
             columns=rows.run_columns(run, doc, len(events)),
@@ -187,7 +188,7 @@ class Addition:
 
     @classmethod
     def of(cls, run_id: str, epoch: int, events: Sequence[NewEvent]) -> Addition:
-        return cls(run_id=rows.clean(run_id), epoch=epoch, events=rows.event_rows(events))
+        return cls(run_id=clean(run_id), epoch=epoch, events=rows.event_rows(events))
 
     def write(self, connection: apsw.Connection) -> Change:
         fence = {"id": self.run_id, "epoch": self.epoch, "added": len(self.events)}
@@ -265,7 +266,7 @@ class Forgetting:
 
     @classmethod
     def of(cls, run_ids: Sequence[str]) -> Forgetting:
-        return cls(run_ids=tuple(rows.clean(run_id) for run_id in run_ids))
+        return cls(run_ids=tuple(clean(run_id) for run_id in run_ids))
 
     def write(self, connection: apsw.Connection) -> Change:
         return Change(forgotten=tuple(run_id for run_id in self.run_ids if _forget(connection, run_id)))
