@@ -96,6 +96,10 @@ class _Tail:
 
     def after(self, seq: int) -> Sequence[Event]:
         """The known events after `seq`, if it is covered."""
+        if seq >= self.seq:
+            return ()
+        if (latest := self._pages[-1])[0].seq == seq + 1:
+            return latest
         pages = list(takewhile(lambda page: page[-1].seq > seq, reversed(self._pages)))
         return [event for page in reversed(pages) for event in page if event.seq > seq]
 
