@@ -72,7 +72,9 @@ class Server:
         config = folder / "askback.toml"
         command = [sys.executable, "-I", "-S", str(engine)]
         # In a sandbox, the engine would not see the file that it waits for.
-        config.write_text(f"skills_dir = ['skills']\nsandbox = 'off'\n[engines.scripted]\ncommand = {json.dumps(command)}\n")
+        config.write_text(
+            f"skills_dir = ['skills']\nsandbox = 'off'\n[engines.scripted]\ncommand = {json.dumps(command)}\n"
+        )
         argv = [sys.executable, "-c", SERVE, "--port=0", "--json", f"--config={config}", f"--data-dir={folder}/data"]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self.process.stdout is not None

@@ -232,9 +232,11 @@ class NotificationSettings(_Section):
 
 
 class Retention(_Section):
-    days: float | None = Field(None, gt=0, description="How long a run is kept after it is over; default: for ever.")
+    days: float | None = Field(None, gt=0, description="How long a run is kept after it is over; default: forever.")
     max_gb: float | None = Field(
-        None, gt=0, description="How much the files of all runs may take; beyond that the oldest that are over go."
+        None,
+        gt=0,
+        description="How much the files of all runs may take; beyond that, the oldest runs that are over are deleted.",
     )
 
     @property
@@ -288,7 +290,7 @@ class Settings(BaseSettings):
     sandbox: Literal["auto", "on", "off"] = Field(
         "auto",
         description=(
-            "Whether engines run in a bubblewrap sandbox: `auto` where it works (`askback doctor` tells), `on` refuses"
+            "Whether engines run in a bubblewrap sandbox: `auto` where it works (`askback doctor` reports it), `on` refuses"
             " to start where it does not, `off` never. What a sandbox hides: [processes](../explanation/processes.md)."
         ),
     )
@@ -312,11 +314,13 @@ class Settings(BaseSettings):
     )
     server: ServerSettings = Field(default_factory=ServerSettings, description="What `askback serve` listens on.")
     limits: Limits = Field(default_factory=Limits, description="Caps on what is taken in.")
-    quotas: Quotas = Field(default_factory=Quotas, description="How much each token may ask for.")
-    engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section an engine, by its name.")
-    webhooks: tuple[WebhookSettings, ...] = Field((), description="Who is told of every run of the server.")
+    quotas: Quotas = Field(default_factory=Quotas, description="How much each token may use.")
+    engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section per engine, by its name.")
+    webhooks: tuple[WebhookSettings, ...] = Field(
+        (), description="Webhooks that are notified of every run of the server."
+    )
     notifications: NotificationSettings = Field(
-        default_factory=NotificationSettings, description="How webhooks are told."
+        default_factory=NotificationSettings, description="How deliveries to webhooks are sent and retried."
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
     _files: tuple[Path, ...] = PrivateAttr(())
@@ -361,7 +365,7 @@ _SHAPES = {
     "dict_type": "a table, of keys with their values",
     "model_type": "a table, of keys with their values",
 }
-"""How a value of the wrong kind is told, by what pydantic calls the mistake."""
+"""How an error names the expected kind of value, by the error type of pydantic."""
 
 
 def load(
@@ -468,7 +472,7 @@ def engine_environment(allow: Iterable[str], added: Mapping[str, str]) -> dict[s
 
 
 def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values that must not be written down, told by their names."""
+    """The values of variables whose names say that they are secret."""
     return tuple(value for name, value in environment.items() if _SECRET_NAME.search(name))
 
 

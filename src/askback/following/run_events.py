@@ -75,7 +75,7 @@ class _Tail:
         self._size = 0
 
     def add(self, page: EventPage) -> None:
-        """Add events, whoever got them first. A gap drops the older events: followers that need those read the store."""
+        """Add events that were carried or read. A gap drops the older events: followers that need those read the store."""
         if not page or page[-1].seq <= self.seq:
             return
         if page[0].seq > self.seq + 1:

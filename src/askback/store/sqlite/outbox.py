@@ -62,7 +62,7 @@ def add_webhooks(connection: apsw.Connection, run: int | None, webhooks: Sequenc
 def add_deliveries(
     connection: apsw.Connection, number: int, first_seq: int, run: Run, doc: str, changes: Sequence[StateChange]
 ) -> None:
-    """One for each webhook of the run; those of the server are told of the runs that servers keep."""
+    """One for each webhook of the run and, if servers own the run, of the server."""
     for change in changes:
         columns = {"run": number, "seq": first_seq + change.place, "shared": run.owner == SHARED, "doc": doc}
         columns |= {"old": change.old, "new": change.new, "at": change.at}

@@ -1,6 +1,6 @@
-"""How runs, interactions, requests and events stand in rows: JSON documents, and the columns that are searched.
+"""Runs, interactions, requests and events as rows: JSON documents, and the columns that are searched.
 
-Text that no JSON document can hold is mended (a lone surrogate becomes U+FFFD); a number that none can is refused.
+A lone surrogate becomes U+FFFD; a number that JSON cannot express is refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def dump(value: Json) -> str:
         text = msgspec.json.encode(value).decode()
     except (UnicodeEncodeError, ValueError, RecursionError, msgspec.MsgspecError):
         return _dump_with_care(value)
-    # NaN is written as null, silently; where no null stands there was none.
+    # msgspec writes NaN as null: without a null in the text there was no NaN.
     return _dump_with_care(value) if "null" in text else text
 
 

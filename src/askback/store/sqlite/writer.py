@@ -1,7 +1,7 @@
-"""The one thread that writes: it takes all writes that are waiting into one transaction, and one wait for the disk.
+"""The only thread that writes: all waiting writes share one transaction, and one wait for the disk.
 
-Each write has a savepoint of its own, so that one that fails does not hurt the others. Callers are answered after the
-commit; listeners are told after the callers.
+Each write has its own savepoint, so a failed write does not affect the others. Callers are answered after the
+commit, and listeners are notified after the callers.
 """
 
 from __future__ import annotations
@@ -104,9 +104,11 @@ class Writer:
     def _settle(self, batch: Sequence[Job]) -> Sequence[Settled]:
         try:
             return self._commit(batch)
-        except Exception as error:  # nothing may end this thread: all who write would wait for ever
+        except Exception as error:  # nothing may end this thread: every writer would wait forever
             if len(batch) == 1:
-                return [(batch[0], self._told(error.__cause__ if isinstance(error, TransactionLost) else error))]
+                return [
+                    (batch[0], self._public_error(error.__cause__ if isinstance(error, TransactionLost) else error))
+                ]
         # One of them may be what the disk has no room for: let each stand for itself.
         return [settled for job in batch for settled in self._settle([job])]
 
@@ -116,20 +118,20 @@ class Writer:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
-            return [(job, self._told(error)) for job in batch]
+            return [(job, self._public_error(error)) for job in batch]
         try:
             settled = [(job, self._attempt(job.work)) for job in batch]
             self._connection.execute("COMMIT")
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        # Looked at once more: nobody may be told of what went into a file that was removed meanwhile.
+        # Check again: a write to a file that was removed meanwhile must not be reported as stored.
         if (fault := self._fault()) is not None:
             return [(job, fault) for job in batch]
         return settled
 
     def _fault(self) -> Exception | None:
-        """Why nothing can be stored now; told in the log when it begins."""
+        """Why nothing can be stored now. Logged once, when it starts."""
         fault = self.presence.fault()
         if fault is not None and not self._lost:
             log.error("%s", fault.message)
@@ -147,12 +149,12 @@ class Writer:
             if not self._connection.in_transaction:
                 raise TransactionLost from error
             self._connection.execute("ROLLBACK TO one; RELEASE one")
-            return self._told(error)
+            return self._public_error(error)
         self._connection.execute("RELEASE one")
         return change
 
-    def _told(self, error: BaseException | None) -> Exception:
-        """Trouble with the file as the caller shall see it; any other error as it is."""
+    def _public_error(self, error: BaseException | None) -> Exception:
+        """Errors of the file become `Unavailable`; any other error stays as it is."""
         if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
             told = errors.unavailable(error, self._path, self._connection)
             told.__cause__ = error

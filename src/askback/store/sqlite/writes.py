@@ -1,7 +1,6 @@
-"""The changes that a store makes, each inside a transaction that somebody else opens and ends.
+"""The writes of the store, each inside a transaction that the writer opens and ends.
 
-What is to be written is encoded when the change is made, in the caller's thread, so that only SQLite is left to do
-while the file is locked.
+Rows are encoded in the caller's thread, so that only SQLite works while the file is locked.
 """
 
 from __future__ import annotations
@@ -227,7 +226,7 @@ def _add_events(connection: apsw.Connection, number: int, last_seq: int, events:
 
 
 def _keep_place(connection: apsw.Connection, number: int, before: Run | None, run: Run) -> None:
-    """A run stands in the queue exactly while it is queued; a new owner does not cost it its place."""
+    """A run is in the queue exactly while it is queued. It keeps its place when its owner changes."""
     sql = statements("writes")
     was_queued = before is not None and before.state is RunState.QUEUED
     is_queued = run.state is RunState.QUEUED
@@ -244,7 +243,7 @@ def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None
 
 
 def _searched(run: Run) -> tuple[object, ...]:
-    """What of a run has columns of its own, besides the version."""
+    """The values of a run that have columns, besides the version."""
     return (
         run.state,
         run.epoch,

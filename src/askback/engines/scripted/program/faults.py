@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         def text(self, value: Any) -> str: ...
         def touch(self, path: str) -> None: ...
 
+
 _LIFE_SEC = 600
 _CHUNK = b"x" * 65_535
 _SLEEPER = f"""
