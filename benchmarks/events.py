@@ -71,7 +71,10 @@ class Server:
         (package / "SKILL.md").write_text("---\nname: talking\ndescription: Talks.\n---\nTalk.\n")
         config = folder / "askback.toml"
         command = [sys.executable, "-I", "-S", str(engine)]
-        config.write_text(f"skills_dir = ['skills']\n[engines.scripted]\ncommand = {json.dumps(command)}\n")
+        # In a sandbox, the engine would not see the file that it waits for.
+        config.write_text(
+            f"skills_dir = ['skills']\nsandbox = 'off'\n[engines.scripted]\ncommand = {json.dumps(command)}\n"
+        )
         argv = [sys.executable, "-c", SERVE, "--port=0", "--json", f"--config={config}", f"--data-dir={folder}/data"]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self.process.stdout is not None

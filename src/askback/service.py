@@ -31,9 +31,9 @@ from askback.core.runs import (
 )
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.core.webhooks import Webhook, webhook_problems
-from askback.following.inbox import InboxPage, Waiting, read_inbox
-from askback.following.run_changes import Movements
-from askback.following.run_events import Tails
+from askback.following.inbox import Inbox, InboxPage, read_inbox
+from askback.following.run_changes import RunChanges
+from askback.following.run_events import RunEvents
 from askback.installed.engines import EnginesHere
 from askback.process.artifacts import Bundle
 from askback.process.locks import Instances
@@ -110,9 +110,9 @@ class Service:
         self._new_id = new_id
         self._private_webhooks = private_webhooks
         self.pools = pools
-        self._tails = Tails(store)
-        self._waiting = Waiting(store)
-        self._movements = Movements(store)
+        self._tails = RunEvents(store)
+        self._waiting = Inbox(store)
+        self._movements = RunChanges(store)
 
     # Submitting.
 
@@ -311,7 +311,7 @@ class Service:
         return self._waiting.follow()
 
     def follow_runs(self) -> AsyncGenerator[Sequence[Run]]:
-        """Runs as they are created or change their state; see `Movements.follow`."""
+        """Runs as they are created or change their state; see `RunChanges.follow`."""
         return self._movements.follow()
 
     async def settled(self, run_id: str, interaction_id: str) -> None:

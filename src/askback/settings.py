@@ -6,7 +6,6 @@ from the user's own configuration, `--config` or the environment; from the worki
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from pydantic_settings import (
 from askback import trust
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
+from askback.text.suggestions import nearest
 
 FILE_NAME = trust.FILE_NAME
 key_name = trust.key_name
@@ -232,9 +232,11 @@ class NotificationSettings(_Section):
 
 
 class Retention(_Section):
-    days: float | None = Field(None, gt=0, description="How long a run is kept after it is over; default: for ever.")
+    days: float | None = Field(None, gt=0, description="How long a run is kept after it is over; default: forever.")
     max_gb: float | None = Field(
-        None, gt=0, description="How much the files of all runs may take; beyond that the oldest that are over go."
+        None,
+        gt=0,
+        description="How much the files of all runs may take; beyond that, the oldest runs that are over are deleted.",
     )
 
     @property
@@ -288,7 +290,7 @@ class Settings(BaseSettings):
     sandbox: Literal["auto", "on", "off"] = Field(
         "auto",
         description=(
-            "Whether engines run in a bubblewrap sandbox: `auto` where it works (`askback doctor` tells), `on` refuses"
+            "Whether engines run in a bubblewrap sandbox: `auto` where it works (`askback doctor` reports it), `on` refuses"
             " to start where it does not, `off` never. What a sandbox hides: [processes](../explanation/processes.md)."
         ),
     )
@@ -312,11 +314,13 @@ class Settings(BaseSettings):
     )
     server: ServerSettings = Field(default_factory=ServerSettings, description="What `askback serve` listens on.")
     limits: Limits = Field(default_factory=Limits, description="Caps on what is taken in.")
-    quotas: Quotas = Field(default_factory=Quotas, description="How much each token may ask for.")
-    engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section an engine, by its name.")
-    webhooks: tuple[WebhookSettings, ...] = Field((), description="Who is told of every run of the server.")
+    quotas: Quotas = Field(default_factory=Quotas, description="How much each token may use.")
+    engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section per engine, by its name.")
+    webhooks: tuple[WebhookSettings, ...] = Field(
+        (), description="Webhooks that are notified of every run of the server."
+    )
     notifications: NotificationSettings = Field(
-        default_factory=NotificationSettings, description="How webhooks are told."
+        default_factory=NotificationSettings, description="How deliveries to webhooks are sent and retried."
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
     _files: tuple[Path, ...] = PrivateAttr(())
@@ -361,7 +365,7 @@ _SHAPES = {
     "dict_type": "a table, of keys with their values",
     "model_type": "a table, of keys with their values",
 }
-"""How a value of the wrong kind is told, by what pydantic calls the mistake."""
+"""How an error names the expected kind of value, by the error type of pydantic."""
 
 
 def load(
@@ -468,7 +472,7 @@ def engine_environment(allow: Iterable[str], added: Mapping[str, str]) -> dict[s
 
 
 def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values that must not be written down, told by their names."""
+    """The values of variables whose names say that they are secret."""
     return tuple(value for name, value in environment.items() if _SECRET_NAME.search(name))
 
 
@@ -554,8 +558,8 @@ def _known(place: Sequence[str | int]) -> str:
     """What may stand where an unknown key stands: the one that is nearest, or all."""
     section = Settings if len(place) == 1 else _SECTIONS[str(place[0])]
     names = list((EngineLimits if len(place) == 4 and place[2] == "limits" else section).model_fields)
-    near = difflib.get_close_matches(str(place[-1]), names, n=1)
-    return f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(names)}"
+    near = nearest(str(place[-1]), names)
+    return f"did you mean '{near}'?" if near else f"there are: {', '.join(names)}"
 
 
 def _not_json(fault: str) -> str:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import stat
 import tomllib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from askback.core.errors import Invalid, RefusalCode
+from askback.files.atomic import write_private
 
 FILE_NAME = "askback.toml"
 MOST_BYTES = 1024 * 1024
@@ -298,11 +298,5 @@ class Ledger:
 
     def _write(self, entries: list[Trusted]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial = self._path.with_name(f"{self._path.name}.{secrets.token_hex(4)}")
         text = json.dumps({str(each.path): each.digest for each in entries}, indent=1)
-        try:
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(text)
-            partial.replace(self._path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_private(self._path, text.encode())

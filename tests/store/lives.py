@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from askback.core import lifecycle
+from askback.core.events import EventType, NewEvent
 from askback.core.interactions import Json, Question
 from askback.core.lifecycle import Decision, decide
 from askback.core.outcomes import AskUser, Final
@@ -98,6 +99,10 @@ async def waiting(store: Store, run: Run, when: datetime = NOON, question: Quest
 
 async def succeeded(store: Store, run: Run, data: Json = None) -> Run:
     return await finish(store, await running(store, run), data)
+
+
+def message(text: str) -> NewEvent:
+    return NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": text})
 
 
 def decided(run: Run, signal: Signal) -> Decision:

@@ -1,7 +1,8 @@
 """Another program on the same store, for the tests: `other_program.py KIND FOLDER ACTION …`. Says what it did, a line each.
 
 create PREFIX [COUNT]   make runs, without end if there is no count; each is told once it was acknowledged
-hear [RUN]              say `ready`, then every notice as a JSON list of run ids
+append RUN EPOCH COUNT  add that many events to a running run, one by one
+hear                    say `ready`, then every notification as a JSON list of run ids
 reply RUN TEXT          answer the run's question; say `won` or `lost`
 """
 
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-from lives import ask, create, name_handle, new_run, reply, start
+from lives import ask, create, message, name_handle, new_run, reply, start
 from stores import opened
 
 from askback.core.errors import Conflict
@@ -27,7 +28,12 @@ def say(line: str) -> None:
 
 async def main(kind: str, folder: str, action: str, *args: str) -> None:
     async with opened(kind, Path(folder)) as store:
-        actions: dict[str, Callable[..., Awaitable[None]]] = {"create": make, "hear": hear, "reply": answer}
+        actions: dict[str, Callable[..., Awaitable[None]]] = {
+            "append": append,
+            "create": make,
+            "hear": hear,
+            "reply": answer,
+        }
         await actions[action](store, *args)
 
 
@@ -48,8 +54,15 @@ async def make_each(store: Store, prefix: str, numbers: Iterator[int]) -> None:
         say(f"{run.id} {run.version} {run.state}")
 
 
-async def hear(store: Store, run_id: str | None = None) -> None:
-    changes = store.changes(run_id)
+async def append(store: Store, run_id: str, epoch: str, count: str) -> None:
+    say("ready")
+    await asyncio.to_thread(sys.stdin.readline)
+    for number in range(int(count)):
+        await store.append(run_id, int(epoch), [message(f"elsewhere {number}")])
+
+
+async def hear(store: Store) -> None:
+    changes = store.changes()
     say("ready")
     while True:
         say(json.dumps(sorted(await changes.wait())))

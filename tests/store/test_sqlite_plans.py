@@ -21,7 +21,7 @@ from askback.store.base import RunFilter, Store
 from askback.store.sqlite import outbox, reads
 from askback.store.sqlite.connection import open_reader, open_writer, statements
 
-FOR_PEOPLE = {"count_runs", "crowd"}
+FOR_PEOPLE = {"count_runs", "inbox_count"}
 """Statements that may read all there is; none of them is on the way of a run."""
 
 STATEMENTS = {
@@ -112,8 +112,8 @@ READS: dict[str, Callable[[apsw.Connection], Any]] = {
         connection, RunFilter(state=RunState.SUCCEEDED, skill="rare", engine="rare"), None, 3
     ),
     "pending": lambda connection: reads.pending(connection, None, 3),
-    "queued": lambda connection: reads.queued(connection, ["me"], ["full"], 3),
-    "queued for all": lambda connection: reads.queued(connection, ["me", "crowd"], [], 3),
+    "queued": lambda connection: reads.queued(connection, ["me"], without_engines=["full"], limit=3),
+    "queued for all": lambda connection: reads.queued(connection, ["me", "crowd"], without_engines=[], limit=3),
     "held": reads.held,
     "overdue": lambda connection: reads.overdue(connection, ["me", "crowd"], FAR, 3),
     "next deadline": lambda connection: reads.next_deadline(connection, ["me", "crowd"]),

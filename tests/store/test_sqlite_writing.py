@@ -6,7 +6,7 @@ import asyncio
 import resource
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -17,15 +17,13 @@ from stores import opened
 
 from askback.core import lifecycle
 from askback.core.errors import Conflict, RefusalCode, Unavailable
-from askback.core.runs import Run, RunRequest
+from askback.core.runs import RunRequest
 from askback.store.base import RunFilter, Store
 from askback.store.sqlite import connection as connections
 from askback.store.sqlite import reads
 from askback.store.sqlite.connection import open_reader, open_writer
 from askback.store.sqlite.writer import Writer
-from askback.store.sqlite.writes import Creation
-
-News = Mapping[str, Run | None]
+from askback.store.sqlite.writes import Change, Creation
 
 
 def creation(run_id: str, size: int = 1) -> Creation:
@@ -34,10 +32,10 @@ def creation(run_id: str, size: int = 1) -> Creation:
 
 
 @asynccontextmanager
-async def writing(path: Path, told: list[News] | None = None) -> AsyncIterator[tuple[Writer, apsw.Connection]]:
+async def writing(path: Path, notified: list[Change] | None = None) -> AsyncIterator[tuple[Writer, apsw.Connection]]:
     connection = open_writer(path)
-    news: list[News] = [] if told is None else told
-    writer = Writer(connection, path, tell=news.append, wake=lambda run_ids: None)
+    changes: list[Change] = [] if notified is None else notified
+    writer = Writer(connection, path, notify=changes.append, wake=lambda run_ids: None)
     try:
         yield writer, connection
     finally:
@@ -77,14 +75,14 @@ def test_writes_that_wait_together_are_committed_together(tmp_path: Path) -> Non
 
 def test_a_write_that_fails_leaves_the_rest_of_its_commit_alone(tmp_path: Path) -> None:
     async def main() -> None:
-        told: list[News] = []
-        async with writing(tmp_path / "askback.db", told) as (writer, connection):
+        notified: list[Change] = []
+        async with writing(tmp_path / "askback.db", notified) as (writer, connection):
             commits = commits_of(connection)
             names = [f"run-{n // 2}" for n in range(100)]
             got = await asyncio.gather(*(writer.write(creation(name)) for name in names), return_exceptions=True)
             assert [isinstance(outcome, Conflict) for outcome in got] == [False, True] * 50
             assert len(commits) < 20
-            assert sorted(run_id for news in told for run_id in news) == sorted(set(names))
+            assert sorted({str(change.changed_id) for change in notified}) == sorted(set(names))
 
     asyncio.run(main())
     assert len(stored_ids(tmp_path / "askback.db")) == 50
@@ -95,7 +93,7 @@ def test_callers_are_answered_before_listeners_are_told(tmp_path: Path) -> None:
         order: list[str] = []
         told = asyncio.Event()
         connection = open_writer(tmp_path / "askback.db")
-        writer = Writer(connection, tmp_path / "askback.db", tell=lambda _: told.set(), wake=lambda _: None)
+        writer = Writer(connection, tmp_path / "askback.db", notify=lambda _: told.set(), wake=lambda _: None)
 
         async def call() -> None:
             await writer.write(creation("run-1"))

@@ -8,15 +8,15 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from lives import NOON, ask, create, new_run, reply, running, start, waiting
+from lives import NOON, ask, create, message, new_run, reply, running, start, waiting
 from stores import OpenStore, Program
 
 from askback.core.errors import Unavailable
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import RunState
-from askback.store.base import UNKNOWN_RUN, Changes, IdempotencyKey, Store
+from askback.store.base import UNKNOWN_RUN, Changes, EventPage, IdempotencyKey, NewEvents, Store
 
-MESSAGE = NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": "hello"})
+MESSAGE = message("hello")
 
 
 async def soon(changes: Changes) -> dict[str, object]:
@@ -24,7 +24,12 @@ async def soon(changes: Changes) -> dict[str, object]:
         return dict(await changes.wait())
 
 
-async def nothing_is_told(changes: Changes, store: Store) -> None:
+async def next_page(events: NewEvents) -> EventPage:
+    async with asyncio.timeout(60):
+        return await events.wait()
+
+
+async def nothing_is_told(changes: Changes | NewEvents, store: Store) -> None:
     """A notice that is on its way arrives before the answer to a later write does."""
     listening = asyncio.ensure_future(changes.wait())
     await create(store, new_run("afterwards"))
@@ -49,25 +54,45 @@ def test_a_listener_is_told_the_run_as_it_became(open_store: OpenStore) -> None:
 def test_a_listener_to_one_run_hears_of_no_other(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            changes = store.changes("run-1")
+            events = store.new_events("run-1")
             await create(store, new_run("run-2"))
             run = await create(store, new_run("run-1"))
-            assert await soon(changes) == {run.id: run}
-            await nothing_is_told(changes, store)
+            assert {event.run_id for event in await next_page(events)} == {run.id}
+            await nothing_is_told(events, store)
 
     asyncio.run(main())
 
 
-def test_events_alone_are_told_without_a_run(open_store: OpenStore) -> None:
+def test_a_notification_carries_the_events_as_they_are_read(open_store: OpenStore) -> None:
+    """Also those that JSON changes: half a character, a tuple, a number as a key."""
+
     async def main() -> None:
         async with open_store() as store:
             run = await running(store, new_run())
-            changes = store.changes(run.id)
+            events = store.new_events(run.id)
+            odd = NewEvent(type=EventType.USAGE, at=NOON, data={"half": "\ud800", "pair": (1, 2.5), "null": None})
+            await store.append(run.id, run.epoch, [MESSAGE, odd])
+            carried = await next_page(events)
+            assert not carried.more
             await store.append(run.id, run.epoch, [MESSAGE])
-            assert await soon(changes) == {run.id: None}
+            await ask(store, run)
+            later = await next_page(events)
+            assert (*carried, *later) == await store.events(run.id, carried[0].seq - 1)
+
+    asyncio.run(main())
+
+
+def test_events_that_are_large_are_left_to_be_read(open_store: OpenStore) -> None:
+    async def main() -> None:
+        async with open_store() as store:
+            run = await running(store, new_run())
+            events = store.new_events(run.id)
+            await store.append(run.id, run.epoch, [message("x" * 1_000_000)])
             await store.append(run.id, run.epoch, [MESSAGE])
-            asked = await ask(store, run)
-            assert await soon(changes) == {run.id: asked}
+            page = await next_page(events)
+            assert (len(page), page.more) == (0, True)
+            await store.append(run.id, run.epoch, [MESSAGE])
+            assert len(await next_page(events)) == 1
 
     asyncio.run(main())
 
@@ -101,7 +126,7 @@ def test_what_changed_nothing_is_not_told(open_store: OpenStore) -> None:
         async with open_store() as store:
             key = IdempotencyKey(key="k", body_digest="d")
             run = await create(store, new_run(), key=key)
-            changes = store.changes(run.id)
+            changes = store.new_events(run.id)
             await create(store, new_run(), key=key)
             with pytest.raises(Exception, match="run-1"):
                 await create(store, new_run())
@@ -113,12 +138,18 @@ def test_what_changed_nothing_is_not_told(open_store: OpenStore) -> None:
 def test_a_slow_listener_costs_a_constant(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            slow, one = store.changes(), store.changes("run-7")
+            slow, one = store.changes(), store.new_events("run-7")
             await asyncio.gather(*(create(store, new_run(f"run-{n}")) for n in range(1500)))
             assert await soon(slow) == {UNKNOWN_RUN: None}
-            assert await soon(one) == {"run-7": await store.get("run-7")}
+            assert await next_page(one) == await store.events("run-7")
             run = await create(store, new_run("next"))
             assert await soon(slow) == {"next": run}
+            run = await start(store, run)
+            one = store.new_events(run.id)
+            for _ in range(3):
+                await store.append(run.id, run.epoch, [message("x" * 60_000)])
+            page = await next_page(one)
+            assert (len(page), page.more) == (0, True)
 
     asyncio.run(main())
 
@@ -126,8 +157,8 @@ def test_a_slow_listener_costs_a_constant(open_store: OpenStore) -> None:
 def test_a_listener_that_was_closed_says_so(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            mine, stores = store.changes(), store.changes("run-1")
-            waits = [asyncio.ensure_future(changes.wait()) for changes in (mine, stores)]
+            mine, stores, events = store.changes(), store.changes(), store.new_events("run-1")
+            waits = [asyncio.ensure_future(changes.wait()) for changes in (mine, stores, events)]
             await asyncio.sleep(0)
             mine.close()
             mine.close()
@@ -142,11 +173,11 @@ def test_a_listener_that_was_closed_says_so(open_store: OpenStore) -> None:
 def test_another_open_store_hears_which_runs_changed(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store, open_store() as other:
-            everything, one = other.changes(), other.changes("run-2")
+            everything, one = other.changes(), other.new_events("run-2")
             await create(store, new_run("run-1"))
             assert await soon(everything) == {"run-1": None}
             await create(store, new_run("run-2"))
-            assert await soon(one) == {"run-2": None}
+            assert (await next_page(one)).more
             assert (await other.get("run-2")).state is RunState.QUEUED
 
     asyncio.run(main())
@@ -177,7 +208,7 @@ def test_another_program_hears_of_a_change(open_store: OpenStore, start_program:
     async def main() -> None:
         async with open_store() as store:
             run = await waiting(store, new_run())
-            program = start_program("hear", run.id)
+            program = start_program("hear")
             assert program.stdout is not None
             assert program.stdout.readline() == "ready\n"
             await reply(store, run)
@@ -195,10 +226,11 @@ def test_this_program_hears_of_a_change_by_another(
     async def main() -> None:
         async with open_store() as store:
             run = await waiting(store, new_run())
-            changes = store.changes(run.id)
+            changes, events = store.changes(), store.new_events(run.id)
             program = start_program("reply", run.id, "red")
             await asyncio.to_thread(program.communicate, "go\n")
             assert await soon(changes) == {run.id: None}
+            assert (await next_page(events)).more
             assert (await store.get(run.id)).state is RunState.QUEUED
 
     asyncio.run(main())

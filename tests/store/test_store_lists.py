@@ -27,7 +27,7 @@ from stores import OpenStore
 from askback.core.errors import Invalid
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, CancelRequested, TurnLost
-from askback.store.base import Crowd, RunFilter, RunPage, Store, Tally, move
+from askback.store.base import InboxCount, RunFilter, RunPage, RunStats, Store, move
 
 
 def ids(runs: Sequence[Run] | RunPage) -> list[str]:
@@ -117,10 +117,10 @@ def test_questions_are_listed_oldest_first_page_by_page(open_store: OpenStore) -
             assert ids(first) == ["a", "b", "c"]
             rest = await store.pending(first.next_cursor, limit=3)
             assert (ids(rest), rest.next_cursor) == (["also-c"], None)
-            assert await store.crowd() == Crowd(total=4, newest_at=at(30))
+            assert await store.inbox_count() == InboxCount(total=4, newest_at=at(30))
             await reply(store, first.items[0])
             assert ids(await store.pending()) == ["b", "c", "also-c"]
-            assert (await store.crowd()).total == 3
+            assert (await store.inbox_count()).total == 3
 
     asyncio.run(main())
 
@@ -293,21 +293,21 @@ def test_deadlines_and_places_survive_a_restart(open_store: OpenStore) -> None:
 def test_the_tally_counts_runs_by_state_and_times_only_what_a_user_answered(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            assert await store.tally() == Tally(runs=dict.fromkeys(RunState, 0), answer_sec=())
+            assert await store.run_stats() == RunStats(runs=dict.fromkeys(RunState, 0), answer_sec=())
             await create(store, new_run("queued"))
             await reply(store, await waiting(store, new_run("answered"), when=at(45)))
             await reply(store, await waiting(store, new_run("later"), when=at(30.5)))
             await move(store, (await waiting(store, new_run("gone"))).id, CancelRequested(at=at(1)))
             await waiting(store, new_run("open"))
             await succeeded(store, new_run("done"))
-            tally = await store.tally()
-            assert {state: count for state, count in tally.runs.items() if count} == {
+            stats = await store.run_stats()
+            assert {state: count for state, count in stats.runs.items() if count} == {
                 RunState.QUEUED: 3,
                 RunState.WAITING_USER: 1,
                 RunState.CANCELED: 1,
                 RunState.SUCCEEDED: 1,
             }
-            assert tally.answer_sec == (15.0, 29.5)
-            assert (await store.tally(latest=3)).answer_sec == (29.5,)
+            assert stats.answer_sec == (15.0, 29.5)
+            assert (await store.run_stats(latest=3)).answer_sec == (29.5,)
 
     asyncio.run(main())

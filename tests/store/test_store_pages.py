@@ -8,7 +8,7 @@ from lives import NOON, finish, new_run, running
 from stores import OpenStore
 
 from askback.core.events import EventType, NewEvent
-from askback.following.run_events import Tails
+from askback.following.run_events import RunEvents
 from askback.store.base import PAGE_BYTES
 
 
@@ -30,7 +30,7 @@ def test_a_page_of_events_ends_at_its_bytes_and_the_next_goes_on(open_store: Ope
             assert seen == list(range(1, len(seen) + 1))
             assert not (await store.events(run.id, seen[-1])).more
             await finish(store, run)
-            told = [event.seq async for events in Tails(store).follow(run.id) for event in events]
+            told = [event.seq async for events in RunEvents(store).follow(run.id) for event in events]
             assert told[: len(seen)] == seen
 
     asyncio.run(main())

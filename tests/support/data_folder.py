@@ -100,7 +100,7 @@ async def submit(app: App, skill: str, **rest: Any) -> Run:
 
 async def reach(app: App, run_id: str, *states: RunState) -> Run:
     """Wait until the run is in one of these states; a final state that is none of them fails the test."""
-    changes = app.store.changes(run_id)
+    changes = app.store.changes()
     try:
         while True:
             run = await app.service.store.get(run_id)

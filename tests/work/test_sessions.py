@@ -51,7 +51,7 @@ def test_the_handle_is_stored_while_the_turn_still_runs(tmp_path: Path) -> None:
     async def main() -> None:
         async with world.working() as app:
             run = await submit(app, skill)
-            changes = app.store.changes(run.id)
+            changes = app.store.changes()
             while (await app.service.store.get(run.id)).handle is None:
                 await changes.wait()
             changes.close()

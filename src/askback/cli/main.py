@@ -15,6 +15,7 @@ import click
 from askback import __version__
 from askback.cli import exit_codes, output
 from askback.core.errors import AskbackError, Unavailable
+from askback.text.suggestions import nearest
 
 _COMMANDS = {
     "demo": "A tour: a skill runs, asks, gets its answer, goes on and prints its checked result.",
@@ -66,10 +67,8 @@ class _LateGroup(click.Group):
 
 
 def _unknown(name: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, _COMMANDS, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(_COMMANDS)}"
+    near = nearest(name, _COMMANDS)
+    hint = f"; did you mean '{near}'?" if near else f"; there are: {', '.join(_COMMANDS)}"
     return f"there is no command {name!r}{hint}"
 
 

@@ -57,6 +57,8 @@ class Answer:
 
 _MOST_MESSAGE = 2_000
 _MOST_DETAIL = 8_000
+MARKER = "__SKILL_DONE__"
+"""The engine says with it that the skill is done."""
 NO_MESSAGE = "(the engine ended its turn without a message)"
 
 

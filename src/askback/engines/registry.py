@@ -14,6 +14,7 @@ from importlib import import_module
 from askback import engines as package
 from askback.core.errors import Invalid, RefusalCode
 from askback.engines.base import Engine
+from askback.text.suggestions import nearest
 
 GROUP = "askback.engines"
 
@@ -59,11 +60,9 @@ class Engines(Mapping[str, Engine]):
             return self.found[name]
         if name in self.broken:
             raise Invalid(RefusalCode.ENGINE_UNKNOWN, f"engine '{name}' cannot be used: {self.broken[name]}")
-        import difflib
-
         message = f"engine {name!r} is unknown; known: {', '.join(self.found)}"
-        if close := difflib.get_close_matches(name, self.found, n=1):
-            message += f"; did you mean '{close[0]}'?"
+        if near := nearest(name, self.found):
+            message += f"; did you mean '{near}'?"
         raise Invalid(RefusalCode.ENGINE_UNKNOWN, message)
 
 

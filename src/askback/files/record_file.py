@@ -5,9 +5,6 @@ A change by another process is seen at the next read.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from askback.core.errors import RefusalCode, Unavailable
+from askback.files.atomic import locked, write_private
 
 
 class Record(Protocol):
@@ -57,34 +55,9 @@ class RecordFile(Generic[R]):
     @contextmanager
     def changing(self) -> Iterator[dict[str, R]]:
         """The records, to be changed: written at the end of the block if they differ. One writer at a time."""
-        with self._locked():
+        with locked(self._path.with_suffix(".lock")):
             before = self.read()
             records = dict(before)
             yield records
             if records != before:
                 write_private(self._path, msgspec.json.encode(list(records.values())))
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file atomically; nobody else can read it."""
-    write_beside(path, content).replace(path)
-
-
-def write_beside(path: Path, content: bytes) -> Path:
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(fd)
-    return partial

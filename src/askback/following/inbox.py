@@ -1,6 +1,6 @@
-"""Following the runs that wait for their user: all of them now, and again whenever one begins or ends to wait.
+"""Following the runs that wait for their user: the first page of them, and again whenever it changes.
 
-The store is read once for all followers, and by nobody while there are none.
+The store is read once for all followers, and not at all without followers.
 """
 
 from __future__ import annotations
@@ -11,97 +11,65 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from askback.core.runs import Run
-from askback.store.base import Crowd, Store
+from askback.following.shared_reader import SharedReader
+from askback.store.base import Changes, InboxCount, Store
 
 PAGE = 200
 _SPACING_SEC = 0.05
-_PATIENCE_SEC = 0.25
-"""Another program tells also of runs that have only said something: most likely none of them begins or ends to wait."""
+_ELSEWHERE_SEC = 0.25
+"""Changes by other processes are read with this delay: most of them only added events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxPage:
-    """A page of runs that wait for their user, the oldest question first, and all of them together."""
+    """A page of runs that wait for their user, the oldest question first, and the count of all such runs."""
 
     items: tuple[Run, ...]
     next_cursor: str | None
-    crowd: Crowd
+    count: InboxCount
 
 
 async def read_inbox(store: Store, cursor: str | None, limit: int) -> InboxPage:
-    """Counts them only where they are more than the page."""
+    """Counts the runs only if they do not fit on one page."""
     page = await store.pending(cursor, limit)
     if cursor is None and page.next_cursor is None:
-        crowd = Crowd(total=len(page.items), newest_at=_asked_at(page.items[-1]) if page.items else None)
+        count = InboxCount(total=len(page.items), newest_at=_asked_at(page.items[-1]) if page.items else None)
     else:
-        crowd = await store.crowd()
-    return InboxPage(items=page.items, next_cursor=page.next_cursor, crowd=crowd)
+        count = await store.inbox_count()
+    return InboxPage(items=page.items, next_cursor=page.next_cursor, count=count)
 
 
-class Waiting:
-    """The oldest pending questions, as they were read last."""
+class Inbox:
+    """The first page of waiting runs, as it was read last."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._followers = 0
         self._page: InboxPage | None = None
-        self._news = asyncio.Event()
-        self._reading: asyncio.Task[None] | None = None
+        self._reader = SharedReader(store.changes, self._read)
 
     async def follow(self) -> AsyncGenerator[InboxPage]:
-        """The first page of waiting runs, and every one after it that is another. Who is slow misses those between."""
-        reading = self._join()
-        told: InboxPage | None = None
-        try:
-            while True:
-                if self._page is not None and self._page is not told:
-                    told = self._page
-                    yield told
-                elif reading.done():
-                    # Raises what made it impossible to go on.
-                    reading.result()
-                else:
-                    await self._news.wait()
-        finally:
-            self._leave()
-
-    def _join(self) -> asyncio.Task[None]:
-        self._followers += 1
-        if self._reading is None or self._reading.done():
+        """The first page, and every later one that differs. A slow follower gets only the latest."""
+        if not self._reader.followers:
             self._page = None
-            self._reading = asyncio.get_running_loop().create_task(self._read())
-            self._reading.add_done_callback(self._ended)
-        return self._reading
-
-    def _leave(self) -> None:
-        self._followers -= 1
-        if not self._followers and self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
-
-    async def _read(self) -> None:
-        changes = self._store.changes()
-        try:
+        sent: InboxPage | None = None
+        with self._reader.followed() as news:
             while True:
-                page = await read_inbox(self._store, None, PAGE)
-                if self._page is None or _shown(page) != _shown(self._page):
-                    self._page = page
-                    self._wake()
-                await asyncio.sleep(_SPACING_SEC)
-                news = await changes.wait()
-                if not any(news.values()):
-                    await asyncio.sleep(_PATIENCE_SEC)
-        finally:
-            changes.close()
+                if self._page is not None and self._page is not sent:
+                    sent = self._page
+                    yield sent
+                else:
+                    await news()
 
-    def _wake(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
-
-    def _ended(self, reading: asyncio.Task[None]) -> None:
-        if not reading.cancelled():
-            reading.exception()
-        self._wake()
+    async def _read(self, changes: Changes) -> None:
+        while True:
+            page = await read_inbox(self._store, None, PAGE)
+            if self._page is None or _shown(page) != _shown(self._page):
+                self._page = page
+                self._reader.wake()
+            await asyncio.sleep(_SPACING_SEC)
+            changed = await changes.wait()
+            if not any(changed.values()):
+                await asyncio.sleep(_ELSEWHERE_SEC)
 
 
 def _asked_at(run: Run) -> datetime | None:
@@ -109,6 +77,6 @@ def _asked_at(run: Run) -> datetime | None:
 
 
 def _shown(page: InboxPage) -> Hashable:
-    """What a follower would see of it, or of the pages behind it."""
+    """What a follower sees of this page and of the later ones."""
     items = [(run.id, run.pending_interaction and run.pending_interaction.interaction_id) for run in page.items]
-    return tuple(items), page.crowd
+    return tuple(items), page.count

@@ -107,7 +107,7 @@ async def inbox(request: Request, context: Context, *, query: PageQuery) -> Resp
         pages = one_by_one(context.service.follow_pending())
         return EventStream(context.streams, pages, request.scope["grant"].name, context.streams.encoded_inbox)
     page = await context.service.inbox(query.cursor, query.limit)
-    return json_response(wire.Inbox.of(page.items, page.next_cursor, page.crowd.total))
+    return json_response(wire.Inbox.of(page.items, page.next_cursor, page.count.total))
 
 
 # Links: created and revoked with a token.

@@ -12,7 +12,8 @@ from datetime import datetime
 from pathlib import Path
 
 from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
-from askback.files.record_file import RecordFile, write_beside
+from askback.files.atomic import write_beside
+from askback.files.record_file import RecordFile
 from askback.http.auth import AccessScope, Grant, digest
 
 log = logging.getLogger(__name__)

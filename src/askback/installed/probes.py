@@ -16,6 +16,7 @@ import msgspec
 
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.engines.base import CallResult, Engine, Probe
+from askback.files.atomic import write_private
 from askback.process.child import NotStarted, Spawner, call
 from askback.process.isolation import Network
 from askback.process.limits import UNLIMITED, ResourceLimits
@@ -96,12 +97,7 @@ class Probes:
         """Losing the cache costs a probe, so a folder that cannot be written is no reason to fail."""
         with suppress(OSError):
             self._cache_path.parent.mkdir(parents=True, exist_ok=True)
-            partial = self._cache_path.with_name(f"{self._cache_path.name}.{secrets.token_hex(4)}")
-            try:
-                partial.write_bytes(msgspec.json.encode(known))
-                partial.replace(self._cache_path)
-            finally:
-                partial.unlink(missing_ok=True)
+            write_private(self._cache_path, msgspec.json.encode(known))
 
 
 def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:

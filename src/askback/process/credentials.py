@@ -8,17 +8,15 @@ anything else changes nothing (`core/renewals.py`).
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from askback.core.renewals import MOST_BYTES, Renewal, RenewalRefused, merge
 from askback.files import beneath
+from askback.files.atomic import locked, write_private
 from askback.process.artifacts import open_below
 
 
@@ -42,7 +40,7 @@ class Credentials:
 
     def lend(self, home: Path) -> Loan:
         """Put the newest sign-in into a run's home."""
-        with self._locked():
+        with locked(self.lock):
             lent = {name: content for name in self.names if (content := _read(self.source / name)) is not None}
         for name, content in lent.items():
             beneath.write(home.parent, f"{home.name}/{name}", content)
@@ -54,7 +52,7 @@ class Credentials:
         if not rules:
             return Returned()
         merged: dict[str, bytes] = {}
-        with self._locked():
+        with locked(self.lock):
             for rule in rules:
                 try:
                     content = self._merged(home, rule, lent[rule.name])
@@ -63,7 +61,7 @@ class Credentials:
                 if content is not None:
                     merged[rule.name] = content
             for name, content in merged.items():
-                _replace(self.source / name, content)
+                write_private((self.source / name).resolve(), content)
         return Returned(renewed=tuple(merged))
 
     def _merged(self, home: Path, rule: Renewal, before: str) -> bytes | None:
@@ -74,16 +72,6 @@ class Credentials:
         if source is None or _digest(source) != before:
             return None
         return merge(rule, source, left)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self.lock.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,26 +109,6 @@ def _read_left(home: Path, name: str) -> bytes | None:
         return None
     with file:
         return file.read(MOST_BYTES + 1)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Whole or not at all: an engine that reads while we write must not find half a sign-in."""
-    target = path.resolve()
-    partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}")
-    try:
-        _write(partial, content)
-        partial.replace(target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def _write(path: Path, content: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(fd)
 
 
 def _digest(content: bytes) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from askback.text.suggestions import nearest
 
 SHOWN = 3
 """How many problems a one-line message holds before it says how many more there are."""
@@ -49,14 +50,11 @@ def in_one_line(problems: Iterable[object]) -> str:
 
 MOST_UNKNOWN = 50
 """How many unknown names of one object are named; to look for what each may mean takes far longer than to send it."""
-_LONGEST_COMPARED = 200
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
     """How a name that is not known is told: the nearest known one, or all of them."""
     names = list(known)
-    # Finding the nearest takes time that grows with the square of the length.
-    near = [] if len(name) > _LONGEST_COMPARED else difflib.get_close_matches(name, names, n=1, cutoff=0.7)
-    if near:
-        return f"is unknown; did you mean {near[0]!r}?"
+    if near := nearest(name, names, cutoff=0.7):
+        return f"is unknown; did you mean {near!r}?"
     return f"is unknown; known: {', '.join(names)}" if names else "is unknown; none is known here"

@@ -19,6 +19,7 @@ from typing import Any
 from askback.core.interactions import Json
 from askback.skills.diagnostics import Problem, error, warning
 from askback.skills.schema_errors import short
+from askback.text.json_text import refuse_constant
 
 LEFT_OUT = frozenset({"__pycache__", ".ds_store", ".git"})
 """Neither copied nor counted. Compared without case."""
@@ -207,7 +208,7 @@ def read_json(content: bytes, where: str) -> tuple[Json, tuple[Problem, ...]]:
         document = json.loads(
             content.decode("utf-8-sig"),
             object_pairs_hook=lambda pairs: _object(pairs, twice),
-            parse_constant=_refuse_constant,
+            parse_constant=refuse_constant,
         )
     except UnicodeDecodeError as fault:
         return None, (error(where, f"byte {fault.start} is not UTF-8", "save the file as UTF-8"),)
@@ -225,7 +226,3 @@ def _object(pairs: list[tuple[str, Any]], twice: list[str]) -> dict[str, Any]:
         counts = Counter(name for name, _ in pairs)
         twice.extend(name for name, count in counts.items() if count > 1)
     return dict(pairs)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
-import fcntl
 import json
 import os
 import re
@@ -20,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from askback.core.errors import FULL_DISK, AskbackError, Invalid, NotFound, RefusalCode, Unavailable, raise_if_temporary
+from askback.files.atomic import locked, sync_folder, write_private
 from askback.skills.archive import ZipLimits, extract_zip
 from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE
 from askback.skills.manifest import ID
 from askback.skills.package import SkillPackage, read_package
+from askback.text.suggestions import nearest
 
 DEMO = Path(__file__).parent / "demo" / "trip-planner"
 """The skill of `askback demo`, shipped with the program."""
@@ -110,14 +110,14 @@ class Library:
     def _put(self, fresh: Path, digest: str) -> None:
         """Of several who keep the same package at once, each finds it there; a damaged one is replaced."""
         target = self._packages / digest
-        with self._locked():
+        with locked(self._skills / ".lock"):
             try:
                 self._verified(digest)
             except AskbackError:
                 if target.exists():
                     target.rename(Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages)) / "damaged")
                 fresh.rename(target)
-        _sync(self._packages)
+        sync_folder(self._packages)
 
     def _sweep(self) -> None:
         """What a program left unfinished when it was killed."""
@@ -143,7 +143,7 @@ class Library:
                 f"there is no file or folder {path}; name a zip or the folder that holds {FILE}",
             )
         checkpoint()
-        with _writing(self._skills), self._locked():
+        with _writing(self._skills), locked(self._skills / ".lock"):
             others = [each for each in self._versions(package.id) if each.digest != package.digest]
             newest = InstalledVersion(version=package.version, digest=package.digest)
             self._write_versions(package.id, [*others, newest])
@@ -156,7 +156,7 @@ class Library:
 
     def remove(self, skill_id: str) -> None:
         """Take a skill from the list; its packages stay for the runs that use them."""
-        with _writing(self._skills), self._locked():
+        with _writing(self._skills), locked(self._skills / ".lock"):
             if not self._versions(skill_id):
                 raise self._not_installed(skill_id)
             self._listing_path(skill_id).unlink()
@@ -254,9 +254,8 @@ class Library:
 
     def _unknown(self, name: str) -> NotFound:
         known = sorted({each.id for each in self.installed()} | {each.id for each in self.in_folders()})
-        near = difflib.get_close_matches(name, [*known, DEMO.name], n=1)
-        if near:
-            hint = f"did you mean {near[0]!r}?"
+        if near := nearest(name, [*known, DEMO.name]):
+            hint = f"did you mean {near!r}?"
         elif known:
             hint = f"known: {', '.join(known)}"
         else:
@@ -289,21 +288,8 @@ class Library:
     def _write_versions(self, skill_id: str, versions: list[InstalledVersion]) -> None:
         document = {"id": skill_id, "versions": [{"version": v.version, "digest": v.digest} for v in versions]}
         path = self._listing_path(skill_id)
-        fresh = path.with_name(f".{path.name}.new")
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        _sync(self._skills)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One writer at a time, also among several programs."""
-        self._skills.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self._skills / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        write_private(path, json.dumps(document, indent=1).encode())
+        sync_folder(self._skills)
 
 
 def _folder_at(path: Path) -> Path:
@@ -356,11 +342,3 @@ def _writing(folder: Path) -> Iterator[None]:
             f"{fault.filename or folder} cannot be written or read: {fault.strerror or fault}; check its permissions"
         )
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from fault
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

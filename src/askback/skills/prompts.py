@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from askback.core.interactions import Interaction, InteractionOutcome, Json
+from askback.core.outcomes import MARKER
 from askback.core.runs import Mode, RunRequest
 from askback.skills.json_schema import Checker, resolve
 from askback.skills.package import SkillPackage
 
-MARKER = "__SKILL_DONE__"
 MAX_SCHEMA_CHARS = 30_000
 
 _QUESTION = {

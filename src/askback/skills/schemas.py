@@ -13,6 +13,7 @@ from askback.skills.diagnostics import MOST_UNKNOWN, unknown_name
 from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema
 from askback.skills.package import SkillPackage, is_file_input
 from askback.skills.schema_errors import short, spell, survey
+from askback.text.json_text import refuse_constant
 
 MAX_REPLY_BYTES = 1024 * 1024
 MAX_RESPONSE_SCHEMA_WEIGHT = 64_000
@@ -98,13 +99,9 @@ def typed_value(text: str, schema: Mapping[str, Any] | bool | None) -> Json:
     if schema is None or _takes_text(schema, text):
         return text
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return text
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
 
 
 def _takes_text(schema: Any, text: str) -> bool:

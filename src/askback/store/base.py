@@ -1,7 +1,7 @@
-"""What a store is: the one writer of states, and the queue of turns. A second database implements this Protocol.
+"""The store: the only writer of states, and the queue of turns. Another database implements this Protocol.
 
-Every change is guarded: `apply` by the run's version, `append` by its epoch. Whoever loses a race gets `StaleWrite`
-and decides again from what is there now; `move` does that.
+Every change is guarded: `apply` by the run's version, `append` by its epoch. The loser of a race gets `StaleWrite`,
+reads the run again and decides again; `move` does that.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from askback.core.signals import Signal
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 
 UNKNOWN_RUN = ""
-"""Stands for the id of a run in `Changes` where it is not known which runs have changed."""
+"""The key in `Changes` that means: any run may have changed."""
 
 
 class StaleWrite(Exception):
-    """The run has moved since it was read; nothing was written."""
+    """The run has changed since it was read; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyKey:
-    """A caller's key for one creation; `body_digest` tells whether it is really the same request."""
+    """A caller's key for one creation; `body_digest` shows whether it is the same request."""
 
     key: str
     body_digest: str
@@ -52,16 +52,16 @@ class RunPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
-    """The runs that wait for their user, all together: how many, and when the last of them asked."""
+class InboxCount:
+    """How many runs wait for their user, and when the latest of them asked."""
 
     total: int
     newest_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """How many runs there are in each state, and how long each of the latest questions waited for its user."""
+class RunStats:
+    """The number of runs in each state, and how long each of the latest questions waited for its answer."""
 
     runs: Mapping[RunState, int]
     answer_sec: tuple[float, ...]
@@ -76,33 +76,49 @@ class DeliveryPage:
 
 
 PAGE_BYTES = 1_000_000
-"""How much of its documents one page holds, roughly; at least one item is always on it."""
+"""The approximate size of a page. It holds at least one item, however large."""
 
 
 class EventPage(tuple[Event, ...]):
-    """Events of a run, in order. `more`: others follow that are not on this page."""
+    """Events of a run, in order. `more`: there are later events that are not on this page. `size`: of all, in bytes."""
 
     more: bool = False
+    size: int = 0
 
     @classmethod
-    def of(cls, events: Iterable[Event], *, more: bool) -> Self:
+    def of(cls, events: Iterable[Event], *, more: bool, size: int = 0) -> Self:
         page = cls(events)
         page.more = more
+        page.size = size
         return page
 
 
 class Changes(Protocol):
-    """Which runs have changed since one last looked, in this program or another on the same store.
+    """The runs that have changed, in this process or another one on the same store.
 
-    Holds run ids, not events: a listener that is slow costs a constant, and reads what it missed from the store.
-    The value is the run as it became, or None where only events were added (of that, only a listener to the one run is
-    told) or another program made the change.
-    Where two programs race, a run of an older version than one that was seen already may be told: it is old news.
-    A listener to all runs that is told `{UNKNOWN_RUN: None}` has to look at every run that concerns it.
+    The value is the new version of the run, or None if another process made the change. The events that a turn appends
+    are a change only if another process appends them: it sends run ids alone. When processes race, a run may be older
+    than one that was seen before. `{UNKNOWN_RUN: None}` means that any run may have changed. A slow listener costs a
+    constant amount of memory.
     """
 
     async def wait(self) -> Mapping[str, Run | None]:
-        """Wait until something has changed; take it all. Raises `Unavailable` once this or the store is closed."""
+        """Wait for changes, and take them all. Raises `Unavailable` once this or the store is closed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class NewEvents(Protocol):
+    """The events that are added to one run, in the order of their numbers.
+
+    A page carries the events that this process wrote. If it has `more`, there may be others to read from the store:
+    another process wrote them, or they were too large to keep for a slow listener. Where processes race, a page may
+    begin with events that were read before, or leave a gap.
+    """
+
+    async def wait(self) -> EventPage:
+        """Wait for events, and take them all. Raises `Unavailable` once this or the store is closed."""
         ...
 
     def close(self) -> None: ...
@@ -117,16 +133,16 @@ class Store(Protocol):
         webhooks: Sequence[Webhook] = (),
         most_open: int | None = None,
     ) -> Run:
-        """Store a new run. The same key and body again gives the run that it made; another body is `Invalid`.
+        """Store a new run. Repeated with the same key and body, returns that run; another body raises `Invalid`.
 
-        With `most_open` it is `Conflict` where the run's creator has so many runs that are not over.
+        Raises `Conflict` if the run's creator already has `most_open` runs that are not over.
 
-        This and `apply` write what each webhook of the run, and of the server, is to be told of a change of state.
+        This and `apply` also write the deliveries for the webhooks of the run and of the server.
         """
         ...
 
     async def apply(self, before: Run, decision: Decision) -> Run:
-        """Move the run, append its events, keep its place in the queue and its interactions: all of it or nothing.
+        """Write the run, its events, its interactions and its place in the queue, in one transaction.
 
         Raises `StaleWrite` unless the stored run still has `before.version`.
         """
@@ -143,13 +159,13 @@ class Store(Protocol):
     async def request(self, run_id: str) -> RunRequest: ...
 
     async def result(self, run_id: str) -> Json:
-        """The checked output of a run that succeeded, else None."""
+        """The output of a run that succeeded, else None."""
         ...
 
     async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage: ...
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES) -> EventPage:
-        """The events behind `after`. This and every other page ends at its limit, or when it holds so many bytes."""
+        """The events after the number `after`. A page ends at its limit, or at about `most_bytes`."""
         ...
 
     async def interactions(self, run_id: str) -> Sequence[Interaction]:
@@ -160,16 +176,16 @@ class Store(Protocol):
         """Runs that wait for their user, the oldest question first."""
         ...
 
-    async def crowd(self) -> Crowd:
-        """All runs that wait for their user; they are counted, so ask only where one page does not hold them."""
+    async def inbox_count(self) -> InboxCount:
+        """Counts the runs that wait for their user. Costs a scan: use it only if they do not fit on one page."""
         ...
 
-    async def tally(self, latest: int = 500) -> Tally:
-        """Figures for people; `latest` is how many questions back the answers are looked at, from the newest one."""
+    async def run_stats(self, latest: int = 500) -> RunStats:
+        """Statistics for people, with the answer times of the `latest` questions."""
         ...
 
     async def queued(self, owners: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
-        """Runs whose turn is next, first come first served, of these owners."""
+        """Queued runs of these owners, in the order of the queue."""
         ...
 
     async def held(self) -> Sequence[Run]:
@@ -179,14 +195,14 @@ class Store(Protocol):
     async def overdue(self, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
         """Waiting runs of these owners whose deadline is not after `at`, the earliest first.
 
-        A run that is being canceled is not decided by its deadline any more, so it is not among them.
+        Without runs that are being canceled: their deadline no longer matters.
         """
         ...
 
     async def next_deadline(self, owners: Collection[str]) -> datetime | None: ...
 
     async def owners(self) -> Collection[str]:
-        """Who keeps the runs that are not final."""
+        """The owners of all runs that are not final."""
         ...
 
     async def owned_by(self, owner: str) -> Sequence[Run]:
@@ -196,28 +212,28 @@ class Store(Protocol):
     # Notifications: an outbox that is written with the state, and is its own log.
 
     async def register_webhooks(self, webhooks: Sequence[Webhook]) -> None:
-        """The server's own webhooks from now on, told of all runs that servers keep; those of before are told no more."""
+        """Replace the server's own webhooks, which are notified of all runs that servers own."""
         ...
 
     async def next_delivery(self, *, without_hosts: Collection[str] = ()) -> datetime | None:
-        """When the earliest delivery is due, but for these receivers."""
+        """When the earliest delivery is due, without those to these hosts."""
         ...
 
     async def claim_deliveries(
         self, at: datetime, *, until: datetime, limit: int, without_hosts: Collection[str] = ()
     ) -> Sequence[DueDelivery]:
-        """Take on deliveries that are due, the earliest first: nobody else gets them before `until`.
+        """Claim deliveries that are due, the earliest first. No other claim gets them before `until`.
 
-        An attempt is counted with the claim. One that is not noted by then (its program died) is due again.
+        A claim counts as an attempt. If its result is not recorded by `until`, the delivery is due again.
         """
         ...
 
     async def note_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
-        """How the attempt went. Changes nothing when another program has taken the delivery on since."""
+        """Record the result of an attempt, unless another process has claimed the delivery since."""
         ...
 
     async def deliveries(self, run_id: str | None = None, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
-        """What was sent, or is to be, for one run or for all."""
+        """Deliveries that were sent or are due, of one run or of all."""
         ...
 
     # Retention.
@@ -227,28 +243,32 @@ class Store(Protocol):
         ...
 
     async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Remove runs and all that belongs to them, for good. Returns which; a run that is not over stays."""
+        """Delete runs with everything that belongs to them. Returns the deleted ids; a run that is not over is kept."""
         ...
 
     async def write_nothing(self) -> None:
-        """Go the way of every write without changing anything; raises `Unavailable` when nothing can be written."""
+        """Write nothing, like any other write. Raises `Unavailable` if the store cannot write."""
         ...
 
     async def check(self) -> str:
-        """One line on the store's health for people; raises `Unavailable` with what to do when it is not well."""
+        """The store's health in one line. Raises `Unavailable`, with what to do, if it is not healthy."""
         ...
 
-    def changes(self, run_id: str | None = None) -> Changes:
-        """Listen to one run, or to all."""
+    def changes(self) -> Changes:
+        """Listen to all runs, from now on."""
+        ...
+
+    def new_events(self, run_id: str) -> NewEvents:
+        """Listen to the events of one run, from now on."""
         ...
 
     async def close(self) -> None: ...
 
 
 async def move(store: Store, run_id: str, signal: Signal, *, seen: Run | None = None) -> Run:
-    """Let the lifecycle decide and store what it says; when the run has moved meanwhile, decide again.
+    """Decide and store what the signal does to the run; if the run has changed meanwhile, decide again.
 
-    `seen` spares the first read; it may be old. Raises `Conflict` when the lifecycle refuses.
+    `seen` saves the first read; it may be outdated. Raises `Conflict` when the lifecycle refuses.
     """
     run, as_it_is = (await store.get(run_id), True) if seen is None else (seen, False)
     while True:

@@ -1,4 +1,4 @@
-"""Who listens to which runs, in this program. Owned by the event loop's thread; knows no database and no socket."""
+"""The listeners of this process. Used in the event loop's thread only; knows neither the database nor other processes."""
 
 from __future__ import annotations
 
@@ -7,105 +7,136 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from askback.core.errors import Unavailable
 from askback.core.runs import Run
-from askback.store.base import UNKNOWN_RUN
+from askback.store.base import UNKNOWN_RUN, EventPage
 
 MAX_RUNS = 1000
-"""A listener that has more news than this is told only that there is some."""
+"""A listener with more changed runs than this is notified only that any run may have changed."""
+MAX_EVENT_BYTES = 128_000
+"""A listener with more events than this has to read them from the store."""
 
 
-class Listener:
-    """News of one run, or of all, until they are taken."""
+class RunListener:
+    """The runs that have changed since the last `wait`. Implements `Changes`."""
 
-    def __init__(self, run_id: str | None, leave: Callable[[Listener], None], end: Callable[[], Unavailable]) -> None:
-        self.run_id = run_id
-        self._leave = leave
-        self._end = end
+    def __init__(self, listeners: Listeners) -> None:
+        self._listeners = listeners
         self._news: dict[str, Run | None] = {}
-        self._to_be_read: set[str] = set()
+        self._changed_elsewhere: set[str] = set()
         self._ready = asyncio.Event()
         self._closed = False
 
     async def wait(self) -> Mapping[str, Run | None]:
         await self._ready.wait()
         if self._closed:
-            raise self._end()
+            raise self._listeners.closed()
         news, self._news = self._news, {}
-        self._to_be_read.clear()
+        self._changed_elsewhere.clear()
         self._ready.clear()
         return news
 
     def close(self) -> None:
         self._closed = True
         self._ready.set()
-        self._leave(self)
+        self._listeners.of_all.discard(self)
 
-    def tell(self, run_id: str, run: Run | None) -> None:
-        """A change of this program's own; without a run, only events were added."""
-        if UNKNOWN_RUN in self._news or run_id in self._to_be_read:
-            return
-        self._news[run_id] = run or self._news.get(run_id)
-        self._crowd()
-
-    def tell_to_read(self, run_id: str) -> None:
-        """A change by another program: a run that was told before may be older than that."""
+    def notify(self, run_id: str, run: Run | None) -> None:
+        """Without a run, another process made the change: from then on, no run of this process is known to be the latest."""
         if UNKNOWN_RUN in self._news:
             return
-        self._to_be_read.add(run_id)
-        self._news[run_id] = None
-        self._crowd()
-
-    def tell_to_read_all(self) -> None:
-        """Any run may have changed: what is listened to has to be read again."""
-        self._to_be_read = set() if self.run_id is None else {self.run_id}
-        self._news = {UNKNOWN_RUN if self.run_id is None else self.run_id: None}
-        self._ready.set()
-
-    def _crowd(self) -> None:
+        if run is None:
+            self._changed_elsewhere.add(run_id)
+        self._news[run_id] = None if run_id in self._changed_elsewhere else run
         if len(self._news) > MAX_RUNS:
-            self.tell_to_read_all()
+            self.notify_of_any()
+        self._ready.set()
+
+    def notify_of_any(self) -> None:
+        """Any run may have changed."""
+        self._changed_elsewhere.clear()
+        self._news = {UNKNOWN_RUN: None}
         self._ready.set()
 
 
-class Notices:
-    def __init__(self, end: Callable[[], Unavailable]) -> None:
-        """`end` says why a listener that was closed hears nothing more."""
-        self._end = end
-        self._of_all: set[Listener] = set()
-        self._of_one: dict[str, set[Listener]] = {}
+class EventListener:
+    """The events that one run got since the last `wait`. Implements `NewEvents`."""
 
-    def listen(self, run_id: str | None) -> Listener:
-        listener = Listener(run_id, self._leave, self._end)
-        self._group(run_id).add(listener)
+    def __init__(self, listeners: Listeners, run_id: str) -> None:
+        self._listeners = listeners
+        self._run_id = run_id
+        self._page = EventPage()
+        self._ready = asyncio.Event()
+        self._closed = False
+
+    async def wait(self) -> EventPage:
+        await self._ready.wait()
+        if self._closed:
+            raise self._listeners.closed()
+        page, self._page = self._page, EventPage()
+        self._ready.clear()
+        return page
+
+    def close(self) -> None:
+        self._closed = True
+        self._ready.set()
+        group = self._listeners.of_one.get(self._run_id, set())
+        group.discard(self)
+        if not group:
+            self._listeners.of_one.pop(self._run_id, None)
+
+    def notify(self, page: EventPage) -> None:
+        """Once there are events to be read from the store, the read yields those of this process, too."""
+        size = self._page.size + page.size
+        if self._page.more or page.more or size > MAX_EVENT_BYTES:
+            self._page = UNREAD
+        else:
+            self._page = EventPage.of((*self._page, *page), more=False, size=size)
+        self._ready.set()
+
+
+UNREAD = EventPage.of((), more=True)
+
+
+class Listeners:
+    def __init__(self, closed: Callable[[], Unavailable]) -> None:
+        """`closed` makes the error for a listener that was closed."""
+        self.closed = closed
+        self.of_all: set[RunListener] = set()
+        self.of_one: dict[str, set[EventListener]] = {}
+
+    def listen(self) -> RunListener:
+        listener = RunListener(self)
+        self.of_all.add(listener)
         return listener
 
-    def tell(self, changes: Mapping[str, Run | None]) -> None:
-        """Events alone (no run) concern only those who listen to that run."""
-        for run_id, run in changes.items():
-            for listener in (*(self._of_all if run is not None else ()), *self._of_one.get(run_id, ())):
-                listener.tell(run_id, run)
+    def listen_to_events(self, run_id: str) -> EventListener:
+        listener = EventListener(self, run_id)
+        self.of_one.setdefault(run_id, set()).add(listener)
+        return listener
 
-    def tell_elsewhere(self, run_ids: Collection[str] | None) -> None:
-        """Another program changed these runs; None: it is not known which."""
+    def notify(self, run_id: str, run: Run | None, events: Callable[[], EventPage]) -> None:
+        """A change by this process. Without a run, only events were added. They are decoded only if somebody listens."""
+        if run is not None:
+            for listener in self.of_all:
+                listener.notify(run_id, run)
+        if group := self.of_one.get(run_id):
+            page = events()
+            for follower in group if page or page.more else ():
+                follower.notify(page)
+
+    def notify_elsewhere(self, run_ids: Collection[str] | None) -> None:
+        """Another process changed these runs. None: any run may have changed."""
         if run_ids is None:
-            for listener in self._everyone():
-                listener.tell_to_read_all()
-            return
-        for run_id in run_ids:
-            for listener in (*self._of_all, *self._of_one.get(run_id, ())):
-                listener.tell_to_read(run_id)
+            for listener in self.of_all:
+                listener.notify_of_any()
+        for run_id in self.of_one if run_ids is None else run_ids:
+            for listener in self.of_all if run_ids is not None else ():
+                listener.notify(run_id, None)
+            for follower in self.of_one.get(run_id, ()):
+                follower.notify(UNREAD)
 
     def close(self) -> None:
         for listener in self._everyone():
             listener.close()
 
-    def _everyone(self) -> Sequence[Listener]:
-        return (*self._of_all, *(listener for group in self._of_one.values() for listener in group))
-
-    def _group(self, run_id: str | None) -> set[Listener]:
-        return self._of_all if run_id is None else self._of_one.setdefault(run_id, set())
-
-    def _leave(self, listener: Listener) -> None:
-        group = self._group(listener.run_id)
-        group.discard(listener)
-        if listener.run_id is not None and not group:
-            del self._of_one[listener.run_id]
+    def _everyone(self) -> Sequence[RunListener | EventListener]:
+        return (*self.of_all, *(follower for group in self.of_one.values() for follower in group))

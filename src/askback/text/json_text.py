@@ -32,7 +32,6 @@ MOST_VALUES = 250_000
 """Values in one document: eight megabytes of `[],` would become two hundred of lists."""
 _MOST_SIGNS = 4 * MOST_VALUES
 _SIGNS = ",:[{"
-_SURROGATE = re.compile("[\ud800-\udfff]")
 # Possessive: a whole block in one line is no fence, and must not be found out by trying every way to read it.
 _FENCE = re.compile(r"^[ \t>]*+(`{3,}|~{3,})[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
 # An array counts only at the start of a line: `[1]` within a sentence is a footnote.
@@ -60,13 +59,13 @@ class Found:
 
 
 def clean(text: str) -> str:
-    """The text without halves of characters, which nothing could write as UTF-8."""
+    """The text without lone surrogates, which UTF-8 cannot encode. A pair becomes the character that it stands for."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        # In parts: others get their turn between two of them.
+        # In parts, so that other threads can run in between.
         parts = (text[at : at + _STRIDE] for at in range(0, len(text), _STRIDE))
-        return "".join(_SURROGATE.sub("\ufffd", part) for part in parts)
+        return "".join(part.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for part in parts)
     return text
 
 
@@ -188,11 +187,12 @@ def _searched_from(text: str) -> int:
 
 @cache
 def _decoder() -> json.JSONDecoder:
-    return json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole, strict=False)
+    return json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite, parse_int=_whole, strict=False)
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+def refuse_constant(name: str) -> Any:
+    """For `parse_constant`: Python reads NaN and Infinity, which are not JSON."""
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _whole(digits: str) -> int:

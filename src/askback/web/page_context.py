@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from askback.http.auth import AccessScope, Grant
 from askback.service import Service
+from askback.text.timestamps import rfc3339
 from askback.web import translations
 from askback.web.translations import Words
 from askback.wire.server import Health
@@ -94,5 +95,4 @@ def as_script(document: Any) -> Markup:
 
 def moment(when: datetime) -> Markup:
     """A time, which the page writes as people read it."""
-    text = when.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return Markup('<time datetime="{0}" data-relative>{0}</time>').format(text)
+    return Markup('<time datetime="{0}" data-relative>{0}</time>').format(rfc3339(when))

@@ -127,7 +127,7 @@ class Bar:
 
 
 async def dashboard(desk: PageContext, request: Request) -> Response:
-    tally, health = await desk.service.store.tally(), await desk.health()
+    tally, health = await desk.service.store.run_stats(), await desk.health()
     oldest = (await desk.service.store.pending(limit=1)).items
     waits = sorted(tally.answer_sec)
     return desk.show(
@@ -199,7 +199,7 @@ _RUN = (Page(path="/runs/{run_id}", show=run),)
 
 async def inbox(desk: PageContext, request: Request) -> Response:
     page = await desk.service.inbox(limit=200)
-    first = plain(wire.Inbox.of(page.items, page.next_cursor, page.crowd.total))
+    first = plain(wire.Inbox.of(page.items, page.next_cursor, page.count.total))
     return desk.show(request, "inbox.html", first=first)
 
 

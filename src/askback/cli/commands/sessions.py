@@ -8,6 +8,7 @@ import click
 
 from askback.cli import options, output
 from askback.text.terminal import printable
+from askback.text.timestamps import rfc3339
 
 if TYPE_CHECKING:
     from askback.http.sessions import Session, Sessions
@@ -75,7 +76,7 @@ def _view(session: Session) -> dict[str, Any]:
         "last_seen_at": session.last_seen_at,
         "expires_at": session.ends_at,
     }
-    told = {name: moment.isoformat().replace("+00:00", "Z") for name, moment in moments.items()}
+    told = {name: rfc3339(moment) for name, moment in moments.items()}
     return {"id": session.id, "token": session.token, "browser": session.browser, "host": session.host, **told}
 
 

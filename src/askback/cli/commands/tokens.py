@@ -10,6 +10,7 @@ import click
 
 from askback.cli import options, output
 from askback.text.terminal import printable
+from askback.text.timestamps import rfc3339
 
 if TYPE_CHECKING:
     from askback.http.tokens import Token, Tokens
@@ -58,7 +59,7 @@ def create(settings: Settings, as_json: bool, name: str, scopes: tuple[str, ...]
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
     text = _tokens(settings).make(name, given, expires_at)
     if as_json:
-        told = expires_at.isoformat().replace("+00:00", "Z") if expires_at else None
+        told = rfc3339(expires_at) if expires_at else None
         output.print_json({"name": name, "token": text, "scopes": list(given), "expires_at": told})
         return 0
     print(text)
@@ -101,8 +102,8 @@ def _view(token: Token) -> dict[str, Any]:
     return {
         "name": token.name,
         "scopes": list(token.scopes),
-        "created_at": token.created_at.isoformat().replace("+00:00", "Z"),
-        "expires_at": expires_at.isoformat().replace("+00:00", "Z") if expires_at else None,
+        "created_at": rfc3339(token.created_at),
+        "expires_at": rfc3339(expires_at) if expires_at else None,
     }
 
 

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 from askback.cli import output
 from askback.core.events import Event, EventType
+from askback.core.outcomes import MARKER
 from askback.core.runs import Run, RunState
 from askback.text.terminal import count, duration, one_line, printable
 
-_HIDDEN_BLOCKS = ("ask_user", "__SKILL_DONE__", "<ASK_USER_YAML>")
+_HIDDEN_BLOCKS = ("ask_user", MARKER, "<ASK_USER_YAML>")
 
 
 class Display(Protocol):
@@ -186,7 +187,7 @@ def _message(text: str) -> list[str]:
 
 
 def _before_block(text: str) -> str:
-    ends = [place for sign in ("```", "{", "<ASK_USER_YAML>", "__SKILL_DONE__") if (place := text.find(sign)) >= 0]
+    ends = [place for sign in ("```", "{", "<ASK_USER_YAML>", MARKER) if (place := text.find(sign)) >= 0]
     return text[: min(ends)] if ends else text
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from askback.core.interactions import Json, Question
-from askback.core.outcomes import Answer
+from askback.core.outcomes import MARKER, Answer
 from askback.engines.answers.questions import Asked, cut, find_questions, is_question, read_question
 from askback.text.json_text import Found, Place, clean, find
 
@@ -123,8 +123,6 @@ def _last_question(messages: Sequence[_Message]) -> tuple[Question | None, tuple
 def _last_text(messages: Sequence[_Message]) -> str:
     return next((cut(message.plain) for message in reversed(messages) if message.plain), "")
 
-
-MARKER = "__SKILL_DONE__"
 
 _QUOTES, _CLOSING_QUOTES = "\"'`“‘«", "\"'`”’»"
 _DRESS = rf"[\s*.!{_QUOTES}{_CLOSING_QUOTES}]*"

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
 from askback.core.errors import AskbackError
 from askback.core.events import NewEvent
-from askback.core.interactions import Interaction, Json
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
-from askback.store.base import (
-    PAGE_BYTES,
-    Changes,
-    Crowd,
-    DeliveryPage,
-    EventPage,
-    IdempotencyKey,
-    RunFilter,
-    RunPage,
-    Tally,
-)
-from askback.store.listeners import Notices
+from askback.store.base import IdempotencyKey
+from askback.store.listeners import EventListener, Listeners, RunListener
 from askback.store.sqlite import errors as faults
 from askback.store.sqlite import outbox, reads
 from askback.store.sqlite.connection import open_writer, refuse_unsound
@@ -36,12 +25,24 @@ from askback.store.sqlite.cross_process_wake import Wake
 from askback.store.sqlite.deliveries import Claim, Note, Registration
 from askback.store.sqlite.reads import Readers
 from askback.store.sqlite.writer import Writer
-from askback.store.sqlite.writes import Addition, Creation, Forgetting, Move, Nothing, Write
+from askback.store.sqlite.writes import Addition, Change, Creation, Forgetting, Move, Nothing, Write
 from askback.text.json_text import is_large
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CHECK_SEC = 5.0
+
+
+def _reading(
+    work: Callable[Concatenate[apsw.Connection, P], T],
+) -> Callable[Concatenate[SqliteStore, P], Coroutine[Any, Any, T]]:
+    """A method of the store that calls `work` with a connection, in a reader's thread."""
+
+    async def method(self: SqliteStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.readers.read(lambda connection: work(connection, *args, **kwargs))
+
+    return method
 
 
 class SqliteStore:
@@ -50,11 +51,11 @@ class SqliteStore:
     def __init__(self, path: Path, connection: apsw.Connection) -> None:
         """Use `open`."""
         self._path = path
-        self._notices = Notices(lambda: faults.closed(path))
+        self._listeners = Listeners(lambda: faults.closed(path))
         with faults.faults_of(path):
-            self._wake = Wake.open(path.parent / "wake", self._notices.tell_elsewhere)
-        self._writer = Writer(connection, path, tell=self._notices.tell, wake=self._wake.send)
-        self._readers = Readers(path, self._writer.presence)
+            self._wake = Wake.open(path.parent / "wake", self._listeners.notify_elsewhere)
+        self._writer = Writer(connection, path, notify=self._notify, wake=self._wake.send)
+        self.readers = Readers(path, self._writer.presence)
         self._closed = False
 
     @classmethod
@@ -72,9 +73,9 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
-        self._notices.close()
+        self._listeners.close()
         await self._writer.close()
-        await self._readers.close()
+        await self.readers.close()
         self._wake.close()
 
     # Writing.
@@ -126,72 +127,41 @@ class SqliteStore:
         assert change.run is not None
         return change.run
 
-    # Reading.
+    # Reading. The signatures, with their defaults, are in `reads` and `outbox`.
 
-    async def get(self, run_id: str) -> Run:
-        return await self._read(lambda connection: reads.get(connection, run_id))
+    get = _reading(reads.get)
+    request = _reading(reads.request)
+    result = _reading(reads.result)
+    list_runs = _reading(reads.list_runs)
+    events = _reading(reads.events)
+    interactions = _reading(reads.interactions)
+    pending = _reading(reads.pending)
+    inbox_count = _reading(reads.inbox_count)
+    run_stats = _reading(reads.run_stats)
+    queued = _reading(reads.queued)
+    held = _reading(reads.held)
+    overdue = _reading(reads.overdue)
+    next_deadline = _reading(reads.next_deadline)
+    owners = _reading(reads.owners)
+    owned_by = _reading(reads.owned_by)
+    over = _reading(reads.over)
+    deliveries = _reading(reads.deliveries)
+    next_delivery = _reading(outbox.next_delivery)
 
-    async def request(self, run_id: str) -> RunRequest:
-        return await self._read(lambda connection: reads.request(connection, run_id))
+    # Listeners and health.
 
-    async def result(self, run_id: str) -> Json:
-        return await self._read(lambda connection: reads.result(connection, run_id))
+    def changes(self) -> RunListener:
+        return self._listeners.listen()
 
-    async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
-        return await self._read(lambda connection: reads.list_runs(connection, where, cursor, limit))
+    def new_events(self, run_id: str) -> EventListener:
+        return self._listeners.listen_to_events(run_id)
 
-    async def events(self, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES) -> EventPage:
-        return await self._read(lambda connection: reads.events(connection, run_id, after, limit, most_bytes))
-
-    async def interactions(self, run_id: str) -> Sequence[Interaction]:
-        return await self._read(lambda connection: reads.interactions(connection, run_id))
-
-    async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
-        return await self._read(lambda connection: reads.pending(connection, cursor, limit))
-
-    async def crowd(self) -> Crowd:
-        return await self._read(reads.crowd)
-
-    async def tally(self, latest: int = 500) -> Tally:
-        return await self._read(lambda connection: reads.tally(connection, latest))
-
-    async def queued(self, owners: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
-        return await self._read(lambda connection: reads.queued(connection, owners, without_engines, limit))
-
-    async def held(self) -> Sequence[Run]:
-        return await self._read(reads.held)
-
-    async def overdue(self, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
-        return await self._read(lambda connection: reads.overdue(connection, owners, at, limit))
-
-    async def next_deadline(self, owners: Collection[str]) -> datetime | None:
-        return await self._read(lambda connection: reads.next_deadline(connection, owners))
-
-    async def owners(self) -> Collection[str]:
-        return await self._read(reads.owners)
-
-    async def owned_by(self, owner: str) -> Sequence[Run]:
-        return await self._read(lambda connection: reads.owned_by(connection, owner))
-
-    async def next_delivery(self, *, without_hosts: Collection[str] = ()) -> datetime | None:
-        return await self._read(lambda connection: outbox.next_delivery(connection, without_hosts))
-
-    async def deliveries(self, run_id: str | None = None, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
-        return await self._read(lambda connection: reads.deliveries(connection, run_id, cursor, limit))
-
-    async def over(self, cursor: str | None = None, limit: int = 50) -> RunPage:
-        return await self._read(lambda connection: reads.over(connection, cursor, limit))
-
-    async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
-        return await self._readers.read(work)
-
-    # Health and news.
+    def _notify(self, change: Change) -> None:
+        assert change.changed_id is not None
+        self._listeners.notify(change.changed_id, change.run, change.event_page)
 
     async def check(self) -> str:
-        return await self._read(self._check)
-
-    def changes(self, run_id: str | None = None) -> Changes:
-        return self._notices.listen(run_id)
+        return await self.readers.read(self._check)
 
     def _check(self, connection: apsw.Connection) -> str:
         give_up_at = time.monotonic() + CHECK_SEC

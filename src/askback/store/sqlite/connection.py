@@ -1,4 +1,4 @@
-"""Connections to the database file: whether it is fit to be opened, how it is set up, and its schema's version.
+"""Connections to the database file: checks before it is opened, set-up, and migrations.
 
 A file that is not ours, not sound or too new is left as it is, byte for byte.
 """
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 APPLICATION_ID = 0x41736B42
 PATIENCE_MS = 30_000
-"""How long one waits for another program that has the file locked."""
+"""How long to wait for another process that has locked the file."""
 
 _MAGIC = b"SQLite format 3\x00"
 _CHECKED_BYTES = 4 * 2**20
@@ -37,7 +37,7 @@ _CHECKED_WITH_LOG_BYTES = 64 * 2**20
 
 
 def open_writer(path: Path, scripts: Sequence[str] | None = None) -> apsw.Connection:
-    """The connection that writes. Makes the file if there is none, and brings its schema up to date."""
+    """The connection that writes. Creates the file if needed, and migrates its schema."""
     scripts = migrations() if scripts is None else scripts
     with errors.faults_of(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def _connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_O
 
 
 def _refuse_unfit(path: Path) -> None:
-    """What can be told without SQLite, which may write where it only should look."""
+    """Checks without SQLite, which may write to a file that it only opens."""
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise errors.read_only(path)
     if not path.exists():
@@ -193,7 +193,7 @@ _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 @cache
 def statements(file: str) -> Mapping[str, str]:
     """The named statements of `sql/<file>.sql`."""
-    text = files("askback.store").joinpath("sql", f"{file}.sql").read_text(encoding="utf-8")
+    text = files("askback.store.sqlite").joinpath("sql", f"{file}.sql").read_text(encoding="utf-8")
     _, *parts = _NAME.split(text)
     return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
@@ -201,7 +201,7 @@ def statements(file: str) -> Mapping[str, str]:
 @cache
 def migrations() -> tuple[str, ...]:
     """The scripts that make the schema, in order; script n leads to version n."""
-    folder = files("askback.store").joinpath("sql", "migrations")
+    folder = files("askback.store.sqlite").joinpath("sql", "migrations")
     scripts = sorted((entry.name, entry) for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(entry.read_text(encoding="utf-8") for _, entry in scripts)
 

@@ -1,4 +1,4 @@
-"""How programs on one data folder tell each other which runs have changed: a datagram socket each, no polling.
+"""Notifications between processes on one data folder: each has a datagram socket, and nobody polls.
 
 Every open store has a mailbox `wake/<name>.sock`. A message is a list of run ids; an empty list means that any run
 may have changed. A message may be lost only when a mailbox is full, and its owner knows then that it was.
@@ -59,7 +59,7 @@ class Wake:
         return cls(folder, name, directory, mailbox, heard)
 
     def send(self, run_ids: Collection[str]) -> None:
-        """Tell every other program; never waits and never fails. May be called from any one thread."""
+        """Notify every other process. Never waits and never fails. May be called from any one thread."""
         message = msgspec.json.encode(list(run_ids))
         if len(message) > _MAX_MESSAGE_BYTES:
             message = _ANY_RUN
@@ -67,7 +67,7 @@ class Wake:
             for name in self._others():
                 self._send_to(name, message)
         except OSError as error:
-            log.warning("other programs were not told of a change", extra={"error": str(error)})
+            log.warning("other processes were not notified of a change", extra={"error": str(error)})
 
     def _others(self) -> list[str]:
         with os.scandir(self._directory) as entries:
@@ -80,7 +80,7 @@ class Wake:
         os.close(self._directory)
 
     def _send_to(self, name: str, message: bytes) -> None:
-        # A socket of its own: what one program leaves unread must not use up the room to send to another.
+        # A separate socket each: messages that one process leaves unread must not block those to another.
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             try:

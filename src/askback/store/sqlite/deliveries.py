@@ -13,6 +13,7 @@ from askback.core.webhooks import Attempt, Delivery, Webhook
 from askback.store.sqlite import outbox, rows
 from askback.store.sqlite.connection import fetch, statements
 from askback.store.sqlite.writes import Change
+from askback.text.json_text import clean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class Note:
             "number": self.delivery.number,
             "attempts": self.delivery.attempts,
             "status": self.attempt.status,
-            "error": None if self.attempt.error is None else rows.clean(self.attempt.error),
+            "error": None if self.attempt.error is None else clean(self.attempt.error),
             "next_attempt_at": None if again is None else rows.micros(again),
             "delivered_at": None if delivered is None else rows.micros(delivered),
         }

@@ -1,4 +1,4 @@
-"""What SQLite and the operating system say when they cannot, told as `Unavailable` with what to do about it."""
+"""Errors of SQLite and the operating system as `Unavailable`, with what to do."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from askback.core.runs import SHARED, Run, RunState
 from askback.core.webhooks import Delivery, DueDelivery, Webhook, WebhookKind
 from askback.store.sqlite import rows
 from askback.store.sqlite.connection import fetch, statements
+from askback.text.json_text import clean
 
 _COLUMNS = ", ".join(
     (
@@ -45,9 +46,9 @@ def state_changes(events: Sequence[NewEvent]) -> tuple[StateChange, ...]:
 
 def webhook_columns(webhook: Webhook) -> rows.Columns:
     return {
-        "url": rows.clean(webhook.url),
-        "host": rows.clean(webhook.host),
-        "secret": None if webhook.secret is None else rows.clean(webhook.secret),
+        "url": clean(webhook.url),
+        "host": clean(webhook.host),
+        "secret": None if webhook.secret is None else clean(webhook.secret),
         "kind": webhook.kind,
         "states": None if webhook.states is None else f",{','.join(webhook.states)},",
     }
@@ -61,7 +62,7 @@ def add_webhooks(connection: apsw.Connection, run: int | None, webhooks: Sequenc
 def add_deliveries(
     connection: apsw.Connection, number: int, first_seq: int, run: Run, doc: str, changes: Sequence[StateChange]
 ) -> None:
-    """One for each webhook of the run; those of the server are told of the runs that servers keep."""
+    """One for each webhook of the run and, if servers own the run, of the server."""
     for change in changes:
         columns = {"run": number, "seq": first_seq + change.place, "shared": run.owner == SHARED, "doc": doc}
         columns |= {"old": change.old, "new": change.new, "at": change.at}
@@ -76,7 +77,7 @@ def statement(name: str) -> str:
     return statements("outbox")[name].replace("{columns}", _COLUMNS)
 
 
-def next_delivery(connection: apsw.Connection, without_hosts: Collection[str]) -> datetime | None:
+def next_delivery(connection: apsw.Connection, *, without_hosts: Collection[str] = ()) -> datetime | None:
     at = connection.execute(statement("next_delivery"), {"without_hosts": json.dumps(sorted(without_hosts))}).get
     return None if at is None else rows.moment(at)
 

@@ -16,9 +16,10 @@ import apsw
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest, RunState
-from askback.store.base import PAGE_BYTES, Crowd, DeliveryPage, EventPage, RunFilter, RunPage, Tally
+from askback.store.base import PAGE_BYTES, DeliveryPage, EventPage, InboxCount, RunFilter, RunPage, RunStats
 from askback.store.sqlite import errors, outbox, rows
 from askback.store.sqlite.connection import Presence, fetch, fetch_page, open_reader, statements
+from askback.text.json_text import clean
 
 _MAX_INTEGER = 2**63 - 1
 _MAX_PAGE = 10_000
@@ -37,7 +38,7 @@ def result(connection: apsw.Connection, run_id: str) -> Json:
     return None if data is None else rows.load(data)
 
 
-def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None, limit: int) -> RunPage:
+def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
     sql, values = filtered(where)
     (before,) = _position(cursor, (_MAX_INTEGER,))
     size = _bounded(limit)
@@ -56,13 +57,13 @@ def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
     combined = state is not None and any(more.values())
     over = combined and state is not None and state.final
     wanted = {"ended" if over else "state": state, **more}
-    values = {column: rows.clean(value) for column, value in wanted.items() if value is not None}
+    values = {column: clean(value) for column, value in wanted.items() if value is not None}
     plus = "+" if combined and not over else ""
     terms = [f" AND {plus if column in more else ''}{column} = :{column}" for column in values]
     return statements("reads")["list_runs"].format(filters="".join(terms)), values
 
 
-def pending(connection: apsw.Connection, cursor: str | None, limit: int) -> RunPage:
+def pending(connection: apsw.Connection, cursor: str | None = None, limit: int = 50) -> RunPage:
     asked_at, number = _position(cursor, (-_MAX_INTEGER, 0))
     size = _bounded(limit)
     after = {"asked_at": asked_at, "number": number, "limit": size + 1}
@@ -70,17 +71,19 @@ def pending(connection: apsw.Connection, cursor: str | None, limit: int) -> RunP
     return _page([(f"{asked_at}.{number}", doc) for asked_at, number, doc in found], more)
 
 
-def crowd(connection: apsw.Connection) -> Crowd:
-    ((total, newest),) = fetch(connection, statements("reads")["crowd"])
-    return Crowd(total=total, newest_at=None if newest is None else rows.moment(newest))
+def inbox_count(connection: apsw.Connection) -> InboxCount:
+    ((total, newest),) = fetch(connection, statements("reads")["inbox_count"])
+    return InboxCount(total=total, newest_at=None if newest is None else rows.moment(newest))
 
 
-def events(connection: apsw.Connection, run_id: str, after: int, limit: int, most_bytes: int = PAGE_BYTES) -> EventPage:
+def events(
+    connection: apsw.Connection, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES
+) -> EventPage:
     number = _one(connection, "number", run_id)[0]
     size = _bounded(limit)
     span = (number, max(0, min(after, _MAX_INTEGER)), size + 1)
     found, more = fetch_page(connection, statements("reads")["events"], span, size=size, most_bytes=most_bytes)
-    return EventPage.of((rows.load_event(run_id, *row) for row in found), more=more)
+    return rows.event_page(run_id, found, more=more)
 
 
 def interactions(connection: apsw.Connection, run_id: str) -> Sequence[Interaction]:
@@ -90,7 +93,7 @@ def interactions(connection: apsw.Connection, run_id: str) -> Sequence[Interacti
 
 
 def queued(
-    connection: apsw.Connection, owners: Collection[str], without_engines: Collection[str], limit: int
+    connection: apsw.Connection, owners: Collection[str], *, without_engines: Collection[str], limit: int
 ) -> Sequence[Run]:
     which = {"owners": _set(owners), "without_engines": _set(without_engines), "limit": _bounded(limit)}
     return _runs(fetch(connection, statements("reads")["queued"], which))
@@ -115,10 +118,10 @@ def owners(connection: apsw.Connection) -> Collection[str]:
 
 
 def owned_by(connection: apsw.Connection, owner: str) -> Sequence[Run]:
-    return _runs(fetch(connection, statements("reads")["owned_by"], (rows.clean(owner),)))
+    return _runs(fetch(connection, statements("reads")["owned_by"], (clean(owner),)))
 
 
-def over(connection: apsw.Connection, cursor: str | None, limit: int) -> RunPage:
+def over(connection: apsw.Connection, cursor: str | None = None, limit: int = 50) -> RunPage:
     (after,) = _position(cursor, (0,))
     size = _bounded(limit)
     which = {"after": after, "limit": size + 1}
@@ -126,7 +129,9 @@ def over(connection: apsw.Connection, cursor: str | None, limit: int) -> RunPage
     return _page([(str(number), doc) for number, doc in found], more)
 
 
-def deliveries(connection: apsw.Connection, run_id: str | None, cursor: str | None, limit: int) -> DeliveryPage:
+def deliveries(
+    connection: apsw.Connection, run_id: str | None = None, cursor: str | None = None, limit: int = 50
+) -> DeliveryPage:
     run = None if run_id is None else _one(connection, "number", run_id)[0]
     (before,) = _position(cursor, (_MAX_INTEGER,))
     size = _bounded(limit)
@@ -135,10 +140,10 @@ def deliveries(connection: apsw.Connection, run_id: str | None, cursor: str | No
     return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
 
 
-def tally(connection: apsw.Connection, latest: int) -> Tally:
+def run_stats(connection: apsw.Connection, latest: int = 500) -> RunStats:
     counts = statements("reads")["count_in_state"]
     waits = fetch(connection, statements("reads")["answer_times"], {"latest": _bounded(latest)})
-    return Tally(
+    return RunStats(
         runs={state: int(connection.execute(counts, (state.value,)).get) for state in RunState},
         answer_sec=tuple(micros / 1_000_000 for (micros,) in waits),
     )
@@ -149,7 +154,7 @@ def count_runs(connection: apsw.Connection) -> int:
 
 
 def _one(connection: apsw.Connection, name: str, run_id: str) -> Sequence[Any]:
-    for row in fetch(connection, statements("reads")[name], (rows.clean(run_id),)):
+    for row in fetch(connection, statements("reads")[name], (clean(run_id),)):
         return tuple(row)
     raise NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {run_id!r}; `askback runs` lists those there are")
 
@@ -181,7 +186,7 @@ def _bounded(limit: int) -> int:
 
 
 def _set(texts: Collection[str]) -> str:
-    return json.dumps(sorted({rows.clean(text) for text in texts}))
+    return json.dumps(sorted({clean(text) for text in texts}))
 
 
 T = TypeVar("T")

@@ -1,12 +1,12 @@
-"""How runs, interactions, requests and events stand in rows: JSON documents, and the columns that are searched.
+"""Runs, interactions, requests and events as rows: JSON documents, and the columns that are searched.
 
-Text that no JSON document can hold is mended (a lone surrogate becomes U+FFFD); a number that none can is refused.
+A lone surrogate becomes U+FFFD; a number that JSON cannot express is refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -16,12 +16,15 @@ from askback.core.errors import Invalid, RefusalCode
 from askback.core.events import Event, EventType, NewEvent
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest
+from askback.store.base import EventPage
+from askback.text.json_text import clean
 
 Columns = dict[str, Any]
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_EVENT_OVERHEAD_BYTES = 100
 _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 # Made when this is imported, by one thread: msgspec crashes the process where two meet a class for the first time.
 _JSON = msgspec.json.Decoder()
@@ -40,21 +43,12 @@ def moment(at: int) -> datetime:
     return _EPOCH + at * _MICROSECOND
 
 
-def clean(text: str) -> str:
-    """The text, with what UTF-8 cannot hold replaced."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 def dump(value: Json) -> str:
     try:
         text = msgspec.json.encode(value).decode()
     except (UnicodeEncodeError, ValueError, RecursionError, msgspec.MsgspecError):
         return _dump_with_care(value)
-    # NaN is written as null, silently; where no null stands there was none.
+    # msgspec writes NaN as null: without a null in the text there was no NaN.
     return _dump_with_care(value) if "null" in text else text
 
 
@@ -146,5 +140,9 @@ def event_rows(events: Sequence[NewEvent]) -> tuple[tuple[str, int, str], ...]:
     return tuple((event.type, micros(event.at), dump(dict(event.data))) for event in events)
 
 
-def load_event(run_id: str, seq: int, type_: str, at: int, data: str) -> Event:
-    return Event(seq=seq, run_id=run_id, type=EventType(type_), at=moment(at), data=load(data))
+def event_page(run_id: str, found: Iterable[tuple[int, str, int, str]], *, more: bool) -> EventPage:
+    events, size = [], 0
+    for seq, type_, at, data in found:
+        events.append(Event(seq=seq, run_id=run_id, type=EventType(type_), at=moment(at), data=load(data)))
+        size += len(data) + _EVENT_OVERHEAD_BYTES
+    return EventPage.of(events, more=more, size=size)

@@ -1,7 +1,7 @@
-"""The one thread that writes: it takes all writes that are waiting into one transaction, and one wait for the disk.
+"""The only thread that writes: all waiting writes share one transaction, and one wait for the disk.
 
-Each write has a savepoint of its own, so that one that fails does not hurt the others. Callers are answered after the
-commit; listeners are told after the callers.
+Each write has its own savepoint, so a failed write does not affect the others. Callers are answered after the
+commit, and listeners are notified after the callers.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
-from askback.core.runs import Run
 from askback.store.sqlite import errors
 from askback.store.sqlite.connection import Presence
 from askback.store.sqlite.writes import Change, Write
@@ -42,21 +41,21 @@ class TransactionLost(Exception):
 
 
 class Writer:
-    """`tell` is called in the event loop with what a commit changed; `wake` in the writer's thread, after that."""
+    """After a commit, `notify` is called in the event loop with each change, and `wake` in the writer's thread."""
 
     def __init__(
         self,
         connection: apsw.Connection,
         path: Path,
         *,
-        tell: Callable[[Mapping[str, Run | None]], None],
+        notify: Callable[[Change], None],
         wake: Callable[[Collection[str]], None],
     ) -> None:
         self._connection = connection
         self._path = path
         self.presence = Presence.of(path)
         self._lost = False
-        self._tell = tell
+        self._notify = notify
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -105,9 +104,11 @@ class Writer:
     def _settle(self, batch: Sequence[Job]) -> Sequence[Settled]:
         try:
             return self._commit(batch)
-        except Exception as error:  # nothing may end this thread: all who write would wait for ever
+        except Exception as error:  # nothing may end this thread: every writer would wait forever
             if len(batch) == 1:
-                return [(batch[0], self._told(error.__cause__ if isinstance(error, TransactionLost) else error))]
+                return [
+                    (batch[0], self._public_error(error.__cause__ if isinstance(error, TransactionLost) else error))
+                ]
         # One of them may be what the disk has no room for: let each stand for itself.
         return [settled for job in batch for settled in self._settle([job])]
 
@@ -117,20 +118,20 @@ class Writer:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
-            return [(job, self._told(error)) for job in batch]
+            return [(job, self._public_error(error)) for job in batch]
         try:
             settled = [(job, self._attempt(job.work)) for job in batch]
             self._connection.execute("COMMIT")
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        # Looked at once more: nobody may be told of what went into a file that was removed meanwhile.
+        # Check again: a write to a file that was removed meanwhile must not be reported as stored.
         if (fault := self._fault()) is not None:
             return [(job, fault) for job in batch]
         return settled
 
     def _fault(self) -> Exception | None:
-        """Why nothing can be stored now; told in the log when it begins."""
+        """Why nothing can be stored now. Logged once, when it starts."""
         fault = self.presence.fault()
         if fault is not None and not self._lost:
             log.error("%s", fault.message)
@@ -148,12 +149,12 @@ class Writer:
             if not self._connection.in_transaction:
                 raise TransactionLost from error
             self._connection.execute("ROLLBACK TO one; RELEASE one")
-            return self._told(error)
+            return self._public_error(error)
         self._connection.execute("RELEASE one")
         return change
 
-    def _told(self, error: BaseException | None) -> Exception:
-        """Trouble with the file as the caller shall see it; any other error as it is."""
+    def _public_error(self, error: BaseException | None) -> Exception:
+        """Errors of the file become `Unavailable`; any other error stays as it is."""
         if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
             told = errors.unavailable(error, self._path, self._connection)
             told.__cause__ = error
@@ -163,16 +164,13 @@ class Writer:
     # After the commit.
 
     def _answer(self, settled: Sequence[Settled]) -> None:
-        changes: dict[str, Run | None] = {}
-        for _, outcome in settled:
-            if isinstance(outcome, Change) and outcome.changed_id is not None:
-                changes[outcome.changed_id] = outcome.run or changes.get(outcome.changed_id)
         with contextlib.suppress(RuntimeError):  # the loop is gone, and with it everyone who waits for an answer
-            self._loop.call_soon_threadsafe(self._deliver, settled, changes)
-        if changes:
-            self._wake(changes)
+            self._loop.call_soon_threadsafe(self._deliver, settled)
+        changes = (outcome for _, outcome in settled if isinstance(outcome, Change))
+        if changed := {change.changed_id for change in changes if change.changed_id is not None}:
+            self._wake(changed)
 
-    def _deliver(self, settled: Sequence[Settled], changes: Mapping[str, Run | None]) -> None:
+    def _deliver(self, settled: Sequence[Settled]) -> None:
         for job, outcome in settled:
             if job.answer.done():
                 continue
@@ -180,7 +178,9 @@ class Writer:
                 job.answer.set_result(outcome)
             else:
                 job.answer.set_exception(outcome)
-        self._tell(changes)
+        for _, outcome in settled:
+            if isinstance(outcome, Change) and outcome.changed_id is not None:
+                self._notify(outcome)
 
     # The log.
 

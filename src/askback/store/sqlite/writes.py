@@ -1,7 +1,6 @@
-"""The changes that a store makes, each inside a transaction that somebody else opens and ends.
+"""The writes of the store, each inside a transaction that the writer opens and ends.
 
-What is to be written is encoded when the change is made, in the caller's thread, so that only SQLite is left to do
-while the file is locked.
+Rows are encoded in the caller's thread, so that only SQLite works while the file is locked.
 """
 
 from __future__ import annotations
@@ -18,24 +17,37 @@ from askback.core.interactions import Interaction
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest, RunState
 from askback.core.webhooks import DueDelivery, Webhook
-from askback.store.base import IdempotencyKey, StaleWrite
+from askback.store.base import EventPage, IdempotencyKey, StaleWrite
 from askback.store.sqlite import outbox, rows
 from askback.store.sqlite.connection import fetch, statements
+from askback.text.json_text import clean
 
 EventRows = tuple[tuple[str, int, str], ...]
+
+_MOST_CARRIED_BYTES = 64_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a write did: the run as it stands now, and which run listeners are to be told of (None: nothing changed).
+    """The effect of a write: the run as stored, and the run that listeners are notified of (None: nothing changed).
 
-    `deliveries` are those that were taken on, `forgotten` the ids of runs that were removed.
+    `events` were added to it, the first with the number `first_seq`. `deliveries` were claimed, `forgotten` runs removed.
     """
 
     run: Run | None = None
     changed_id: str | None = None
+    first_seq: int = 0
+    events: EventRows = ()
     deliveries: tuple[DueDelivery, ...] = ()
     forgotten: tuple[str, ...] = ()
+
+    def event_page(self) -> EventPage:
+        """The events as they will be read. Large ones are left to a reader's thread."""
+        size = sum(len(data) for *_, data in self.events)
+        if size > _MOST_CARRIED_BYTES or self.changed_id is None:
+            return EventPage.of((), more=True)
+        numbered = [(seq, *event) for seq, event in enumerate(self.events, self.first_seq)]
+        return rows.event_page(self.changed_id, numbered, more=False)
 
 
 class Write(Protocol):
@@ -69,7 +81,7 @@ class Creation:
         run = rows.load_run(doc)
         events = rows.event_rows(decision.events)
         if key is not None:
-            key = IdempotencyKey(key=rows.clean(key.key), body_digest=rows.clean(key.body_digest))
+            key = IdempotencyKey(key=clean(key.key), body_digest=clean(key.body_digest))
         return cls(
             run=run,
             columns=rows.run_columns(run, doc, len(events)),
@@ -91,16 +103,15 @@ class Creation:
         if not made:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, f"there is a run {self.run.id} already; take another id")
         number, last_seq = made[0]
-        _add_events(connection, number, last_seq, self.events)
+        first = _add_events(connection, number, last_seq, self.events)
         connection.execute(sql["insert_request"], (number, self.input, self.parameter))
         _keep_place(connection, number, None, self.run)
         outbox.add_webhooks(connection, number, self.webhooks)
-        first = last_seq - len(self.events) + 1
         outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.changes)
         if self.key is not None:
             key = {"key": self.key.key, "body_digest": self.key.body_digest, "run": number}
             connection.execute(sql["insert_key"], key | {"created_at": self.columns["created_at"]})
-        return Change(run=self.run, changed_id=self.run.id)
+        return Change(run=self.run, changed_id=self.run.id, first_seq=first, events=self.events)
 
     def _refuse_over_quota(self, connection: apsw.Connection) -> None:
         """In the transaction that creates the run: of two at the limit, one is refused."""
@@ -146,9 +157,8 @@ class Move:
         if not moved:
             raise StaleWrite(self.run.id)
         number, last_seq = moved[0]
-        _add_events(connection, number, last_seq, self.events)
+        first = _add_events(connection, number, last_seq, self.events)
         _keep_place(connection, number, self.before, self.run)
-        first = last_seq - len(self.events) + 1
         outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.changes)
         if self.closed is not None and not fetch(connection, sql["close_interaction"], self.closed | {"run": number}):
             raise RuntimeError(f"run {self.run.id} has no open question {self.closed['interaction_id']} to close")
@@ -159,7 +169,7 @@ class Move:
         if self.run.state.final:
             # Kept until now to tell the engine, and to mask it where the engine repeats it.
             connection.execute(sql["erase_secrets"], (number,))
-        return Change(run=self.run, changed_id=self.run.id)
+        return Change(run=self.run, changed_id=self.run.id, first_seq=first, events=self.events)
 
     @property
     def _update(self) -> str:
@@ -177,7 +187,7 @@ class Addition:
 
     @classmethod
     def of(cls, run_id: str, epoch: int, events: Sequence[NewEvent]) -> Addition:
-        return cls(run_id=rows.clean(run_id), epoch=epoch, events=rows.event_rows(events))
+        return cls(run_id=clean(run_id), epoch=epoch, events=rows.event_rows(events))
 
     def write(self, connection: apsw.Connection) -> Change:
         fence = {"id": self.run_id, "epoch": self.epoch, "added": len(self.events)}
@@ -185,8 +195,8 @@ class Addition:
         if not added:
             raise StaleWrite(self.run_id)
         number, last_seq = added[0]
-        _add_events(connection, number, last_seq, self.events)
-        return Change(changed_id=self.run_id if self.events else None)
+        first = _add_events(connection, number, last_seq, self.events)
+        return Change(changed_id=self.run_id if self.events else None, first_seq=first, events=self.events)
 
 
 class Nothing:
@@ -207,14 +217,16 @@ def _made_by(connection: apsw.Connection, key: IdempotencyKey) -> Run | None:
     return rows.load_run(doc)
 
 
-def _add_events(connection: apsw.Connection, number: int, last_seq: int, events: EventRows) -> None:
+def _add_events(connection: apsw.Connection, number: int, last_seq: int, events: EventRows) -> int:
+    """Returns the number of the first one."""
     first = last_seq - len(events) + 1
     numbered = [(number, seq, *event) for seq, event in enumerate(events, start=first)]
     connection.executemany(statements("writes")["insert_event"], numbered)
+    return first
 
 
 def _keep_place(connection: apsw.Connection, number: int, before: Run | None, run: Run) -> None:
-    """A run stands in the queue exactly while it is queued; a new owner does not cost it its place."""
+    """A run is in the queue exactly while it is queued. It keeps its place when its owner changes."""
     sql = statements("writes")
     was_queued = before is not None and before.state is RunState.QUEUED
     is_queued = run.state is RunState.QUEUED
@@ -231,7 +243,7 @@ def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None
 
 
 def _searched(run: Run) -> tuple[object, ...]:
-    """What of a run has columns of its own, besides the version."""
+    """The values of a run that have columns, besides the version."""
     return (
         run.state,
         run.epoch,
@@ -253,7 +265,7 @@ class Forgetting:
 
     @classmethod
     def of(cls, run_ids: Sequence[str]) -> Forgetting:
-        return cls(run_ids=tuple(rows.clean(run_id) for run_id in run_ids))
+        return cls(run_ids=tuple(clean(run_id) for run_id in run_ids))
 
     def write(self, connection: apsw.Connection) -> Change:
         return Change(forgotten=tuple(run_id for run_id in self.run_ids if _forget(connection, run_id)))

@@ -15,9 +15,22 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn
+    from typing import Any, NoReturn, Protocol
 
-    from askback.engines.scripted.program.play import Player
+    from askback.engines.scripted.program.input import Input
+
+    class Player(Protocol):
+        """What a fault needs of the player, which itself imports the faults."""
+
+        input: Input | None
+
+        def complete(self, end: bytes = b"\n") -> None: ...
+        def fail(self, words: str, exit_code: int) -> NoReturn: ...
+        def emit(self, kind: str, **fields: Any) -> None: ...
+        def write(self, data: bytes) -> None: ...
+        def text(self, value: Any) -> str: ...
+        def touch(self, path: str) -> None: ...
+
 
 _LIFE_SEC = 600
 _CHUNK = b"x" * 65_535

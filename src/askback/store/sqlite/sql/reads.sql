@@ -41,7 +41,7 @@ WHERE state = 'waiting_user' AND (asked_at, number) > (:asked_at, :number)
 ORDER BY asked_at, number
 LIMIT :limit
 
--- name: crowd
+-- name: inbox_count
 SELECT count(*), max(asked_at) FROM runs INDEXED BY runs_waiting WHERE state = 'waiting_user'
 
 -- Each owner's queue has a lane an engine: the head of each lane is looked up, never the whole queue.

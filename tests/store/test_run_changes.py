@@ -15,7 +15,7 @@ from askback.core.errors import Unavailable
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import Run
 from askback.core.signals import TurnLost
-from askback.following.run_changes import MOST_UNTOLD, Movements
+from askback.following.run_changes import MOST_UNSENT, RunChanges
 from askback.store.base import Changes, Store, move
 
 SAID = [NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": "well"})]
@@ -31,9 +31,9 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def changes(self, run_id: str | None = None) -> Any:
+    def changes(self) -> Any:
         self.listeners += 1
-        return self._store.changes(run_id)
+        return self._store.changes()
 
 
 def states(runs: Sequence[Run]) -> list[tuple[str, str]]:
@@ -44,7 +44,7 @@ def test_changes_of_state_are_told_to_all_by_one_listener_and_talk_is_not(open_s
     async def main() -> None:
         async with open_store() as store:
             counting = Counting(store)
-            hub = Movements(counting)
+            hub = RunChanges(counting)
             async with aclosing(hub.follow()) as one, aclosing(hub.follow()) as other:
                 assert (await anext(one), await anext(other)) == ((), ())
                 run = await create(store, new_run())
@@ -65,13 +65,13 @@ def test_changes_of_state_are_told_to_all_by_one_listener_and_talk_is_not(open_s
 def test_who_falls_far_behind_is_let_go(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            hub = Movements(store)
+            hub = RunChanges(store)
             async with aclosing(hub.follow()) as slow, aclosing(hub.follow()) as quick:
                 await anext(slow)
                 await anext(quick)
                 told = 0
-                for start_at in (0, MOST_UNTOLD // 2, MOST_UNTOLD):
-                    batch = range(start_at, start_at + MOST_UNTOLD // 2)
+                for start_at in (0, MOST_UNSENT // 2, MOST_UNSENT):
+                    batch = range(start_at, start_at + MOST_UNSENT // 2)
                     await asyncio.gather(*(create(store, new_run(f"run-{number}")) for number in batch))
                     while told < batch.stop:
                         told += len(await anext(quick))
@@ -83,7 +83,7 @@ def test_who_falls_far_behind_is_let_go(open_store: OpenStore) -> None:
 def test_all_are_let_go_when_the_store_is_closed(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
-            following = Movements(store).follow()
+            following = RunChanges(store).follow()
             assert await anext(following) == ()
             await store.close()
             assert [runs async for runs in following] == []
@@ -97,13 +97,13 @@ def test_who_leaves_at_once_leaves_no_listener_behind(open_store: OpenStore) -> 
             listeners: list[Changes] = []
             listen = store.changes
 
-            def changes(run_id: str | None = None) -> Changes:
-                listeners.append(listen(run_id))
+            def changes() -> Changes:
+                listeners.append(listen())
                 return listeners[-1]
 
             counting = Counting(store)
             counting.changes = changes  # type: ignore[method-assign]
-            async with aclosing(Movements(counting).follow()) as following:
+            async with aclosing(RunChanges(counting).follow()) as following:
                 await anext(following)
             async with asyncio.timeout(5):
                 with pytest.raises(Unavailable):
@@ -117,8 +117,8 @@ def test_who_came_between_two_changes_that_are_read_together_is_told(open_store:
 
     async def main() -> None:
         async with open_store() as store, open_store() as elsewhere:
-            hub = Movements(store)
-            heard = store.changes("other")
+            hub = RunChanges(store)
+            heard = store.new_events("other")
             async with aclosing(hub.follow()) as early, aclosing(hub.follow()) as late:
                 await anext(early)
                 run = await start(store, await create(store, new_run()))
