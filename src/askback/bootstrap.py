@@ -178,7 +178,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             spawner=spawner,
             engines=engines,
             setups=setups,
-            library=open_library(settings),
+            library=open_library(settings, engines),
             workspaces=Workspaces(data_dir / "runs", sign_ins=tuple(_sign_ins(engines))),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
@@ -302,9 +302,10 @@ def _retention(ground: _Ground) -> Retention:
     )
 
 
-def open_library(settings: Settings) -> Library:
+def open_library(settings: Settings, engines: Engines | None = None) -> Library:
+    known = registry.engines() if engines is None else engines
     limits = ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes)
-    return Library(settings.data_dir, settings.skills_dir, limits)
+    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names)
 
 
 def now() -> datetime:

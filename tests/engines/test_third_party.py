@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -12,11 +14,12 @@ from typing import Any
 import pytest
 from recordings import EXPECTED, Recording, differences, read
 
-from askback.core.errors import ErrorCode
+from askback.core.errors import ErrorCode, Invalid
 from askback.core.runs import RunState
 from askback.engines import registry
 from askback.engines.base import Stream
 from support.data_folder import World, over, run_async, submit, waiting
+from support.program import askback
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/engine"
@@ -62,6 +65,32 @@ def test_a_skill_runs_through_it_with_a_question(tmp_path: Path) -> None:
             run = await over(app, asked.id)
             assert (run.state, run.error, run.handle) == (RunState.SUCCEEDED, None, asked.handle)
             assert (await app.service.result(run.id)).data == {"colour": "green", "turns": 2}
+
+    run_async(main)
+
+
+def test_no_skill_may_contain_its_configuration(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = Path(world.skill(output=COLOUR))
+    (skill / "deep/.PARROT").mkdir(parents=True)
+    (skill / "deep/.PARROT/hooks.json").write_text("{}")
+    archive = Path(shutil.make_archive(str(tmp_path / "evil"), "zip", skill))
+    site = os.pathsep.join((str(tmp_path / "site"), str(EXAMPLE)))
+
+    def refused(*words: str) -> None:
+        ran = askback(world, *words, env={"PYTHONPATH": site}, warm=False)
+        assert ran.code == 2, ran.stderr
+        assert ".PARROT configures a coding CLI" in ran.stdout + ran.stderr
+
+    refused("skills", "check", str(skill))
+    refused("skills", "install", str(skill))
+    refused("skills", "install", str(archive))
+    refused("run", str(skill), "--engine", "parrot")
+
+    async def main() -> None:
+        async with world.working(SETTINGS) as app:
+            with pytest.raises(Invalid, match="configures a coding CLI"):
+                await submit(app, str(skill), engine="parrot")
 
     run_async(main)
 

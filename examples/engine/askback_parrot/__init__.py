@@ -1,30 +1,29 @@
-"""The engine `parrot`: what Askback must know of the program of that name. It starts nothing and reads no file."""
+"""The engine `parrot`: how to start the program of that name, and what its output means. It does no I/O."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from askback.engines.json_lines import Tail, as_detail, decode_line, text_at
-
 from askback.core.errors import ErrorCode
 from askback.core.runs import ProfileKind
 from askback.engines.base import (
-    Broke,
+    AssistantMessage,
     CallResult,
     Completed,
+    EngineEvent,
     Exit,
     Launch,
     Probe,
-    Said,
-    Seen,
     SessionNamed,
     Stream,
     Turn,
+    TurnFailed,
     TurnOver,
     session_of,
 )
 from askback.engines.failures import crashed, failure_of, stopped
+from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, text_at
 
 
 class Parrot:
@@ -37,6 +36,7 @@ class Parrot:
     profiles = frozenset({ProfileKind.RESUMABLE})
     chosen_by_default = False
     env_allow: tuple[str, ...] = ("PARROT_KEY",)
+    config_names: tuple[str, ...] = (".parrot",)
     credentials: tuple[str, ...] = (".parrot/key",)
     sign_in = "it needs no account"
 
@@ -79,7 +79,7 @@ class ParrotParser:
         self._failure = ""
         self._stderr = Tail()
 
-    def feed(self, stream: Stream, line: bytes) -> Iterator[Seen]:
+    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         if stream is Stream.STDERR:
             self._stderr.add(line)
             return
@@ -89,7 +89,7 @@ class ParrotParser:
                 yield SessionNamed(value=text_at(event, "id"))
             case "say":
                 self._messages.append(text_at(event, "text"))
-                yield Said(text=self._messages[-1])
+                yield AssistantMessage(text=self._messages[-1])
             case "end":
                 self._ended = True
                 yield TurnOver()
@@ -97,12 +97,14 @@ class ParrotParser:
                 self._failure = text_at(event, "message") or "it did not say why"
                 yield TurnOver()
 
-    def finish(self, ended: Exit) -> Completed | Broke:
+    def finish(self, ended: Exit) -> Completed | TurnFailed:
         if self._failure:
-            return Broke(code=failure_of(self._failure), message="the parrot failed", detail=as_detail(self._failure))
+            return TurnFailed(
+                code=failure_of(self._failure), message="the parrot failed", detail=as_detail(self._failure)
+            )
         if self._ended:
             return Completed(messages=tuple(self._messages))
         words = as_detail(self._stderr.text)
         if self._resuming and words is not None and "no such session" in words:
-            return Broke(code=ErrorCode.SESSION_RESUME_FAILED, message="the parrot has forgotten", detail=words)
+            return TurnFailed(code=ErrorCode.SESSION_RESUME_FAILED, message="the parrot has forgotten", detail=words)
         return stopped(ended, "") or crashed(ended, words)

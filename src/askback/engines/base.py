@@ -226,6 +226,8 @@ class Engine(Protocol):
     env_allow: tuple[str, ...]
     """Variables of the user's environment that the program may have besides the common ones."""
 
+    config_names: tuple[str, ...]
+    """Files and folders of a working directory that configure the program, such as `.codex`. No skill may contain them."""
     credentials: tuple[str, ...]
     """The few files, below the user's home, that hold the sign-in; never the history. They are lent to each turn."""
     sign_in: str

@@ -8,10 +8,12 @@ session that it does not know is silently a new one.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from askback.core.errors import ErrorCode
+from askback.core.interactions import Json, Question
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.answers.messages import Pieces
@@ -23,6 +25,7 @@ from askback.engines.base import (
     Exit,
     Launch,
     Probe,
+    Reply,
     SessionNamed,
     Stream,
     Turn,
@@ -36,8 +39,10 @@ from askback.engines.base import (
     why_not,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+from askback.engines.protocols.acp.conversation import AcpConversation
+from askback.engines.protocols.acp.turn import Asking, Dialect
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, object_at, plain, text_at
+from askback.engines.protocols.questionnaire import Questionnaire, read_questionnaire
 from askback.text.json_text import NotJson, clean, loads
 
 _HELP, _VERSION = ("--help",), ("--version",)
@@ -86,6 +91,7 @@ class Iflow:
         "IFLOW_SELECTED_AUTH_TYPE",
         "IFLOW_selectedAuthType",
     )
+    config_names: tuple[str, ...] = (".iflow",)
     credentials: tuple[str, ...] = (_OAUTH, _ACCOUNTS, _SETTINGS)
     # Never the settings: they name commands that iFlow starts.
     renewals: tuple[Renewal, ...] = (
@@ -136,7 +142,8 @@ class Iflow:
 
     def conversation(self, turn: Turn) -> AcpConversation:
         sign_in = "oauth-iflow" if _OAUTH in turn.credentials else "iflow"
-        return AcpConversation(cwd=turn.cwd, dialect=Dialect(sign_in=sign_in, retry_in=_retry_in, noise=_is_trace))
+        dialect = Dialect(sign_in=sign_in, retry_in=_retry_in, noise=_is_trace, requests=_REQUESTS)
+        return AcpConversation(cwd=turn.cwd, dialect=dialect)
 
 
 def engine() -> Iflow:
@@ -159,6 +166,37 @@ def _retry_in(words: str, session: str = "") -> str:
 
 def _is_trace(words: str) -> bool:
     return _STACK.match(words) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Questions:
+    """A call of its ask tool. Each answer is keyed by the header of its question."""
+
+    asked: Questionnaire
+
+    @property
+    def question(self) -> Question:
+        return self.asked.question
+
+    def answer(self, reply: Reply | None) -> Mapping[str, Json]:
+        answers = self.asked.answers(reply) or []
+        headers = (item.header for item in self.asked.items)
+        return {"answers": dict(zip(headers, answers, strict=False))}
+
+
+def _ask(params: Mapping[str, Any]) -> Mapping[str, Json] | Asking:
+    asked = read_questionnaire(params.get("questions"))
+    return {"answers": {}} if asked is None else _Questions(asked=asked)
+
+
+def _leave_plan(params: Mapping[str, Any]) -> Mapping[str, Json]:
+    return {"approved": True}
+
+
+_REQUESTS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Json] | Asking]] = {
+    "_iflow/user/questions": _ask,
+    "_iflow/plan/exit": _leave_plan,
+}
 
 
 class IflowParser:

@@ -101,6 +101,7 @@ class Opencode:
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = _KEYS
+    config_names: tuple[str, ...] = (".opencode", "opencode.json", "opencode.jsonc")
     credentials: tuple[str, ...] = (".local/share/opencode/auth.json",)
     renewals: tuple[Renewal, ...] = (
         Renewal(

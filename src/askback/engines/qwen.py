@@ -102,6 +102,7 @@ class Qwen:
         "GEMINI_MODEL",
         "GOOGLE_MODEL",
     )
+    config_names: tuple[str, ...] = (".qwen",)
     credentials: tuple[str, ...] = (".qwen/oauth_creds.json",)
     renewals: tuple[Renewal, ...] = (
         Renewal(

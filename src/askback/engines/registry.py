@@ -26,6 +26,7 @@ _PARTS = (
     "handle_pattern",
     "profiles",
     "env_allow",
+    "config_names",
     "chosen_by_default",
     "credentials",
     "sign_in",
@@ -52,6 +53,11 @@ class Engines(Mapping[str, Engine]):
 
     def __len__(self) -> int:
         return len(self.found)
+
+    @property
+    def config_names(self) -> frozenset[str]:
+        """The configuration of every engine, by casefolded names. No skill may contain one of them."""
+        return frozenset(name.casefold() for engine in self.found.values() for name in engine.config_names)
 
     def choose(self, name: str) -> Engine:
         """The engine of that name, or a refusal that says which there are."""
@@ -104,4 +110,8 @@ def _checked(name: str, engine: Engine) -> Engine:
         raise TypeError(f"what it makes is no engine: it has no {', '.join(missing)}")
     if engine.name != name:
         raise ValueError(f"it calls itself {engine.name!r}, its entry point {name!r}")
+    for each in engine.config_names:
+        # `.config/tool` would match nothing: entries of a skill are compared one path component at a time.
+        if not isinstance(each, str) or each in ("", ".", "..") or "/" in each:
+            raise ValueError(f"config_names: {each!r} is not the name of a single file or folder")
     return engine

@@ -55,6 +55,7 @@ class Claude:
         "ANTHROPIC_DEFAULT_SONNET_MODEL",
         "ANTHROPIC_DEFAULT_HAIKU_MODEL",
     )
+    config_names: tuple[str, ...] = (".claude",)
     credentials: tuple[str, ...] = (".claude/.credentials.json",)
     renewals: tuple[Renewal, ...] = (
         Renewal(

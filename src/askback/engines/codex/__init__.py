@@ -88,6 +88,7 @@ class Codex:
         "OPENAI_PROJECT",
         "CODEX_CA_CERTIFICATE",
     )
+    config_names: tuple[str, ...] = (".codex",)
     credentials: tuple[str, ...] = (".codex/auth.json",)
     renewals: tuple[Renewal, ...] = (
         Renewal(

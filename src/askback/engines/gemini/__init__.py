@@ -68,6 +68,7 @@ class Gemini:
         "GOOGLE_CLOUD_LOCATION",
         "GOOGLE_APPLICATION_CREDENTIALS",
     )
+    config_names: tuple[str, ...] = (".gemini",)
     credentials: tuple[str, ...] = (_SIGN_IN, ".gemini/google_accounts.json")
     renewals: tuple[Renewal, ...] = (
         Renewal(

@@ -62,6 +62,7 @@ class Scripted:
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     env_allow: tuple[str, ...] = ()
     chosen_by_default = False
+    config_names: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
     renewals: tuple[Renewal, ...] = ()
     sign_in = "it needs no account"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
@@ -28,7 +28,7 @@ from askback.engines.base import (
     TurnOver,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.protocols.acp.turn import AcpTurnState, Dialect, as_it_is, words_of
+from askback.engines.protocols.acp.turn import AcpTurnState, Asking, Dialect, as_it_is, words_of
 from askback.engines.protocols.elicitation import DECLINED, read_form
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
 from askback.engines.protocols.json_rpc import VERSION, JsonRpcChannel
@@ -185,7 +185,8 @@ class AcpConversation:
     # What the program asks.
 
     def _read_request(self, method: str, request_id: Json, params: Mapping[str, Any]) -> Iterator[EngineEvent]:
-        response = read_request(method, params)
+        own = self._dialect.requests.get(method)
+        response = read_request(method, params) if own is None else own(params)
         if response is None:
             yield self._line.refuse(request_id, method)
         elif isinstance(response, Mapping):
@@ -226,27 +227,13 @@ def _cause(code: Json, words: str) -> ErrorCode:
     return failure_of_status(code, words) if known and told is not ErrorCode.ENGINE_UNREACHABLE else told
 
 
-class Asking(Protocol):
-    """A question for the user, and the response that its answer becomes."""
-
-    @property
-    def question(self) -> Question: ...
-
-    def answer(self, reply: Reply | None) -> Mapping[str, Json]: ...
-
-
 def read_request(method: str, params: Mapping[str, Any]) -> Mapping[str, Json] | Asking | None:
-    """The response to a request, or the question that must be answered first. None: such a thing is not offered."""
+    """The response to a request of the protocol, or the question that must be answered first. None: not supported."""
     match method:
         case "session/request_permission":
             return _permission(params)
         case "elicitation/create" | "session/elicitation":
             return read_form(params) or DECLINED
-        case "_iflow/user/questions":
-            asked = read_questionnaire(params.get("questions"))
-            return {"answers": {}} if asked is None else _ByHeader(asked=asked)
-        case "_iflow/plan/exit":
-            return {"approved": True}
         case _:
             return None
 
@@ -310,19 +297,3 @@ class _ByNumber:
             return _CANCELLED
         texts = (", ".join(each) if isinstance(each, list) else each for each in answers)
         return _selected(self.allowed) | {"answers": {str(at): text for at, text in enumerate(texts)}}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ByHeader:
-    """An ask tool with a method of its own, which wants each answer under the header of its question."""
-
-    asked: Questionnaire
-
-    @property
-    def question(self) -> Question:
-        return self.asked.question
-
-    def answer(self, reply: Reply | None) -> Mapping[str, Json]:
-        answers = self.asked.answers(reply) or []
-        headers = (item.header for item in self.asked.items)
-        return {"answers": dict(zip(headers, answers, strict=False))}

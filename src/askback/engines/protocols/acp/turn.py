@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from askback.core.errors import ErrorCode
+from askback.core.interactions import Json, Question
 from askback.core.runs import Usage
 from askback.engines.answers.messages import MOST_ID, Messages, Pieces, Recent
-from askback.engines.base import AssistantMessage, EngineEvent, ToolEnded, ToolStarted, TurnFailed, UsageSeen
+from askback.engines.base import AssistantMessage, EngineEvent, Reply, ToolEnded, ToolStarted, TurnFailed, UsageSeen
 from askback.engines.failures import failure_of
 from askback.engines.protocols.json_lines import as_detail, count_at, object_at, text_at
 from askback.text.json_text import clean
@@ -35,6 +36,15 @@ def _no_noise(words: str) -> bool:
     return False
 
 
+class Asking(Protocol):
+    """A question for the user, and the response that its answer becomes."""
+
+    @property
+    def question(self) -> Question: ...
+
+    def answer(self, reply: Reply | None) -> Mapping[str, Json]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """What a program has of its own."""
@@ -51,6 +61,8 @@ class Dialect:
     """It counts the tokens of every answer that is whole, and so a turn without any has none."""
     noise: Callable[[str], bool] = _no_noise
     """Whether a line of stderr says nothing of an error."""
+    requests: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Json] | Asking]] = field(default_factory=dict)
+    """The program's own requests, by method: each gives the response, or the question that must be answered first."""
 
 
 class AcpTurnState:
