@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from askback.engines.scripted.program.play import Player
+    from .play import Player
 
 _LIFE_SEC = 600
 _CHUNK = b"x" * 65_535
