@@ -201,9 +201,8 @@ class Service:
         return await move(self._store, run_id, signal, seen=run)
 
     async def _unfit(self, pending: Interaction, response: Json) -> Sequence[str]:
-        # Only an answer that is no text is checked against a schema, and compiling one may take a while.
-        checked = pending.response_schema is not None and not isinstance(response, str)
-        if checked or is_large(response, pending.response_schema):
+        # Compiling a schema may take a while.
+        if pending.response_schema is not None or is_large(response):
             return await self.pools.parsing.run(fits_reply, pending, response)
         return fits_reply(pending, response)
 

@@ -92,7 +92,7 @@ class ReplyIn(_In):
         max_length=_LONGEST_NAME, description="The question that is answered.", examples=["pace"]
     )
     response: Any = Field(
-        description="A text, an option's value, a value that fits `response_schema`, or a file as "
+        description="An option's value, a value that fits `response_schema`, any value without a schema, or a file as "
         '`{"upload_id": "…"}`.',
         examples=["relaxed"],
     )
@@ -102,7 +102,8 @@ class LinkedReplyIn(_In):
     """An answer to the question that the link is for."""
 
     response: Any = Field(
-        description="A text, an option's value, or a value that fits `response_schema`.", examples=["relaxed"]
+        description="An option's value, a value that fits `response_schema`, or any value without a schema.",
+        examples=["relaxed"],
     )
 
 

@@ -121,7 +121,7 @@ class InteractionOut(_Out):
     )
     default: Any = Field(None, description="What is taken when nobody answers in time.", examples=["relaxed"])
     response_schema: dict[str, Any] | None = Field(
-        description="A flat JSON Schema that an answer which is no text has to fit."
+        description="The JSON Schema of the answer: a scalar, or a flat object."
     )
     context: Any = Field(None, description="What the engine says beside the question.")
     attempt_number: int = Field(ge=1, description="The turn that asked.", examples=[1])

@@ -94,14 +94,14 @@ def _fitting(outcome: Final) -> Final:
 
 
 def _asking(outcome: AskUser) -> AskUser:
-    question = bounded(outcome.question)
-    if question is outcome.question:
-        return outcome
-    warning = RunWarning(
-        code=WarningCode.QUESTION_TRUNCATED,
-        message="the engine's question was larger than a question may be; parts of it were cut or left out",
-    )
-    return replace(outcome, question=question, warnings=(*outcome.warnings, warning))
+    question, warnings = bounded(outcome.question), list(outcome.warnings)
+    if question is not outcome.question:
+        message = "the engine's question was larger than a question may be; parts of it were cut or left out"
+        warnings.append(RunWarning(code=WarningCode.QUESTION_TRUNCATED, message=message))
+    if question.schema_ignored:
+        message = "the response_schema of the engine's question is neither a scalar nor a flat object; it is ignored"
+        warnings.append(RunWarning(code=WarningCode.RESPONSE_SCHEMA_IGNORED, message=message))
+    return replace(outcome, question=question, warnings=tuple(warnings))
 
 
 _MB = 1024 * 1024
