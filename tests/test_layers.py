@@ -25,7 +25,7 @@ LAYERS = (
     ("web",),
     ("http", "mcp"),
     ("service", "webhooks", "work"),
-    ("following", "installed"),
+    ("following", "installed", "testing"),
     ("engines", "process", "skills", "store"),
     ("files",),
     ("text",),

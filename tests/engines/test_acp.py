@@ -479,10 +479,21 @@ def test_a_tool_that_was_never_announced_is_told_once() -> None:
     assert (started.name, started.detail, ended.ok) == ("edit", "Write a file", False)
 
 
+@pytest.mark.contract("X-9")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_turn_without_token_counts_may_be_a_success(engine: str) -> None:
+    program = opened(engine=engine)
+    program.chunk("Hi.")
+    assert program.end() == Completed(messages=("Hi.",))
+    program = opened(engine=engine)
+    program.update("tool_call", toolCallId="t", status="completed", kind="edit", title="Write a file")
+    assert program.end() == Completed(messages=())
+
+
 @pytest.mark.parametrize(
     ("engine", "words", "code"),
     [
-        ("gemini", "Attempt 1 failed with status 500. Retrying", ErrorCode.TURN_TIMEOUT),
+        ("gemini", "Attempt 1 failed with status 500. Retrying", ErrorCode.ENGINE_API_ERROR),
         ("gemini", "Attempt 1 failed: connect ECONNREFUSED 127.0.0.1:1", ErrorCode.ENGINE_UNREACHABLE),
         ("iflow", "Attempt 1 failed. Retrying with backoff... Error: fetch failed", ErrorCode.ENGINE_UNREACHABLE),
     ],
@@ -544,7 +555,7 @@ def test_the_probe_says_whether_a_version_can_stay(name: str, usage: str) -> Non
 def test_a_process_that_stays_is_given_no_text_to_start_with(name: str) -> None:
     engine = resident(name)
     turn = turn_of(engine, {"prompt": "a secret of the user's", "model": "m"})
-    launch = engine.reside(turn)
+    launch = engine.launch_resident(turn)
     assert launch.stdin == b""
     assert "a secret" not in repr(launch)
     assert (f"--model={turn.model}" in launch.argv) == (name != "opencode")
@@ -554,7 +565,7 @@ def test_a_process_that_stays_is_given_no_text_to_start_with(name: str) -> None:
 @pytest.mark.contract("E-2")
 def test_iflow_thinks_and_does_not_ask_also_when_it_stays() -> None:
     engine = resident("iflow")
-    assert engine.reside(turn_of(engine, {})).argv == ("iflow", "--experimental-acp", "--yolo", "--thinking")
+    assert engine.launch_resident(turn_of(engine, {})).argv == ("iflow", "--experimental-acp", "--yolo", "--thinking")
 
 
 # Anything at all.

@@ -249,14 +249,14 @@ def test_a_key_is_told_and_stays_in_memory() -> None:
         list(talk.say("Go."))
         _, step = sent(told(talk, {"id": 1, "result": {}}))
         assert (step["method"] == "account/login/start", step["params"].get("apiKey")) == (key is not None, key)
-        assert ('cli_auth_credentials_store="ephemeral"' in engine().reside(of).argv) == (key is not None)
+        assert ('cli_auth_credentials_store="ephemeral"' in engine().launch_resident(of).argv) == (key is not None)
 
 
 @pytest.mark.contract("T-8")
 def test_it_may_ask_only_where_somebody_answers() -> None:
     asks = "features.default_mode_request_user_input=true"
-    assert asks in engine().reside(turn_of(engine(), {})).argv
-    auto = engine().reside(turn_of(engine(), {"mode": Mode.AUTO})).argv
+    assert asks in engine().launch_resident(turn_of(engine(), {})).argv
+    auto = engine().launch_resident(turn_of(engine(), {"mode": Mode.AUTO})).argv
     assert asks not in auto
     assert "tools.experimental_request_user_input.enabled=false" in auto
 

@@ -185,7 +185,7 @@ def test_time_that_ran_out_while_it_tried_to_connect_is_told_so() -> None:
 @pytest.mark.contract("T-8")
 def test_it_may_ask_only_where_somebody_answers() -> None:
     def forbidden(mode: Mode) -> str:
-        argv = engine().reside(turn_of(engine(), {"mode": mode})).argv
+        argv = engine().launch_resident(turn_of(engine(), {"mode": mode})).argv
         return next(word for word in argv if word.startswith("--disallowedTools"))
 
     assert "AskUserQuestion" not in forbidden(Mode.INTERACTIVE)

@@ -44,7 +44,7 @@ class Talk:
     def __init__(
         self, engine: ResidentEngine, turn: Turn, env: Mapping[str, str], *, turn_timeout_sec: float = 60.0
     ) -> None:
-        self._launch = engine.reside(turn)
+        self._launch = engine.launch_resident(turn)
         self._conversation = engine.conversation(turn)
         self._turn, self._env, self._timeout_sec = turn, env, turn_timeout_sec
         self._lines: asyncio.Queue[tuple[Stream, bytes] | None] = asyncio.Queue()

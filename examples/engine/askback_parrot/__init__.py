@@ -107,4 +107,4 @@ class ParrotParser:
         words = as_detail(self._stderr.text)
         if self._resuming and words is not None and "no such session" in words:
             return TurnFailed(code=ErrorCode.SESSION_RESUME_FAILED, message="the parrot has forgotten", detail=words)
-        return stopped(ended, "") or crashed(ended, words)
+        return stopped(ended, "", self._stderr.text) or crashed(ended, words)

@@ -299,7 +299,7 @@ class Conversation(Protocol):
 class ResidentEngine(Engine, Protocol):
     """An engine that can also be kept as a process. It has `STICKY_PROCESS` among its `profiles`."""
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         """What to start for a run that keeps its process. `stdin` stays empty: all is sent by the conversation."""
         ...
 

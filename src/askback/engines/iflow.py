@@ -137,7 +137,7 @@ class Iflow:
     def parser(self, turn: Turn) -> IflowParser:
         return IflowParser()
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         return Launch(argv=_command(turn, _RESIDENT), env=_environment(turn))
 
     def conversation(self, turn: Turn) -> AcpConversation:
@@ -247,7 +247,7 @@ class IflowParser:
         answer, printed_info = _split_answer(self._answer.text)
         info = printed_info if self._info is None else self._info
         if info is None:
-            return stopped(ended, self._trouble) or self._ended_early(ended)
+            return stopped(ended, self._trouble, self._stderr.text) or self._ended_early(ended)
         if reason := text_at(info, "terminationReason"):
             message = "the engine gave its turn up"
             return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(reason))

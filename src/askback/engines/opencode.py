@@ -153,7 +153,7 @@ class Opencode:
     def parser(self, turn: Turn) -> OpencodeParser:
         return OpencodeParser(resuming=turn.handle is not None)
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         return Launch(argv=(*turn.command, "acp", *_LOGS, *turn.extra_args), env=_environment(turn))
 
     def conversation(self, turn: Turn) -> AcpConversation:
@@ -275,7 +275,7 @@ class OpencodeParser:
             message = f"the engine's request failed {self._tries} times"
             why = self._trouble or "it did not say why"
             return TurnFailed(code=failure_of(why), message=message, detail=as_detail(why))
-        return stopped(ended, self._trouble) or crashed(ended, as_detail(said))
+        return stopped(ended, self._trouble, said) or crashed(ended, as_detail(said))
 
 
 def _failure_in(error: Mapping[str, Any], fault: str) -> tuple[ErrorCode, str]:

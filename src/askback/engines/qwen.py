@@ -148,7 +148,7 @@ class Qwen:
     def parser(self, turn: Turn) -> QwenParser:
         return QwenParser(resuming=turn.handle is not None)
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         argv = _command(turn, _WITHOUT_PLANS, _RESIDENT)
         return Launch(argv=argv, env=_environment(turn), files=_settings(turn))
 
@@ -230,14 +230,14 @@ class QwenParser:
     def finish(self, ended: Exit) -> Completed | TurnFailed:
         said = self._stderr.text
         if self._result is None:
-            return self._unknown(said) or stopped(ended, said) or crashed(ended, as_detail(said))
+            return self._unknown(said) or stopped(ended, "", said) or crashed(ended, as_detail(said))
         words = text_at(self._result, "error", "message") or text_at(self._result, "result")
         if _is_error(self._result):
             words = words or text_at(self._result, "subtype")
             return ended_badly(failure_of(words), words)
         if self._trouble:
             return ended_badly(failure_of(self._trouble), self._trouble)
-        if count_at(self._result, "num_turns") == 0:
+        if self._result.get("num_turns") == 0:
             message = "the engine ended its turn without an answer of the model"
             return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or said))
         return self._conversation.messages.completed()

@@ -84,7 +84,7 @@ def engines() -> Engines:
             broken[point.name] = f"{point.value} offers an engine of that name, which there is already"
             continue
         try:
-            found[point.name] = _checked(point.name, point.load()())
+            found[point.name] = checked(point.name, point.load()())
         # A third party's code may do anything, and must not take the other engines with it.
         except (Exception, SystemExit) as error:
             broken[point.name] = f"{point.value} failed: {type(error).__name__}: {error}"
@@ -104,7 +104,8 @@ def _bundled() -> dict[str, Engine]:
     return found
 
 
-def _checked(name: str, engine: Engine) -> Engine:
+def checked(name: str, engine: Engine) -> Engine:
+    """The engine, if it has every part that an engine needs; else an error that names what is missing."""
     missing = [part for part in _PARTS if not hasattr(engine, part)]
     if missing:
         raise TypeError(f"what it makes is no engine: it has no {', '.join(missing)}")

@@ -103,7 +103,7 @@ class Claude:
     def parser(self, turn: Turn) -> ClaudeParser:
         return ClaudeParser(resuming=turn.handle is not None)
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         argv = _argv(turn, *_STAYING, _WITHOUT_PLANS if turn.mode is Mode.INTERACTIVE else _WITHOUT_ASKING)
         return Launch(argv=tuple(argv), env=_environment(turn))
 

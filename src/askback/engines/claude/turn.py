@@ -79,7 +79,7 @@ class ClaudeParser:
     def finish(self, ended: Exit) -> Completed | TurnFailed:
         said = self._stderr.text
         crash = crashed(ended, as_detail(said))
-        return self.ending() or stopped(ended, self._retrying) or self._unknown(said) or crash
+        return self.ending() or stopped(ended, self._retrying, said) or self._unknown(said) or crash
 
     def ending(self) -> Completed | TurnFailed | None:
         """How the program itself ended the turn, if it did."""
@@ -89,7 +89,7 @@ class ClaudeParser:
         if _is_error(self._result):
             code = failure_of_status(count_at(self._result, "api_error_status"), words)
             return self._unknown(words) or ended_badly(code, words)
-        if count_at(self._result, "num_turns") == 0:
+        if self._result.get("num_turns") == 0:
             message = "the engine ended its turn without asking the model"
             return TurnFailed(
                 code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(text_at(self._result, "result"))

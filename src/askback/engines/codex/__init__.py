@@ -146,7 +146,7 @@ class Codex:
     def parser(self, turn: Turn) -> CodexParser:
         return CodexParser(resuming=turn.handle is not None)
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         argv = [*turn.command, "app-server", *turn.extra_args]
         settings = [*_SETTINGS, _WITHOUT_SNAPSHOTS, *(_ASKING if turn.mode is Mode.INTERACTIVE else (_WITHOUT_ASKING,))]
         if _key(turn) is not None:
@@ -243,4 +243,4 @@ class CodexParser:
         said = self._stderr.text
         if self._resuming and _UNKNOWN_SESSION.search(said):
             return unknown_session(said)
-        return stopped(ended, self._trouble) or crashed(ended, as_detail(f"{self._trouble}\n{said}"))
+        return stopped(ended, self._trouble, said) or crashed(ended, as_detail(f"{self._trouble}\n{said}"))

@@ -195,7 +195,7 @@ class AppServerConversation:
 
     def finish(self, ended: Exit) -> TurnFailed:
         words = self._stderr.text
-        return stopped(ended, self._trouble) or crashed(ended, as_detail(f"{self._trouble}\n{words}"))
+        return stopped(ended, self._trouble, words) or crashed(ended, as_detail(f"{self._trouble}\n{words}"))
 
 
 def _renamed(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class Gemini:
     def parser(self, turn: Turn) -> GeminiParser:
         return GeminiParser(resuming=turn.handle is not None)
 
-    def reside(self, turn: Turn) -> Launch:
+    def launch_resident(self, turn: Turn) -> Launch:
         settings = {_SETTINGS_FILE: json.dumps(_SETTINGS).encode()}
         return Launch(argv=_command(turn, _RESIDENT), env=_environment(turn), work_files=settings)
 

@@ -158,7 +158,7 @@ def _prepare_launch(
 
 def _launch(engine: Engine, run: Run, turn: Turn) -> Launch:
     try:
-        return resident(engine).reside(turn) if run.sticky else engine.launch(turn)
+        return resident(engine).launch_resident(turn) if run.sticky else engine.launch(turn)
     except HandleInvalid as error:
         raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, str(error))) from error
 

@@ -13,6 +13,7 @@ from askback.core.runs import Mode, Run
 from askback.engines.answers.messages import Messages
 from askback.engines.answers.reading import read_answer
 from askback.engines.base import Completed, TurnFailed
+from askback.engines.failures import known_failure
 from askback.process.limits import Breach, Resource, ResourceLimits
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import output_check
@@ -60,8 +61,12 @@ async def _verdict(
         message = "the engine went on in another session than the one it was asked to resume"
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=reading.session)
     if isinstance(result, TurnFailed):
+        code = result.code
+        if resuming and not reading.confirmed and code in (ErrorCode.ENGINE_CRASHED, ErrorCode.TURN_TIMEOUT):
+            # Before its first event an engine can only say on stderr what is wrong.
+            code = known_failure(result.detail or "") or code
         return engine_failure(
-            result.code, result.message, detail=result.detail, resuming=resuming, confirmed=reading.confirmed
+            code, result.message, detail=result.detail, resuming=resuming, confirmed=reading.confirmed
         )
     if resuming and not reading.confirmed:
         message = "the engine did not say which session it went on with"

@@ -207,10 +207,10 @@ class AcpConversation:
         return self._broke or self._telling.messages.completed()
 
     def finish(self, ended: Exit) -> TurnFailed:
-        broke = self._broke or stopped(ended, self._telling.trouble)
+        words = self._stderr.text
+        broke = self._broke or stopped(ended, self._telling.trouble, words)
         if broke is not None:
             return broke
-        words = self._stderr.text
         # Before there is a session, it may say on stderr what it lacks to make one.
         if not self._session and failure_of(words) is ErrorCode.ENGINE_AUTH_REQUIRED:
             what = "the engine ended before its turn began"

@@ -74,6 +74,7 @@ class AcpTurnState:
         self._message_id = ""
         self._tools = Tools()
         self._usage = Usage()
+        self._is_counted = False
         self.messages = Messages()
         self.trouble = ""
         """What the program said of a request that failed, if nothing good was heard since."""
@@ -122,7 +123,9 @@ class AcpTurnState:
             yield UsageSeen(usage=self._usage)
 
     def end(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
-        self.count(object_at(result, "usage") or object_at(result, "_meta", "quota", "token_count"))
+        counts = object_at(result, "usage") or object_at(result, "_meta", "quota", "token_count")
+        self._is_counted = bool(counts)
+        self.count(counts)
         yield from self.flush()
         yield from self.tell_usage()
 
@@ -131,7 +134,8 @@ class AcpTurnState:
         if reason != "end_turn":
             unknown = (ErrorCode.ENGINE_CRASHED, f"the engine ended its turn for a reason of its own: {reason!r}")
             return _broke(*_STOPPED.get(reason, unknown), self.trouble)
-        if self._usage.output_tokens or (self.messages and not self._dialect.counts_answers):
+        broken_off = self._is_counted and self._dialect.counts_answers and not self._usage.output_tokens
+        if self._usage.output_tokens or ((self.messages or self._tools.used) and not broken_off):
             return None
         if self.messages:
             what = "the engine broke the model's answer off, though it calls that the end of the turn"
@@ -160,8 +164,10 @@ class Tools:
 
     def __init__(self) -> None:
         self._calls: Recent[_Call] = Recent()
+        self.used = False
 
     def read(self, update: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        self.used = True
         call_id, status = text_at(update, "toolCallId"), text_at(update, "status")
         if (call := self._calls.get(call_id)) is None:
             call = _Call(name=_name(update)[:MOST_ID])
