@@ -1,6 +1,6 @@
 """The engine `iflow`: one `iflow` without a terminal a turn, the prompt on its standard input, or one that stays (ACP).
 
-What it prints and where it errs: the answer as plain text on stdout, among lines of its own; on stderr why requests
+What it prints and where it errs: the answer as plain text on stdout, among other lines; on stderr why requests
 failed and, at the end, a block `<Execution Info>` that names the session. Its exit code is 0 whatever happened, and a
 session that it does not know is silently a new one.
 """
@@ -53,7 +53,7 @@ _OAUTH, _ACCOUNTS, _SETTINGS = ".iflow/oauth_creds.json", ".iflow/iflow_accounts
 _MANNERS = {
     # Without -p it takes itself for a program with a user.
     "IFLOW_NON_INTERACTIVE": "true",
-    # A second process of its own would hide how the first one ended.
+    # A relaunched second process would hide how the first one ended.
     "IFLOW_CLI_NO_RELAUNCH": "true",
     "IFLOW_disableAutoUpdate": "true",
 }
@@ -111,7 +111,7 @@ class Iflow:
     sign_in = "sign in with: iflow, and there /auth"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
-        """A key may stand in its settings, among much else."""
+        """Its settings may contain a key."""
         if _OAUTH in files or any(key in env for key in _KEYS):
             return True
         return None if _SETTINGS in files else False
@@ -213,7 +213,7 @@ class IflowParser:
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         text = plain(clean(line.decode("utf-8", "replace")))
         if stream is Stream.STDOUT:
-            # The answer has no end of its own, and may quote anything: it is read as a whole.
+            # The answer has no end mark and may quote anything, so it is read as a whole.
             self._answer.add(f"{text}\n")
         elif self._block is None and _OPENS not in text:
             yield from self._read_words(text)

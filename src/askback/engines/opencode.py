@@ -69,7 +69,7 @@ _FOLDERS = {
     "XDG_CACHE_HOME": ".cache",
 }
 _MANNERS = {
-    # Else it takes up the settings of every folder above the workspace.
+    # Otherwise it reads the settings of every folder above the workspace.
     "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
@@ -88,7 +88,7 @@ _ERROR = re.compile(_LOG % b"ERROR" + rb'.*? error(?:\.error)?="((?:[^"\\]|\\.)*
 _UNKNOWN_SESSION = re.compile(r"session not found", re.IGNORECASE)
 
 _MOST_TRIES = 3
-"""It tries a request six times in all, for more than a minute, and cannot be told to do otherwise."""
+"""It tries a request six times, for more than a minute, and has no setting for that."""
 
 
 class Opencode:
@@ -208,7 +208,7 @@ class OpencodeParser:
 
     def _read_info(self, line: bytes) -> Iterator[EngineEvent]:
         if begun := _AT_WORK.match(line):
-            # The first is the turn's own; its helpers have sessions of their own later.
+            # The first is the turn's session; subagents start other sessions later.
             if self._session is None:
                 yield from self._name(begun[1].decode())
             if begun[1].decode() == self._session:
@@ -305,7 +305,7 @@ def _words(line: bytes) -> str:
 
 
 def _tool(part: Mapping[str, Any]) -> Iterator[EngineEvent]:
-    """A tool is told once it has ended."""
+    """A tool is reported only after it ended."""
     call_id, name, state = text_at(part, "callID"), text_at(part, "tool"), object_at(part, "state")
     done = text_at(state, "status") == "completed" and name != "invalid"
     detail = text_at(state, "input", "command") or text_at(state, "input", "error") or text_at(state, "title")

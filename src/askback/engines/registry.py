@@ -1,7 +1,7 @@
-"""Which engines there are: the bundled ones by file name, those of third parties by entry point.
+"""Finds the engines: bundled ones by file name, those of third parties by entry point.
 
-A bundled engine is a module of this package, named as the engine, with a function `engine()` that makes it. A third
-party names such a function in the entry-point group `askback.engines`. Whether an engine is installed is not known here.
+A bundled engine is a module of this package with the engine's name and a function `engine()`. A third party names such a
+function in the entry-point group `askback.engines`. Whether the program is installed is not known here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Engines(Mapping[str, Engine]):
-    """The engines by name. `broken` says of a third party's engine why it cannot be used."""
+    """The engines by name. `broken` holds third parties' engines that cannot be used, with the reason."""
 
     found: Mapping[str, Engine]
     broken: Mapping[str, str]
@@ -60,7 +60,7 @@ class Engines(Mapping[str, Engine]):
         return frozenset(name.casefold() for engine in self.found.values() for name in engine.config_names)
 
     def choose(self, name: str) -> Engine:
-        """The engine of that name, or a refusal that says which there are."""
+        """The engine of that name, or a refusal that lists the known names."""
         if name in self.found:
             return self.found[name]
         if name in self.broken:
@@ -74,7 +74,7 @@ class Engines(Mapping[str, Engine]):
 
 
 def engines() -> Engines:
-    """Look for all engines, in order of their names."""
+    """All engines, sorted by name."""
     from importlib import metadata
 
     found = _bundled()
@@ -85,7 +85,7 @@ def engines() -> Engines:
             continue
         try:
             found[point.name] = checked(point.name, point.load()())
-        # A third party's code may do anything, and must not take the other engines with it.
+        # A third party's code may do anything, and must not break the other engines.
         except (Exception, SystemExit) as error:
             broken[point.name] = f"{point.value} failed: {type(error).__name__}: {error}"
     return Engines({name: found[name] for name in sorted(found)}, broken)

@@ -1,4 +1,4 @@
-"""Questions in an assistant's message: where they stand, and what can be saved of one that is not as it should be.
+"""Questions in assistant messages: where they are, and what can be used of a malformed one.
 
 Whether a malformed question makes the run wait or fail is not decided here.
 """
@@ -29,7 +29,7 @@ _BROKEN_PROMPT = re.compile(r'"(?:prompt|question)"\s{0,100}:\s{0,100}("[^"\\]*+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question as it stands in a message: what is under `ask_user`, or the YAML in its tags, or why it is neither."""
+    """A question as found in a message: the value of `ask_user`, the YAML between its tags, or why it is neither."""
 
     start: int
     end: int

@@ -213,7 +213,7 @@ class Document:
             self._lines.append(line)
             self._size += len(line) + 1
             if self._size > _LONGEST or len(self._lines) > _MOST_LINES:
-                # No document of ours: it is not kept until the end of the turn.
+                # Too large for one of its documents: do not keep it.
                 self._lines = []
             elif line == b"}":
                 whole, self._lines = b"\n".join(self._lines), []

@@ -1,4 +1,4 @@
-"""The engine `scripted`: a program of ours that plays a script. It needs no account, for the demo, the docs and the tests.
+"""The engine `scripted`: a program that plays a script and needs no account, for the demo, the docs and tests.
 
 The program is in `program/`; its scripts are described in `docs/reference/scripted-engine.md`.
 """
@@ -174,12 +174,12 @@ class ScriptedParser:
         return self.ending() or stopped(ended, self._retrying, self._stderr.text) or self.gone(ended)
 
     def gone(self, ended: Exit) -> TurnFailed:
-        """The program ended without a word on its turn."""
+        """The program ended without an end-of-turn event."""
         return crashed(ended, as_detail(self._stderr.text))
 
 
 class ScriptedConversation:
-    """The talk with the program that stays. What it prints while no turn is open belongs to none."""
+    """The conversation with the resident program. Output outside a turn is ignored."""
 
     def __init__(self) -> None:
         self._turn = ScriptedParser()

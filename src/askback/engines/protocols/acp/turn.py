@@ -1,6 +1,6 @@
-"""One turn of a program that speaks ACP: what it said and did, gathered from its updates, and whether that is an answer.
+"""One turn of a program that speaks ACP: its messages and tools, collected from updates, and whether it succeeded.
 
-Knows nothing of requests and responses but the one that ends the turn. What differs between programs is in `Dialect`.
+Knows no requests or responses except the one that ends the turn. Differences between programs are in `Dialect`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Asking(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What a program has of its own."""
+    """What is special about one program."""
 
     sign_in: str | None = None
     """The way to sign in that is asked for when the program says that it is not signed in."""
@@ -160,7 +160,7 @@ class _Call:
 
 
 class Tools:
-    """Which calls were begun. A call is told once it is known what it was given: at its start often only its name is."""
+    """The tool calls of a turn. A call is reported once its input is known; at first often only its name is."""
 
     def __init__(self) -> None:
         self._calls: Recent[_Call] = Recent()
@@ -218,7 +218,7 @@ def _output(update: Mapping[str, Any]) -> str:
     )
 
 
-# A text that begins otherwise than with a letter may be a command to the program; after a block of ours it is none.
+# A text that does not start with a letter or digit may be a command; after another block it is not.
 _PREFACE = "What follows is the message, word for word.\n"
 
 

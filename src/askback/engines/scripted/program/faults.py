@@ -78,7 +78,7 @@ def _hang(player: Player, step: dict[str, Any]) -> NoReturn:
 
 
 def _retry_forever(player: Player, step: dict[str, Any]) -> NoReturn:
-    """As codex does with a server that cannot be reached: it never gives up."""
+    """Retry a server that cannot be reached, and never give up."""
     while True:
         player.emit("retry", message="Reconnecting... waiting for network (connection failed: error sending request)")
         time.sleep(0.2)

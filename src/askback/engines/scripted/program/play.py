@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 class Failed(Exception):
-    """The turn failed and was told so."""
+    """The turn failed, and its failure was printed."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
