@@ -206,9 +206,8 @@ class Service:
         return await move(self.store, run_id, signal, seen=run)
 
     async def _unfit(self, pending: Interaction, response: Json) -> Sequence[str]:
-        # Compiling a schema may take a while. Only answers that are not text are validated against one.
-        checked = pending.response_schema is not None and not isinstance(response, str)
-        if checked or is_large(response, pending.response_schema):
+        # Compiling a schema may take a while.
+        if pending.response_schema is not None or is_large(response):
             return await self.pools.parsing.run(fits_reply, pending, response)
         return fits_reply(pending, response)
 

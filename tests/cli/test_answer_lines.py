@@ -45,6 +45,12 @@ def question(**rest: Any) -> Interaction:
         ({"response_schema": FORM}, '{"days": "x"}', '{"days": "x"}'),
         ({"response_schema": FORM}, "as you like", "as you like"),
         ({"response_schema": FORM}, "[" * 100_000, "[" * 100_000),
+        ({"response_schema": {"type": "string", "enum": ["5", "6"]}}, "5", "5"),
+        ({"response_schema": {"type": "integer"}}, "5", 5),
+        ({"response_schema": {"type": "integer"}}, "five", "five"),
+        ({"response_schema": {"type": "boolean"}}, "yes", True),
+        ({"response_schema": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}]}}, "Red", "r"),
+        ({"response_schema": {"type": "integer", "default": 3}}, "", 3),
     ],
 )
 def test_a_line_means(asked: dict[str, Any], line: str, meant: Any) -> None:
@@ -59,6 +65,9 @@ def test_a_line_means(asked: dict[str, Any], line: str, meant: Any) -> None:
         ({"options": ("a",)}, "  Your answer (1 or your own words): "),
         ({"options": ("a", "b"), "default": "b"}, "  Your answer (1-2 or your own words, Enter for b): "),
         ({"kind": "secret"}, "  Your answer (not shown): "),
+        ({"response_schema": {"type": "string", "enum": ["a", "b"]}}, "  Your answer (a | b): "),
+        ({"response_schema": {"type": "integer"}, "default": 2}, "  Your answer (whole number, Enter for 2): "),
+        ({"response_schema": {"type": "string"}, "options": ("a", "b")}, "  Your answer (1-2): "),
         ({"default": {"a": "ü"}}, '  Your answer (Enter for {"a": "ü"}): '),
     ],
 )

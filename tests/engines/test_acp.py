@@ -168,9 +168,11 @@ class Program:
         return asked.question
 
 
-def opened(dialect: Dialect | None = None, **session: Any) -> Program:
-    """A program in its first turn."""
-    program = Program(AcpConversation(cwd="/run/work", dialect=dialect or Dialect()))
+def opened(dialect: Dialect | None = None, engine: str | None = None, **session: Any) -> Program:
+    """A program in its first turn, with a dialect, or with that of an engine."""
+    made = AcpConversation(cwd="/run/work", dialect=dialect or Dialect()) if engine is None else conversation(engine)
+    assert isinstance(made, AcpConversation)
+    program = Program(made)
     program.say()
     program.tell(id=1, result={"protocolVersion": 1})
     program.tell(id=2, result={"sessionId": "s", **session})
@@ -356,10 +358,16 @@ TWO = [*ONE, {"question": "Where?", "header": "Walls", "options": OPTIONS, "mult
     ],
 )
 def test_an_ask_tool_with_a_method_of_its_own_is_answered(questions: Any, reply: Reply, answers: Any) -> None:
-    program = opened()
+    program = opened(engine="iflow")
     assert program.ask("_iflow/user/questions", 3, questions=questions) == []
     assert program.question.prompt.startswith(questions[0]["question"])
     assert program.say("", reply)[0]["result"] == {"answers": answers}
+
+
+def test_a_request_of_one_programs_dialect_is_refused_to_the_others() -> None:
+    for method in ("_iflow/user/questions", "_iflow/plan/exit"):
+        assert opened(engine="iflow").ask(method, 3)[0]["result"] in ({"answers": {}}, {"approved": True})
+        assert "error" in opened(engine="qwen").ask(method, 3, questions=ONE)[0]
 
 
 def test_an_ask_tool_in_a_permission_is_answered_by_number_or_not_at_all() -> None:
@@ -471,10 +479,21 @@ def test_a_tool_that_was_never_announced_is_told_once() -> None:
     assert (started.name, started.detail, ended.ok) == ("edit", "Write a file", False)
 
 
+@pytest.mark.contract("X-9")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_turn_without_token_counts_may_be_a_success(engine: str) -> None:
+    program = opened(engine=engine)
+    program.chunk("Hi.")
+    assert program.end() == Completed(messages=("Hi.",))
+    program = opened(engine=engine)
+    program.update("tool_call", toolCallId="t", status="completed", kind="edit", title="Write a file")
+    assert program.end() == Completed(messages=())
+
+
 @pytest.mark.parametrize(
     ("engine", "words", "code"),
     [
-        ("gemini", "Attempt 1 failed with status 500. Retrying", ErrorCode.TURN_TIMEOUT),
+        ("gemini", "Attempt 1 failed with status 500. Retrying", ErrorCode.ENGINE_API_ERROR),
         ("gemini", "Attempt 1 failed: connect ECONNREFUSED 127.0.0.1:1", ErrorCode.ENGINE_UNREACHABLE),
         ("iflow", "Attempt 1 failed. Retrying with backoff... Error: fetch failed", ErrorCode.ENGINE_UNREACHABLE),
     ],

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from distortions import Lines, distorted, ends, parser_of, recorded_lines, survives
-from hypothesis import given
+from distortions import parser_of
 from recordings import turn_of
 
 from askback.core.errors import ErrorCode
@@ -19,7 +18,6 @@ from askback.engines.base import (
     CallResult,
     Completed,
     Exit,
-    HandleInvalid,
     Launch,
     Probe,
     SessionNamed,
@@ -31,7 +29,6 @@ from askback.engines.base import (
     UsageSeen,
 )
 from askback.engines.gemini import STREAM, engine
-from askback.engines.protocols.json_lines import decode_line
 
 ID = "b35e3c70-5591-45d7-94d0-0ff2ae0150d0"
 HANDLE = Handle(engine="gemini", handle_type="session_id", handle_value=ID, created_at_turn=1)
@@ -84,25 +81,8 @@ def test_our_command_leaves_a_text_alone() -> None:
     assert not any(sign in prompt for sign in ("{{", "!{", "@{"))
 
 
-@pytest.mark.contract("E-5")
-@pytest.mark.parametrize("model", ["--help", "-m", "a b\nc", "gemini-2.5-flash"])
-def test_a_model_name_is_never_an_option(model: str) -> None:
-    argv = launch(model=model).argv
-    assert f"--model={model}" in argv
-    assert model not in argv
-
-
 def test_without_a_model_the_choice_is_the_engines() -> None:
     assert not any("model" in word or word == "-m" for word in launch().argv)
-
-
-@pytest.mark.contract("H-2", "H-8", "H-13")
-@pytest.mark.parametrize("value", ["", "latest", "5", "../../etc/passwd", ID.upper(), ID + "\n", "--help", f"{ID} x"])
-def test_a_handle_of_another_form_never_reaches_a_command_line(value: str) -> None:
-    with pytest.raises(HandleInvalid):
-        launch(handle=replace(HANDLE, handle_value=value))
-    with pytest.raises(HandleInvalid):
-        launch(handle=replace(HANDLE, engine="qwen"))
 
 
 @pytest.mark.contract("T-8")
@@ -159,15 +139,6 @@ def test_the_help_says_whether_it_resumes() -> None:
     assert probe(HELP.replace(', "stream-json"', "")).features == ()
     old = probe(HELP.replace("--resume", "--again"))
     assert (old.kind, old.reason) == (ProfileKind.STICKY_PROCESS, "its --help does not offer --resume")
-
-
-@pytest.mark.contract("P-4")
-@pytest.mark.parametrize(("code", "reason"), [(None, "did not end in time"), (127, "ended with 127")])
-def test_a_probe_that_failed_proves_nothing(code: int | None, reason: str) -> None:
-    seen = probe(HELP, code)
-    assert (seen.kind, seen.version) == (ProfileKind.STICKY_PROCESS, None)
-    assert reason in seen.reason
-    assert engine().read_probe([]).kind is ProfileKind.STICKY_PROCESS
 
 
 # What it prints.
@@ -256,6 +227,14 @@ def test_a_success_without_an_answer_is_none() -> None:
     assert turn(result())[1] == Completed(messages=())
 
 
+@pytest.mark.contract("X-9")
+def test_a_turn_without_token_counts_may_be_a_success() -> None:
+    call = {"type": "tool_use", "tool_name": "run_shell_command", "tool_id": "t", "parameters": {"command": "ls"}}
+    assert turn(piece("Hi."), result(stats={}))[1] == Completed(messages=("Hi.",))
+    assert turn(piece("Hi."), {"type": "result", "status": "success"})[1] == Completed(messages=("Hi.",))
+    assert turn(call, result(stats={}))[1] == Completed(messages=())
+
+
 def test_a_warning_is_no_failure() -> None:
     warning = {"type": "error", "severity": "warning", "message": "something is slow"}
     assert turn(piece("Hi."), warning, result())[1] == Completed(messages=("Hi.",))
@@ -299,7 +278,10 @@ def test_a_time_out_is_told_as_what_the_engine_was_busy_with() -> None:
     )
     assert failure(stderr=retry, ended=out_of_time).code is ErrorCode.ENGINE_UNREACHABLE
     limited = failure(stderr="Attempt 1 failed with status 429. Retrying", ended=out_of_time)
-    assert (limited.code, limited.detail) == (ErrorCode.TURN_TIMEOUT, "Attempt 1 failed with status 429. Retrying")
+    assert limited.code is ErrorCode.ENGINE_RATE_LIMITED
+    assert limited.detail == "Attempt 1 failed with status 429. Retrying"
+    failing = failure(stderr="Attempt 1 failed with status 503. Retrying", ended=out_of_time)
+    assert failing.code is ErrorCode.ENGINE_API_ERROR
     parser = parser_of(engine(), resuming=False)
     for stream, line in ((Stream.STDERR, retry.encode()), (Stream.STDOUT, json.dumps(piece("Hi.")).encode())):
         list(parser.feed(stream, line))
@@ -347,25 +329,3 @@ def test_a_document_may_say_why_it_failed(stream: Stream) -> None:
     _, ended = read(lines, stream, code=1)
     assert isinstance(ended, TurnFailed)
     assert ended.code is ErrorCode.ENGINE_UNREACHABLE
-
-
-LINES = recorded_lines("gemini")
-
-
-@pytest.mark.contract("T-6")
-@given(lines=distorted(LINES), ended=ends)
-def test_whatever_is_printed_is_survived_and_never_a_false_success(lines: Lines, ended: Exit) -> None:
-    for resuming in (False, True):
-        survives(parser_of(engine(), resuming=resuming), lines, ended, is_success)
-
-
-def is_success(line: bytes) -> bool:
-    event = decode_line(line) or {}
-    return (event.get("type") == "result" and event.get("status") == "success") or b'"response"' in line
-
-
-def test_the_distortions_reach_a_success() -> None:
-    said = [line for line in LINES if b'"content":"Which colour?"' in line]
-    done = [line for line in LINES if is_success(line) and b'"output_tokens":7' in line]
-    lines = [(Stream.STDOUT, said[0]), (Stream.STDOUT, done[0])]
-    assert survives(parser_of(engine(), resuming=False), lines, Exit(code=0), is_success)

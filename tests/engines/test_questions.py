@@ -104,12 +104,20 @@ def test_a_form_of_primitive_fields_is_a_response_schema(schema: dict[str, Any])
     assert flat_schema(schema) == schema
 
 
+@pytest.mark.contract("T-2")
 @pytest.mark.parametrize(
     "schema",
     [
-        None,
         "string",
-        {"type": "string"},
+        True,
+        {},
+        {"const": "x"},
+        {"type": "array", "items": {"type": "string", "enum": ["x"]}},
+        {"type": "null"},
+        {"type": ["string", "null"]},
+        {"type": "string", "enum": [1, 2]},
+        {"type": "string", "enum": ["x" * 1000] * 100},
+        {"enum": ["x", 1]},
         {"type": "object"},
         {"type": "object", "properties": {}},
         {"type": "object", "properties": {"a": {"type": "object", "properties": {}}}},
@@ -122,8 +130,26 @@ def test_a_form_of_primitive_fields_is_a_response_schema(schema: dict[str, Any])
 )
 def test_any_other_schema_is_left_out_and_the_question_is_kept(schema: Any) -> None:
     question = asked(response_schema=schema)
-    assert question.response_schema is None
+    assert (question.response_schema, question.schema_ignored) == (None, True)
     assert question.prompt == "?"
+
+
+@pytest.mark.contract("T-2")
+@pytest.mark.parametrize(
+    ("schema", "kept"),
+    [
+        ({"type": "string", "enum": ["red", "blue"]}, {"type": "string", "enum": ["red", "blue"]}),
+        ({"enum": ["red", "blue"]}, {"type": "string", "enum": ["red", "blue"]}),
+        ({"enum": [1, 2.5]}, {"type": "number", "enum": [1, 2.5]}),
+        ({"type": "integer", "minimum": 1, "$ref": "x"}, {"type": "integer", "minimum": 1}),
+        ({"type": "boolean", "title": "Really?"}, {"type": "boolean", "title": "Really?"}),
+        ({"oneOf": [{"const": "r", "title": "Red"}]}, {"type": "string", "oneOf": [{"const": "r", "title": "Red"}]}),
+        (None, None),
+    ],
+)
+def test_a_scalar_schema_is_kept(schema: Any, kept: Any) -> None:
+    question = asked(response_schema=schema)
+    assert (question.response_schema, question.schema_ignored) == (kept, False)
 
 
 def test_keywords_that_a_form_does_not_have_are_left_out() -> None:

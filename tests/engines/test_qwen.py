@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from distortions import Lines, distorted, ends, parser_of, recorded_lines, survives
-from hypothesis import given
+from distortions import parser_of
 from recordings import turn_of
 
 from askback.core.errors import ErrorCode
@@ -18,7 +17,6 @@ from askback.engines.base import (
     CallResult,
     Completed,
     Exit,
-    HandleInvalid,
     Launch,
     Probe,
     SessionNamed,
@@ -27,7 +25,6 @@ from askback.engines.base import (
     TurnOver,
     UsageSeen,
 )
-from askback.engines.protocols.json_lines import decode_line
 from askback.engines.qwen import EXCLUDE_TOOLS, engine
 
 ID = "caf77313-2750-4058-95ef-458826ac9171"
@@ -47,14 +44,6 @@ def settings_in(started: Launch, variable: str) -> dict[str, Any]:
 
 
 # What it starts.
-
-
-@pytest.mark.contract("E-4", "H-10")
-@pytest.mark.parametrize("mode", Mode)
-def test_a_resume_keeps_the_arguments_and_adds_only_the_handle(mode: Mode) -> None:
-    options = {"model": "m", "mode": mode, "extra_args": ("--add-dir", "a")}
-    first, resumed = launch(**options), launch(handle=HANDLE, **options)
-    assert resumed == replace(first, argv=(*first.argv, "--resume", ID))
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -88,23 +77,6 @@ def test_our_command_leaves_a_text_alone_and_is_not_offered_to_the_model() -> No
     assert "disable-model-invocation: true" in head.splitlines()
     # With any of these in it, the text is split, run or filled with files.
     assert not any(sign in prompt for sign in ("{{", "!{", "@{"))
-
-
-@pytest.mark.contract("E-5")
-@pytest.mark.parametrize("model", ["--help", "-m", "a b\nc", "qwen3-coder-plus"])
-def test_a_model_name_is_never_an_option(model: str) -> None:
-    argv = launch(model=model).argv
-    assert f"--model={model}" in argv
-    assert model not in argv
-
-
-@pytest.mark.contract("H-2", "H-13")
-@pytest.mark.parametrize("value", ["", "a title", "../../etc/passwd", ID.upper(), ID + "\n", "--help", f"{ID} x"])
-def test_a_handle_of_another_form_never_reaches_a_command_line(value: str) -> None:
-    with pytest.raises(HandleInvalid):
-        launch(handle=replace(HANDLE, handle_value=value))
-    with pytest.raises(HandleInvalid):
-        launch(handle=replace(HANDLE, engine="claude"))
 
 
 def test_the_settings_it_needs_are_laid_over_those_of_the_home_and_the_rest_under_them() -> None:
@@ -164,15 +136,6 @@ def test_the_help_says_whether_it_resumes() -> None:
         "its --help does not offer --resume and stream-json",
     )
     assert probe(HELP.replace("--resume", "--again")).kind is ProfileKind.STICKY_PROCESS
-
-
-@pytest.mark.contract("P-4")
-@pytest.mark.parametrize(("code", "reason"), [(None, "did not end in time"), (127, "ended with 127")])
-def test_a_probe_that_failed_proves_nothing(code: int | None, reason: str) -> None:
-    seen = probe(HELP, code)
-    assert (seen.kind, seen.version) == (ProfileKind.STICKY_PROCESS, None)
-    assert reason in seen.reason
-    assert engine().read_probe([]).kind is ProfileKind.STICKY_PROCESS
 
 
 # What it prints.
@@ -291,25 +254,3 @@ def test_a_time_out_tells_what_it_said_last() -> None:
     broke = failure(stderr="Warning: stdin input truncated.", ended=Exit(code=-9, timed_out=True))
     assert (broke.code, broke.detail) == (ErrorCode.TURN_TIMEOUT, "Warning: stdin input truncated.")
     assert failure(ended=Exit(code=-9, over_limit=True)).code is ErrorCode.OUTPUT_LIMIT_EXCEEDED
-
-
-LINES = recorded_lines("qwen")
-
-
-@pytest.mark.contract("T-6")
-@given(lines=distorted(LINES), ended=ends)
-def test_whatever_is_printed_is_survived_and_never_a_false_success(lines: Lines, ended: Exit) -> None:
-    for resuming in (False, True):
-        survives(parser_of(engine(), resuming=resuming), lines, ended, is_success)
-
-
-def is_success(line: bytes) -> bool:
-    event = decode_line(line) or {}
-    return event.get("type") == "result" and event.get("is_error") is False and event.get("num_turns", 0) != 0
-
-
-def test_the_distortions_reach_a_success() -> None:
-    said = [line for line in LINES if b'"type":"text","text":"Which colour?"' in line]
-    done = [line for line in LINES if is_success(line)]
-    lines = [(Stream.STDOUT, said[0]), (Stream.STDOUT, done[0])]
-    assert survives(parser_of(engine(), resuming=False), lines, Exit(code=0), is_success)

@@ -32,8 +32,3 @@ def test_a_recording_that_is_read_otherwise_is_found() -> None:
     assert differences({"sessions": ["a"], "code": "ENGINE_CRASHED", "detail": "no"}, told) == []
     assert len(differences({"sessions": [], "code": "ENGINE_API_ERROR", "detail": "yes", "usage": {}}, told)) == 4
     assert len(differences({"messages": []}, told)) == 1
-
-
-def test_there_are_recordings_of_every_engine_that_is_not_ours() -> None:
-    recorded = {folder.parent.name for folder in cases()}
-    assert recorded == {name for name, engine in registry.engines().items() if engine.chosen_by_default}

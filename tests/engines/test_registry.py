@@ -17,12 +17,20 @@ from askback.engines.scripted import Scripted
 
 class Mine(Scripted):
     name = "mine"
+    config_names = (".Mine", "mine.json")
 
 def engine():
     return Mine()
 
 def nothing():
     return object()
+
+class Elsewhere(Mine):
+    name = "broken"
+    config_names = (".config/mine",)
+
+def elsewhere():
+    return Elsewhere()
 
 def other_name():
     return Scripted()
@@ -90,6 +98,13 @@ def test_third_parties_add_engines_by_entry_point(offer: Offer) -> None:
     assert list(found) == sorted(found)
 
 
+def test_the_configuration_of_every_engine_is_known(offer: Offer) -> None:
+    bundled = {".codex", ".claude", ".gemini", ".qwen", ".iflow", ".opencode", "opencode.json", "opencode.jsonc"}
+    assert registry.engines().config_names == bundled
+    offer(mine="their_engines:engine")
+    assert registry.engines().config_names == bundled | {".mine", "mine.json"}
+
+
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
@@ -98,6 +113,7 @@ def test_third_parties_add_engines_by_entry_point(offer: Offer) -> None:
         ("their_engines:raises", "no licence"),
         ("their_engines:exits", "SystemExit"),
         ("their_engines:nothing", "it has no name, title"),
+        ("their_engines:elsewhere", "config_names: '.config/mine' is not the name of a single file or folder"),
         ("their_engines:other_name", "it calls itself 'scripted'"),
     ],
 )

@@ -256,7 +256,7 @@ def test_a_version_that_cannot_resume_can_stay(command: list[str], kind: Profile
 
 
 def test_a_version_that_cannot_resume_refuses_to() -> None:
-    with pytest.raises(UsageError, match="cannot go on"):
+    with pytest.raises(UsageError, match="cannot resume"):
         read_options(["--no-resume", "--resume=ses-1"])
     with pytest.raises(UsageError, match="unknown argument"):
         read_options(["--stay=now"])

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import EXPECTED, Recording, differences, read
 
-from askback.core.errors import ErrorCode
+from askback.core.errors import ErrorCode, Invalid
 from askback.core.runs import RunState
 from askback.engines import registry
-from askback.engines.base import Stream
 from support.data_folder import World, over, run_async, submit, waiting
+from support.program import askback
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/engine"
@@ -66,6 +68,32 @@ def test_a_skill_runs_through_it_with_a_question(tmp_path: Path) -> None:
     run_async(main)
 
 
+def test_no_skill_may_contain_its_configuration(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = Path(world.skill(output=COLOUR))
+    (skill / "deep/.PARROT").mkdir(parents=True)
+    (skill / "deep/.PARROT/hooks.json").write_text("{}")
+    archive = Path(shutil.make_archive(str(tmp_path / "evil"), "zip", skill))
+    site = os.pathsep.join((str(tmp_path / "site"), str(EXAMPLE)))
+
+    def refused(*words: str) -> None:
+        ran = askback(world, *words, env={"PYTHONPATH": site}, warm=False)
+        assert ran.code == 2, ran.stderr
+        assert ".PARROT configures a coding CLI" in ran.stdout + ran.stderr
+
+    refused("skills", "check", str(skill))
+    refused("skills", "install", str(skill))
+    refused("skills", "install", str(archive))
+    refused("run", str(skill), "--engine", "parrot")
+
+    async def main() -> None:
+        async with world.working(SETTINGS) as app:
+            with pytest.raises(Invalid, match="configures a coding CLI"):
+                await submit(app, str(skill), engine="parrot")
+
+    run_async(main)
+
+
 @pytest.mark.contract("X-1")
 def test_a_session_that_it_lost_ends_the_run(tmp_path: Path) -> None:
     world = World(tmp_path)
@@ -87,17 +115,37 @@ def test_a_session_that_it_lost_ends_the_run(tmp_path: Path) -> None:
     run_async(main)
 
 
-@pytest.mark.parametrize("case", [path.parent.name for path in sorted(EXAMPLE.glob("recordings/*/exit"))])
-def test_its_recordings_are_read_as_expected(case: str) -> None:
-    folder = EXAMPLE / "recordings" / case
-    expected = json.loads((folder / EXPECTED).read_text())
-    for streams in ((Stream.STDOUT, Stream.STDERR), (Stream.STDERR, Stream.STDOUT)):
-        assert differences(expected, read(registry.get("parrot"), Recording.load(folder), *streams)) == []
+def test_it_inherits_the_tests_of_an_engine() -> None:
+    """Its tests run as its author runs them, without the configuration of this repository."""
+    path = os.pathsep.join((str(ROOT / "src"), str(EXAMPLE)))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(EXAMPLE),
+    ]
+    ran = subprocess.run(
+        [*command, str(EXAMPLE / "test_parrot.py")],
+        env={"PYTHONPATH": path, "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert "13 passed" in ran.stdout
 
 
 def test_the_page_shows_the_files_as_they_are() -> None:
     blocks = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert (EXAMPLE / "askback_parrot/__init__.py").read_text() in blocks
+    assert (EXAMPLE / "test_parrot.py").read_text() in blocks
     offered = [block for block in blocks if registry.GROUP in block and "import" not in block]
     assert offered
     assert all(block in (EXAMPLE / "pyproject.toml").read_text() for block in offered)

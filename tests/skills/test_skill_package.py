@@ -307,27 +307,22 @@ def test_a_skill_md_of_more_than_a_megabyte_is_refused(tmp_path: Path) -> None:
 # What a package may not hold.
 
 REFUSED = [
-    ".codex/config.toml",
-    ".claude/settings.json",
-    ".gemini/settings.json",
-    ".qwen/x",
-    ".iflow/x",
-    ".opencode/x",
-    "opencode.json",
-    "opencode.jsonc",
+    ".tool/config.toml",
+    "tool.json",
     ".mcp.json",
     ".env",
     ".env.local",
-    ".Claude/settings.json",
+    ".Tool/settings.json",
     ".MCP.JSON",
-    "deep/down/.GEMINI/settings.json",
+    "deep/down/.TOOL/settings.json",
     "deep/.ENV.production",
 ]
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_content_that_configures_a_cli_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    (problem,) = errors_of(check_package(make_skill(tmp_path, files={name: "x"})))
+    folder = make_skill(tmp_path, files={name: "x"})
+    (problem,) = errors_of(check_package(folder, frozenset({".tool", "tool.json"})))
     assert name.startswith(problem.where)
     assert "configures a coding CLI" in problem.message
 

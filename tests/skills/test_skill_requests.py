@@ -190,8 +190,20 @@ FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": 
 
 
 @pytest.mark.parametrize("text", ["", "free words", "-x", "/quit", "a\nb", "\0", "x" * MAX_REPLY_BYTES])
-def test_a_text_always_fits(text: str) -> None:
-    assert fits_reply(asked(response_schema=FORM, options=("a", "b")), text) == ()
+def test_a_text_fits_where_there_is_no_schema(text: str) -> None:
+    assert fits_reply(asked(options=("a", "b")), text) == ()
+    assert fits_reply(asked(options=("a", "b"), response_schema=FORM), text)
+
+
+@pytest.mark.contract("T-2")
+def test_every_reply_is_checked_against_a_scalar_schema() -> None:
+    colour = asked(response_schema={"type": "string", "enum": ["red", "blue"]})
+    assert fits_reply(colour, "red") == ()
+    assert fits_reply(colour, "purple") != ()
+    assert fits_reply(colour, 3) != ()
+    assert fits_reply(asked(response_schema={"type": "integer", "minimum": 1}), 1) == ()
+    assert fits_reply(asked(response_schema={"type": "integer", "minimum": 1}), "1") != ()
+    assert fits_reply(asked(response_schema={"type": "boolean"}), False) == ()
 
 
 def test_an_options_value_fits_also_against_the_schema() -> None:

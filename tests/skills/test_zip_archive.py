@@ -204,7 +204,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "file with slash": (entries((of_kind("dir/", stat.S_IFREG | 0o644), b"")), '"dir/" is neither'),
     "git": (entries((".git/hooks/pre-commit", b"x")), "is part of a Git repository"),
     "git by case": (entries(("sub/.GIT/config", b"x")), "is part of a Git repository"),
-    "claude": (entries((".claude/settings.json", b"x")), "configures a coding CLI"),
+    "mcp": (entries(("sub/.MCP.json", b"x")), "configures a coding CLI"),
     "env": (entries((".ENV", b"x")), "configures a coding CLI"),
     "encrypted": (encrypted, '"SKILL.md" is encrypted'),
     "lzma": (packed_with(zipfile.ZIP_LZMA), "packed in a way that is not supported"),

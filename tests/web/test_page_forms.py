@@ -306,11 +306,32 @@ def test_an_answer_by_fields_is_checked_sent_whole_and_told_by_field(blank: Page
     let_go(blank, {"message": "no", "status": 422, "problems": ["response.n: 3 is more than 2"]})
     expect(blank.get_by_label("N", exact=False).first).to_be_enabled()
     expect(blank.get_by_text("3 is more than 2")).to_be_visible()
-    blank.get_by_text("Answer in your own words").click()
-    own = blank.get_by_role("textbox", name="Answer in your own words")
-    own.fill("whenever")
-    own.press("Enter")
-    assert sent(blank)[-1] == "whenever"
+    expect(blank.get_by_text("Answer in your own words")).to_have_count(0)
+
+
+@pytest.mark.contract("T-2")
+def test_a_scalar_schema_is_one_field_or_two_buttons(blank: Page) -> None:
+    ask(blank, response_schema={"type": "string", "enum": ["red", "blue"]}, default="blue")
+    expect(blank.get_by_label("blue")).to_be_checked()
+    blank.get_by_label("red").check()
+    blank.get_by_role("button", name="Send").click()
+    assert sent(blank) == ["red"]
+    ask(blank, response_schema={"type": "integer", "minimum": 2})
+    box = blank.get_by_label("Your answer")
+    box.fill("1")
+    box.press("Enter")
+    assert sent(blank) == []
+    box.fill("2")
+    box.press("Enter")
+    assert sent(blank) == [2]
+    ask(blank, kind="confirm", response_schema={"type": "boolean"})
+    blank.get_by_role("button", name="No").click()
+    assert sent(blank) == [False]
+    ask(blank, kind="secret", response_schema={"type": "string", "minLength": 4})
+    assert blank.get_by_label("Your answer").get_attribute("type") == "password"
+    ask(blank, options=["r", "b"], response_schema={"type": "string", "enum": ["r", "b"]})
+    blank.get_by_role("button", name="r", exact=True).click()
+    assert sent(blank) == ["r"]
 
 
 def test_a_secret_is_not_shown_and_is_sent_as_typed(blank: Page) -> None:

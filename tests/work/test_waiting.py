@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from askback.bootstrap import App
-from askback.core.errors import Conflict, Invalid, RefusalCode
+from askback.core.errors import Conflict, Invalid, RefusalCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import RunState
@@ -239,6 +239,50 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_run_goes_on_waiting(tmp_
             await over(app, run.id)
             data = (await app.service.result(run.id)).data
             assert json.loads(data["colour"]) == {"n": 3}
+
+    run_async(main)
+
+
+@pytest.mark.contract("T-2")
+@pytest.mark.parametrize("verb", ["ask", "ask_native"])
+def test_an_answer_is_checked_against_a_scalar_schema(tmp_path: Path, verb: str) -> None:
+    world = World(tmp_path)
+    schema = {"type": "string", "enum": ["red", "blue"]}
+    asks = {verb: {"interaction_id": "colour", "prompt": "Which?", "response_schema": schema}}
+    turns = ([asks], [FINISH]) if verb == "ask" else ([asks, FINISH],)
+    profile = {"interactive_profile": "sticky_process" if verb == "ask_native" else "resumable"}
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await waiting(app, (await submit(app, world.skill(*turns), options=profile)).id)
+            assert run.pending_interaction is not None
+            assert run.pending_interaction.response_schema == schema
+            with pytest.raises(Invalid) as refused:
+                await app.service.reply(run.id, "purple")
+            assert refused.value.code is RefusalCode.REPLY_INVALID
+            await app.service.reply(run.id, "blue")
+            run = await over(app, run.id)
+            assert (run.state, run.warnings) == (RunState.SUCCEEDED, ())
+
+    run_async(main)
+
+
+@pytest.mark.contract("T-2")
+@pytest.mark.parametrize("verb", ["ask", "ask_native"])
+def test_a_schema_of_another_form_is_ignored_with_a_warning(tmp_path: Path, verb: str) -> None:
+    world = World(tmp_path)
+    asks = {verb: {"interaction_id": "colour", "prompt": "Which?", "response_schema": {"type": "array"}}}
+    turns = ([asks], [FINISH]) if verb == "ask" else ([asks, FINISH],)
+    profile = {"interactive_profile": "sticky_process" if verb == "ask_native" else "resumable"}
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await waiting(app, (await submit(app, world.skill(*turns), options=profile)).id)
+            assert run.pending_interaction is not None
+            assert run.pending_interaction.response_schema is None
+            assert [warning.code for warning in run.warnings] == [WarningCode.RESPONSE_SCHEMA_IGNORED]
+            await app.service.reply(run.id, "red")
+            assert (await over(app, run.id)).state is RunState.SUCCEEDED
 
     run_async(main)
 

@@ -1,4 +1,4 @@
-"""The engine `parrot`: what Askback must know of the program of that name. It starts nothing and reads no file."""
+"""The engine `parrot`: how to start the program of that name, and what its output means. It does no I/O."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Parrot:
     profiles = frozenset({ProfileKind.RESUMABLE})
     chosen_by_default = False
     env_allow: tuple[str, ...] = ("PARROT_KEY",)
+    config_names: tuple[str, ...] = (".parrot",)
     credentials: tuple[str, ...] = (".parrot/key",)
     sign_in = "it needs no account"
 
@@ -106,4 +107,4 @@ class ParrotParser:
         words = as_detail(self._stderr.text)
         if self._resuming and words is not None and "no such session" in words:
             return TurnFailed(code=ErrorCode.SESSION_RESUME_FAILED, message="the parrot has forgotten", detail=words)
-        return stopped(ended, "") or crashed(ended, words)
+        return stopped(ended, "", self._stderr.text) or crashed(ended, words)

@@ -19,6 +19,7 @@ from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import SHARED
 from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
+from askback.engines import registry
 from askback.engines.registry import Engines
 from askback.installed.engines import EnginesHere
 from askback.installed.probes import EngineSetup, Probes
@@ -140,7 +141,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             spawner=spawner,
             engines=engines,
             setups=setups,
-            library=open_library(settings),
+            library=open_library(settings, engines),
             workspaces=Workspaces(
                 data_dir / "runs", sign_ins=[name for engine in engines.values() for name in engine.credentials]
             ),
@@ -246,9 +247,10 @@ def _retention(parts: _Parts) -> Retention:
     )
 
 
-def open_library(settings: Settings) -> Library:
+def open_library(settings: Settings, engines: Engines | None = None) -> Library:
+    known = registry.engines() if engines is None else engines
     limits = ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes)
-    return Library(settings.data_dir, settings.skills_dir, limits)
+    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names)
 
 
 def now() -> datetime:

@@ -89,6 +89,7 @@ class WarningCode(StrEnum):
     ASSISTANT_TEXT_TRUNCATED = "ASSISTANT_TEXT_TRUNCATED"
     EVENTS_TRUNCATED = "EVENTS_TRUNCATED"
     QUESTION_TRUNCATED = "QUESTION_TRUNCATED"
+    RESPONSE_SCHEMA_IGNORED = "RESPONSE_SCHEMA_IGNORED"
     ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
 
 
@@ -101,6 +102,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.ASSISTANT_TEXT_TRUNCATED: "A turn's assistant messages were longer than 8 million characters, or more than 5,000; only the newest were read.",
     WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of them.",
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
+    WarningCode.RESPONSE_SCHEMA_IGNORED: "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",
     WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
 }
 

@@ -39,6 +39,8 @@ class Question:
     default: Json = None
     response_schema: Mapping[str, Json] | None = None
     context: Json = None
+    schema_ignored: bool = False
+    """The engine gave a schema of a form that is not supported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

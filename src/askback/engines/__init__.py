@@ -1,1 +1,1 @@
-"""The engines: one file each, pure. See `base` for what an engine is and `registry` for how they are found."""
+"""The engines, a module or package each, without I/O. `base` defines an engine; `registry` finds them."""

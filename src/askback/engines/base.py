@@ -1,7 +1,7 @@
 """What an engine is: pure data and pure functions. No engine reads a file, starts a process or knows a run's state.
 
-An engine turns a `Turn` into a `Launch` (what to start) and makes a `Parser` that reads what the program prints.
-What differs between engines stands here as data; no other code asks for an engine's name to choose what to do.
+An engine turns a `Turn` into a `Launch` (what to start) and creates a `Parser` for the program's output. Differences
+between engines are data on the engine; no other code checks an engine's name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from askback.core.runs import Handle, Mode, ProfileKind, Usage
 from askback.engines.protocols.json_lines import plain
 
 UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-"""How most programs write a session's id, as a pattern."""
+"""The pattern of most session ids."""
 
 
 class Stream(StrEnum):
@@ -27,12 +27,12 @@ class Stream(StrEnum):
     STDERR = "stderr"
 
 
-# What an engine is told.
+# What an engine receives.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """What a probing call of the program gave. `exit_code` is None when it did not end in time."""
+    """The result of a probe call. `exit_code` is None if the program did not end in time."""
 
     args: tuple[str, ...]
     exit_code: int | None
@@ -42,9 +42,9 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What was seen of an installed engine. `features` are what its version has, in the engine's own words.
+    """What the installed version can do. `features` are names that the engine defines.
 
-    `resident` says whether the version can be kept as a process that takes one prompt after the other.
+    `resident`: whether its process can be kept and accept one prompt after the other.
     """
 
     kind: ProfileKind
@@ -56,7 +56,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One execution of the engine. With a `handle` it goes on with that session, else it starts one.
+    """One execution of the engine. With a `handle` it resumes that session, else it starts one.
 
     Paths are absolute, except `skill_dir`, which is relative to `cwd`.
     """
@@ -74,17 +74,17 @@ class Turn:
     output_schema: Mapping[str, Any] | None = None
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    """What the program is given anyway: the user's variables that it may have, and those of the settings."""
+    """The environment of the program: the user's variables that it may see, and those from the settings."""
     credentials: tuple[str, ...] = ()
-    """Those of the engine's credential files that are in its home."""
+    """The engine's credential files that exist in its home."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """What to start, as data. A user's text is in `stdin` or `files`, never a bare argument.
 
-    `files` are written before the start, and again before every other; their paths are relative to the engine's home,
-    those of `work_files` to its working directory.
+    `files` are written before every start. Their paths are relative to the engine's home, those of `work_files` to its
+    working directory.
     """
 
     argv: tuple[str, ...]
@@ -94,12 +94,12 @@ class Launch:
     work_files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-# What a parser tells while the engine works.
+# What a parser reports while the engine works.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionNamed:
-    """The engine said which session it is in. After a resume this must be the session that was asked for."""
+    """The engine named its session. After a resume this must be the requested one."""
 
     value: str
 
@@ -128,10 +128,7 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSeen:
-    """The turn's tokens so far; a later one replaces an earlier one.
-
-    With `whole_session` they are those of the session's earlier turns as well.
-    """
+    """The turn's tokens so far; replaces earlier counts. With `whole_session` they include the session's earlier turns."""
 
     usage: Usage
     whole_session: bool = False
@@ -139,21 +136,21 @@ class UsageSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOver:
-    """The engine's own end-of-turn event, good or bad. Its process is expected to end soon, and is ended if it does not."""
+    """The engine's own end-of-turn event, good or bad. A process that does not exit soon after it is ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """Bytes that a resident program is to be given now, on its standard input."""
+    """Bytes to write to the standard input of a resident program."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A resident program asks by its own protocol, and waits with its turn half done until it is answered.
+    """A resident program asks by its own protocol, and waits in the middle of its turn for the answer.
 
-    What is not for the user to decide is answered by `Send` at once, and never told.
+    Requests that are not for the user are answered by `Send` at once, without this event.
     """
 
     question: Question
@@ -162,12 +159,12 @@ class Asked:
 EngineEvent = SessionNamed | AssistantMessage | ToolStarted | ToolEnded | UsageSeen | TurnOver | Send | Asked
 
 
-# What a parser says at the end.
+# What a parser returns at the end.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How the program ended: `code` as `subprocess` has it (negative: by signal), and what we did to it."""
+    """How the program ended: `code` as in `subprocess` (negative: a signal), and whether Askback stopped it."""
 
     code: int
     timed_out: bool = False
@@ -178,8 +175,8 @@ class Exit:
 class Completed:
     """The engine ended its turn by its own event. `messages` are the assistant's, in order.
 
-    What was told as `AssistantMessage` are the first of them. `session` is for a name that could not be told before all was read.
-    `left_out` is how many messages before these were too many to keep; `shortened` says that one lost its beginning.
+    They start with those already reported as `AssistantMessage`. `session` is a session id that was found only at the
+    end. `left_out` counts earlier messages that were dropped; `shortened`: a message lost its beginning.
     """
 
     messages: tuple[str, ...]
@@ -190,7 +187,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFailed:
-    """The engine did not end its turn properly; `detail` is its own words."""
+    """The engine did not end its turn properly. `detail` is what the engine said."""
 
     code: ErrorCode
     message: str
@@ -198,45 +195,47 @@ class TurnFailed:
 
 
 class Parser(Protocol):
-    """Reads one turn of one program. Survives every line: what it does not know, it passes over."""
+    """Reads one turn of one program. Accepts every line and ignores what it does not know."""
 
     def feed(self, stream: Stream, line: bytes) -> Iterable[EngineEvent]:
-        """Take one line without its newline."""
+        """Read one line, without its newline."""
         ...
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
-        """Say how the turn ended. The exit code alone proves nothing."""
+        """How the turn ended. The exit code alone proves nothing."""
         ...
 
 
 class Engine(Protocol):
-    """One coding-agent program. `launch` is the only place where a command line is built, also for a resume."""
+    """One coding-agent program. `launch` alone builds command lines, for first turns and resumes."""
 
     name: str
     title: str
     default_command: tuple[str, ...]
     install: str
-    """The one command that installs it, shown when it is missing."""
+    """How to install it, shown when it is missing."""
     handle_type: str
     handle_pattern: re.Pattern[str]
     profiles: frozenset[ProfileKind]
-    """What the engine's module can drive; the probe says what the installed version allows."""
+    """What this module can drive; the probe says what the installed version supports."""
     chosen_by_default: bool
     """Whether a run that names no engine may get this one."""
     env_allow: tuple[str, ...]
-    """Variables of the user's environment that the program may have besides the common ones."""
+    """Variables of the user's environment that the program may see besides the common ones."""
 
+    config_names: tuple[str, ...]
+    """Files and folders of a working directory that configure the program, such as `.codex`. No skill may contain them."""
     credentials: tuple[str, ...]
-    """The few files, below the user's home, that hold the sign-in; never the history. They are lent to each turn."""
+    """The few files below the user's home that hold the sign-in, never the history. Each turn gets a copy."""
     sign_in: str
-    """What to do when it is not signed in, shown to people."""
+    """How to sign in, shown to people."""
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
-        """Whether it is signed in, by the credential files and variables that are there. None: it cannot be told."""
+        """Whether it is signed in, judged by the credential files and variables that exist. None: unknown."""
         ...
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        """Arguments of the calls that show what the installed version can do."""
+        """The arguments of the calls that show what the installed version can do."""
         ...
 
     def read_probe(self, results: Sequence[CallResult]) -> Probe: ...
@@ -248,68 +247,68 @@ class Engine(Protocol):
 
 @runtime_checkable
 class RenewingEngine(Engine, Protocol):
-    """An engine that renews its sign-in while it works. What any other one changes in its credentials is discarded."""
+    """An engine that renews its sign-in. Changes that any other engine makes to its credentials are discarded."""
 
     renewals: tuple[Renewal, ...]
-    """Which of its credentials may be renewed, and which fields of them. Never a file of settings."""
+    """The credentials and fields that may be renewed. Never a settings file."""
 
 
-# An engine that stays.
+# Resident processes.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """How a question ended: the user's answer, or the decision that was left to the engine (`decided` is False then)."""
+    """How a question ended: the user's answer or, if `decided` is False, the decision is left to the engine."""
 
     response: Json
     decided: bool
 
 
 class Conversation(Protocol):
-    """The talk with one resident program, through all turns of a run. Pure, as a parser is, and survives every line.
+    """The conversation with one resident program, for all turns of a run. Like a parser it does no I/O and accepts every line.
 
-    One turn is open at a time: `say` begins it, and it ends with `TurnOver`, or pauses with `Asked`. After either,
-    `outcome` says what it came to, and `say` begins the next one in the same process and session.
+    One turn is open at a time: `say` starts it, and it ends with `TurnOver` or pauses with `Asked`. After either,
+    `outcome` returns its result, and `say` starts the next turn in the same process and session.
     """
 
     def say(self, prompt: str, reply: Reply | None = None) -> Iterable[EngineEvent]:
-        """Begin a turn. What is to be sent may come now or, while the program is not ready yet, from `feed`.
+        """Start a turn. `Send` events may come now or, if the program is not ready yet, from `feed`.
 
-        `reply` is given when the turn brings the end of a question. Where the program asked by its own protocol
-        (`Asked`), it is answered in that form, and `prompt`, which says the same in words, is not sent.
+        `reply` is set when the turn ends a question. If the program asked by its own protocol (`Asked`), it is answered
+        in that form, and `prompt`, which says the same as text, is not sent.
         """
         ...
 
     def feed(self, stream: Stream, line: bytes) -> Iterable[EngineEvent]:
-        """Take one line without its newline."""
+        """Read one line, without its newline."""
         ...
 
     def outcome(self) -> Completed | TurnFailed:
-        """How the turn that just ended went; `messages` are those of this turn alone. After `Asked`: what was said."""
+        """The result of the turn that just ended, with the messages of this turn alone."""
         ...
 
     def finish(self, ended: Exit) -> TurnFailed:
-        """How a turn ended whose program ended, or had to be ended, in the middle of it."""
+        """The result of a turn whose program ended, or was stopped, in the middle of it."""
         ...
 
 
 @runtime_checkable
 class ResidentEngine(Engine, Protocol):
-    """An engine that can also be kept as a process. It has `STICKY_PROCESS` among its `profiles`."""
+    """An engine whose process can be kept. It has `STICKY_PROCESS` among its `profiles`."""
 
     def launch_resident(self, turn: Turn) -> Launch:
-        """What to start for a run that keeps its process. `stdin` stays empty: all is sent by the conversation."""
+        """What to start for a sticky run. `stdin` stays empty: the conversation sends everything."""
         ...
 
     def conversation(self, turn: Turn) -> Conversation: ...
 
 
 class HandleInvalid(ValueError):
-    """A handle that is not of the engine's form; it never reaches a command line."""
+    """A handle in another format than the engine's. It never reaches a command line."""
 
 
 def session_of(engine: Engine, handle: Handle) -> str:
-    """The handle's value, once it is certain that it is this engine's and of its form."""
+    """The handle's value, if the handle belongs to this engine and has its format."""
     if handle.engine != engine.name or handle.handle_type != engine.handle_type:
         raise HandleInvalid(f"the handle is of {handle.engine} ({handle.handle_type}), not of {engine.name}")
     if not engine.handle_pattern.fullmatch(handle.handle_value):
@@ -318,7 +317,7 @@ def session_of(engine: Engine, handle: Handle) -> str:
 
 
 def out_of_bounds(ended: Exit) -> TurnFailed | None:
-    """How a turn ended that we had to stop, the same for every engine."""
+    """The result of a turn that Askback stopped; None if it did not."""
     if ended.over_limit:
         return TurnFailed(
             code=ErrorCode.OUTPUT_LIMIT_EXCEEDED, message="the engine printed more than one turn may print"
@@ -332,7 +331,7 @@ _NUMBER = re.compile(r"(?<!\d)\d++(?:\.\d++)++\S*")
 
 
 def printed_by(results: Sequence[CallResult], args: tuple[str, ...]) -> str:
-    """What a call printed on stdout; nothing when it failed or did not end in time."""
+    """What a call printed on stdout; empty if it failed or did not end in time."""
     return next((result.stdout for result in results if result.args == args and result.exit_code == 0), "")
 
 
@@ -348,7 +347,7 @@ def version_in(text: str) -> str | None:
 
 
 def why_not(results: Sequence[CallResult], args: tuple[str, ...], wanted: str) -> str:
-    """What was seen of a call that did not offer what was wanted."""
+    """Why a call did not show the wanted option."""
     called = next((result for result in results if result.args == args), None)
     if called is None or called.exit_code is None:
         return f"its {' '.join(args)} did not end in time"

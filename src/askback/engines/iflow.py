@@ -1,6 +1,6 @@
 """The engine `iflow`: one `iflow` without a terminal a turn, the prompt on its standard input, or one that stays (ACP).
 
-What it prints and where it errs: the answer as plain text on stdout, among lines of its own; on stderr why requests
+What it prints and where it errs: the answer as plain text on stdout, among other lines; on stderr why requests
 failed and, at the end, a block `<Execution Info>` that names the session. Its exit code is 0 whatever happened, and a
 session that it does not know is silently a new one.
 """
@@ -8,10 +8,12 @@ session that it does not know is silently a new one.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from askback.core.errors import ErrorCode
+from askback.core.interactions import Json, Question
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.answers.messages import Pieces
@@ -23,6 +25,7 @@ from askback.engines.base import (
     Exit,
     Launch,
     Probe,
+    Reply,
     SessionNamed,
     Stream,
     Turn,
@@ -36,8 +39,10 @@ from askback.engines.base import (
     why_not,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+from askback.engines.protocols.acp.conversation import AcpConversation
+from askback.engines.protocols.acp.turn import Asking, Dialect
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, object_at, plain, text_at
+from askback.engines.protocols.questionnaire import Questionnaire, read_questionnaire
 from askback.text.json_text import NotJson, clean, loads
 
 _HELP, _VERSION = ("--help",), ("--version",)
@@ -48,7 +53,7 @@ _OAUTH, _ACCOUNTS, _SETTINGS = ".iflow/oauth_creds.json", ".iflow/iflow_accounts
 _MANNERS = {
     # Without -p it takes itself for a program with a user.
     "IFLOW_NON_INTERACTIVE": "true",
-    # A second process of its own would hide how the first one ended.
+    # A relaunched second process would hide how the first one ended.
     "IFLOW_CLI_NO_RELAUNCH": "true",
     "IFLOW_disableAutoUpdate": "true",
 }
@@ -86,6 +91,7 @@ class Iflow:
         "IFLOW_SELECTED_AUTH_TYPE",
         "IFLOW_selectedAuthType",
     )
+    config_names: tuple[str, ...] = (".iflow",)
     credentials: tuple[str, ...] = (_OAUTH, _ACCOUNTS, _SETTINGS)
     # Never the settings: they name commands that iFlow starts.
     renewals: tuple[Renewal, ...] = (
@@ -105,7 +111,7 @@ class Iflow:
     sign_in = "sign in with: iflow, and there /auth"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
-        """A key may stand in its settings, among much else."""
+        """Its settings may contain a key."""
         if _OAUTH in files or any(key in env for key in _KEYS):
             return True
         return None if _SETTINGS in files else False
@@ -136,7 +142,8 @@ class Iflow:
 
     def conversation(self, turn: Turn) -> AcpConversation:
         sign_in = "oauth-iflow" if _OAUTH in turn.credentials else "iflow"
-        return AcpConversation(cwd=turn.cwd, dialect=Dialect(sign_in=sign_in, retry_in=_retry_in, noise=_is_trace))
+        dialect = Dialect(sign_in=sign_in, retry_in=_retry_in, noise=_is_trace, requests=_REQUESTS)
+        return AcpConversation(cwd=turn.cwd, dialect=dialect)
 
 
 def engine() -> Iflow:
@@ -161,6 +168,37 @@ def _is_trace(words: str) -> bool:
     return _STACK.match(words) is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Questions:
+    """A call of its ask tool. Each answer is keyed by the header of its question."""
+
+    asked: Questionnaire
+
+    @property
+    def question(self) -> Question:
+        return self.asked.question
+
+    def answer(self, reply: Reply | None) -> Mapping[str, Json]:
+        answers = self.asked.answers(reply) or []
+        headers = (item.header for item in self.asked.items)
+        return {"answers": dict(zip(headers, answers, strict=False))}
+
+
+def _ask(params: Mapping[str, Any]) -> Mapping[str, Json] | Asking:
+    asked = read_questionnaire(params.get("questions"))
+    return {"answers": {}} if asked is None else _Questions(asked=asked)
+
+
+def _leave_plan(params: Mapping[str, Any]) -> Mapping[str, Json]:
+    return {"approved": True}
+
+
+_REQUESTS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Json] | Asking]] = {
+    "_iflow/user/questions": _ask,
+    "_iflow/plan/exit": _leave_plan,
+}
+
+
 class IflowParser:
     """Reads one turn. Success is a whole `<Execution Info>`, an answer, and no request that was given up."""
 
@@ -175,7 +213,7 @@ class IflowParser:
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         text = plain(clean(line.decode("utf-8", "replace")))
         if stream is Stream.STDOUT:
-            # The answer has no end of its own, and may quote anything: it is read as a whole.
+            # The answer has no end mark and may quote anything, so it is read as a whole.
             self._answer.add(f"{text}\n")
         elif self._block is None and _OPENS not in text:
             yield from self._read_words(text)
@@ -209,7 +247,7 @@ class IflowParser:
         answer, printed_info = _split_answer(self._answer.text)
         info = printed_info if self._info is None else self._info
         if info is None:
-            return stopped(ended, self._trouble) or self._ended_early(ended)
+            return stopped(ended, self._trouble, self._stderr.text) or self._ended_early(ended)
         if reason := text_at(info, "terminationReason"):
             message = "the engine gave its turn up"
             return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(reason))

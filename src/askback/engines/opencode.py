@@ -69,7 +69,7 @@ _FOLDERS = {
     "XDG_CACHE_HOME": ".cache",
 }
 _MANNERS = {
-    # Else it takes up the settings of every folder above the workspace.
+    # Otherwise it reads the settings of every folder above the workspace.
     "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
@@ -88,7 +88,7 @@ _ERROR = re.compile(_LOG % b"ERROR" + rb'.*? error(?:\.error)?="((?:[^"\\]|\\.)*
 _UNKNOWN_SESSION = re.compile(r"session not found", re.IGNORECASE)
 
 _MOST_TRIES = 3
-"""It tries a request six times in all, for more than a minute, and cannot be told to do otherwise."""
+"""It tries a request six times, for more than a minute, and has no setting for that."""
 
 
 class Opencode:
@@ -101,6 +101,7 @@ class Opencode:
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     env_allow: tuple[str, ...] = _KEYS
+    config_names: tuple[str, ...] = (".opencode", "opencode.json", "opencode.jsonc")
     credentials: tuple[str, ...] = (".local/share/opencode/auth.json",)
     renewals: tuple[Renewal, ...] = (
         Renewal(
@@ -207,7 +208,7 @@ class OpencodeParser:
 
     def _read_info(self, line: bytes) -> Iterator[EngineEvent]:
         if begun := _AT_WORK.match(line):
-            # The first is the turn's own; its helpers have sessions of their own later.
+            # The first is the turn's session; subagents start other sessions later.
             if self._session is None:
                 yield from self._name(begun[1].decode())
             if begun[1].decode() == self._session:
@@ -274,7 +275,7 @@ class OpencodeParser:
             message = f"the engine's request failed {self._tries} times"
             why = self._trouble or "it did not say why"
             return TurnFailed(code=failure_of(why), message=message, detail=as_detail(why))
-        return stopped(ended, self._trouble) or crashed(ended, as_detail(said))
+        return stopped(ended, self._trouble, said) or crashed(ended, as_detail(said))
 
 
 def _failure_in(error: Mapping[str, Any], fault: str) -> tuple[ErrorCode, str]:
@@ -304,7 +305,7 @@ def _words(line: bytes) -> str:
 
 
 def _tool(part: Mapping[str, Any]) -> Iterator[EngineEvent]:
-    """A tool is told once it has ended."""
+    """A tool is reported only after it ended."""
     call_id, name, state = text_at(part, "callID"), text_at(part, "tool"), object_at(part, "state")
     done = text_at(state, "status") == "completed" and name != "invalid"
     detail = text_at(state, "input", "command") or text_at(state, "input", "error") or text_at(state, "title")

@@ -48,7 +48,7 @@ _WITHOUT_ASKING = ("--exclude-tools=ask_user_question", *_WITHOUT_PLANS)
 
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "DASHSCOPE_API_KEY")
 
-# A command of ours is the only way in on which a text is left as it is.
+# Only the text after a custom command is passed to the model unchanged.
 _COMMAND = "/askback"
 _COMMAND_FILE = ".qwen/commands/askback.md"
 _COMMAND_TEXT = f"""\
@@ -64,14 +64,14 @@ _SETTINGS_FILE, _DEFAULTS_FILE = ".qwen/askback-settings.json", ".qwen/askback-d
 _SETTINGS = {
     "$version": 4,
     "general": {"enableAutoUpdate": False},
-    # It would not read our command in a folder that nobody said he trusts.
+    # It ignores our command in a folder that is not trusted.
     "security": {"folderTrust": {"enabled": False}},
     # After each turn it would ask the model what to remember, with the tools to write it down.
     "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
     # It would end a turn that repeats itself without a word of that.
     "model": {"skipLoopDetection": True},
 }
-# Laid under them. With retries of its client's own an error is told after many minutes, not after one.
+# Defaults for them. With the retries of its HTTP client, it reports an error after many minutes instead of one.
 _DEFAULTS = {
     "$version": 4,
     "privacy": {"usageStatisticsEnabled": False},
@@ -102,6 +102,7 @@ class Qwen:
         "GEMINI_MODEL",
         "GOOGLE_MODEL",
     )
+    config_names: tuple[str, ...] = (".qwen",)
     credentials: tuple[str, ...] = (".qwen/oauth_creds.json",)
     renewals: tuple[Renewal, ...] = (
         Renewal(
@@ -173,7 +174,7 @@ def _settings(turn: Turn) -> dict[str, bytes]:
 
 
 def _way_in(turn: Turn) -> dict[str, Any]:
-    """By itself it knows which way to sign in only when it is told a model and an address as well."""
+    """By itself it chooses the key as its way to sign in only if a model and an address are set as well."""
     return {"security": {"auth": {"selectedType": "openai"}}} if "OPENAI_API_KEY" in turn.env else {}
 
 
@@ -229,14 +230,14 @@ class QwenParser:
     def finish(self, ended: Exit) -> Completed | TurnFailed:
         said = self._stderr.text
         if self._result is None:
-            return self._unknown(said) or stopped(ended, said) or crashed(ended, as_detail(said))
+            return self._unknown(said) or stopped(ended, "", said) or crashed(ended, as_detail(said))
         words = text_at(self._result, "error", "message") or text_at(self._result, "result")
         if _is_error(self._result):
             words = words or text_at(self._result, "subtype")
             return ended_badly(failure_of(words), words)
         if self._trouble:
             return ended_badly(failure_of(self._trouble), self._trouble)
-        if count_at(self._result, "num_turns") == 0:
+        if self._result.get("num_turns") == 0:
             message = "the engine ended its turn without an answer of the model"
             return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or said))
         return self._conversation.messages.completed()

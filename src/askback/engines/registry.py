@@ -1,7 +1,7 @@
-"""Which engines there are: the bundled ones by file name, those of third parties by entry point.
+"""Finds the engines: bundled ones by file name, those of third parties by entry point.
 
-A bundled engine is a module of this package, named as the engine, with a function `engine()` that makes it. A third
-party names such a function in the entry-point group `askback.engines`. Whether an engine is installed is not known here.
+A bundled engine is a module of this package with the engine's name and a function `engine()`. A third party names such a
+function in the entry-point group `askback.engines`. Whether the program is installed is not known here.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _PARTS = (
     "handle_pattern",
     "profiles",
     "env_allow",
+    "config_names",
     "chosen_by_default",
     "credentials",
     "sign_in",
@@ -40,7 +41,7 @@ _PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Engines(Mapping[str, Engine]):
-    """The engines by name. `broken` says of a third party's engine why it cannot be used."""
+    """The engines by name. `broken` holds third parties' engines that cannot be used, with the reason."""
 
     found: Mapping[str, Engine]
     broken: Mapping[str, str]
@@ -54,8 +55,13 @@ class Engines(Mapping[str, Engine]):
     def __len__(self) -> int:
         return len(self.found)
 
+    @property
+    def config_names(self) -> frozenset[str]:
+        """The configuration of every engine, by casefolded names. No skill may contain one of them."""
+        return frozenset(name.casefold() for engine in self.found.values() for name in engine.config_names)
+
     def choose(self, name: str) -> Engine:
-        """The engine of that name, or a refusal that says which there are."""
+        """The engine of that name, or a refusal that lists the known names."""
         if name in self.found:
             return self.found[name]
         if name in self.broken:
@@ -67,7 +73,7 @@ class Engines(Mapping[str, Engine]):
 
 
 def engines() -> Engines:
-    """Look for all engines, in order of their names."""
+    """All engines, sorted by name."""
     from importlib import metadata
 
     found = _bundled()
@@ -77,8 +83,8 @@ def engines() -> Engines:
             broken[point.name] = f"{point.value} offers an engine of that name, which there is already"
             continue
         try:
-            found[point.name] = _checked(point.name, point.load()())
-        # A third party's code may do anything, and must not take the other engines with it.
+            found[point.name] = checked(point.name, point.load()())
+        # A third party's code may do anything, and must not break the other engines.
         except (Exception, SystemExit) as error:
             broken[point.name] = f"{point.value} failed: {type(error).__name__}: {error}"
     return Engines({name: found[name] for name in sorted(found)}, broken)
@@ -97,10 +103,15 @@ def _bundled() -> dict[str, Engine]:
     return found
 
 
-def _checked(name: str, engine: Engine) -> Engine:
+def checked(name: str, engine: Engine) -> Engine:
+    """The engine, if it has every part that an engine needs; else an error that names what is missing."""
     missing = [part for part in _PARTS if not hasattr(engine, part)]
     if missing:
         raise TypeError(f"what it makes is no engine: it has no {', '.join(missing)}")
     if engine.name != name:
         raise ValueError(f"it calls itself {engine.name!r}, its entry point {name!r}")
+    for each in engine.config_names:
+        # `.config/tool` would match nothing: entries of a skill are compared one path component at a time.
+        if not isinstance(each, str) or each in ("", ".", "..") or "/" in each:
+            raise ValueError(f"config_names: {each!r} is not the name of a single file or folder")
     return engine

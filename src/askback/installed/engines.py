@@ -22,7 +22,7 @@ class EngineReport:
 
 
 class EnginesHere:
-    """Those that are known, as they are configured and found here."""
+    """The known engines, as configured and installed on this machine."""
 
     def __init__(
         self,
@@ -123,9 +123,9 @@ class EnginesHere:
 
 
 def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe, *, asked_for: bool) -> None:
-    """Refuse what the installed engine cannot give, with what the probe saw.
+    """Refuse a profile that the installed engine does not support, with the reason from the probe.
 
-    A run that did not ask for its profile is tried in one process, also where the probe did not see that it can stay.
+    A run that did not request its profile is tried in one process even if the probe saw no support for that.
     """
     if kind is ProfileKind.RESUMABLE and probe.kind is not ProfileKind.RESUMABLE:
         reason = f"engine '{engine.name}' cannot give a resumable run: {probe.reason}"
@@ -134,7 +134,7 @@ def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe, *, asked_for
     if kind is ProfileKind.STICKY_PROCESS and not stays:
         reason = (
             f"engine '{engine.name}' cannot give a {kind} run: its process cannot be kept while the run waits; "
-            f"and of going on in a new one: {probe.reason}"
+            f"nor can its session be resumed in a new one: {probe.reason}"
         )
         raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
 
@@ -159,7 +159,7 @@ def _shown(report: EngineReport) -> wire.Engine:
 
 
 def _profiles_of(engine: Engine, probe: Probe) -> tuple[ProfileKind, ...]:
-    """Those that an interactive run may choose."""
+    """The profiles that an interactive run may request."""
     kinds = [ProfileKind.RESUMABLE] if probe.kind is ProfileKind.RESUMABLE else []
     if probe.resident and ProfileKind.STICKY_PROCESS in engine.profiles:
         kinds.append(ProfileKind.STICKY_PROCESS)
@@ -167,7 +167,7 @@ def _profiles_of(engine: Engine, probe: Probe) -> tuple[ProfileKind, ...]:
 
 
 def engine_advice(report: EngineReport) -> str | None:
-    """The one thing that would mend what is missing."""
+    """How to install it or sign in; None if nothing is missing."""
     if report.installed is None:
         return report.engine.install
     return report.engine.sign_in if report.installed.signed_in is False else None

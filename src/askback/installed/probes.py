@@ -1,4 +1,4 @@
-"""What the installed engines can do: each is asked once, by its real executable, and asked again when that changes."""
+"""Probes of the installed engines. Results are cached until the executable changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from askback.process.limits import UNLIMITED, ResourceLimits
 
 PROBE_SEC = 15.0
 _NOT_STARTED = 127
-"""As a shell tells it."""
+"""The exit code of a shell for a command that it did not find."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Probes:
             if key not in known:
                 probe, answered = await _ask(self._spawner, engine, setup)
                 if not answered:
-                    # It hung or could not be started, which may be this moment's load: told as failed, but asked again.
+                    # It hung or could not be started, perhaps due to load: report the failure, but do not cache it.
                     return _installed(engine, setup, path, probe)
                 known[key] = probe
                 self._save(known)
@@ -101,7 +101,7 @@ class Probes:
 
 
 def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
-    """Being signed in is looked at every time: it changes without the program changing."""
+    """The sign-in is checked every time: it changes without the program changing."""
     home = setup.sign_in_home
     files = [name for name in engine.credentials if home is not None and _is(home / name, Path.is_file)]
     return Installed(path=path, probe=probe, signed_in=engine.signed_in(files, setup.env.keys()))

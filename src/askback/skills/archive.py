@@ -44,7 +44,11 @@ class ZipLimits:
 
 
 def extract_zip(
-    path: Path, into: Path, limits: ZipLimits | None = None, checkpoint: Callable[[], None] = lambda: None
+    path: Path,
+    into: Path,
+    limits: ZipLimits | None = None,
+    checkpoint: Callable[[], None] = lambda: None,
+    config_names: frozenset[str] = frozenset(),
 ) -> Path:
     """Unpack into a folder that does not exist yet. A single top folder is taken off. Leaves nothing when it refuses.
 
@@ -53,7 +57,7 @@ def extract_zip(
     bounds = limits or ZipLimits()
     with _telling(path), _opened(path, bounds) as archive:
         entries = [info for info in archive.infolist() if info.filename.split("/")[0] != _NOT_MINE]
-        _refuse_names(path, entries, bounds)
+        _refuse_names(path, entries, bounds, config_names)
         top = _single_top(entries)
         with _fresh_folder(into.parent) as fresh:
             _write(archive, _checked(entries, checkpoint), fresh, bounds, path.stat().st_size)
@@ -123,8 +127,8 @@ def _refuse_large_directory(path: Path, limits: ZipLimits) -> None:
 # Names and kinds, before anything is written.
 
 
-def _refuse_names(path: Path, entries: list[zipfile.ZipInfo], limits: ZipLimits) -> None:
-    problems = [f"{short(info.orig_filename)} {reason}" for info in entries if (reason := _unfit(info))]
+def _refuse_names(path: Path, entries: list[zipfile.ZipInfo], limits: ZipLimits, config_names: frozenset[str]) -> None:
+    problems = [f"{short(info.orig_filename)} {reason}" for info in entries if (reason := _unfit(info, config_names))]
     problems = problems or _clashes(entries)
     if len(entries) > limits.entries:
         problems.append(f"has more than {limits.entries} entries")
@@ -138,12 +142,13 @@ def _too_large(limits: ZipLimits) -> str:
     return f"unpacks to more than {limits.total_bytes // 2**20} MB"
 
 
-def _unfit(info: zipfile.ZipInfo) -> str | None:
+def _unfit(info: zipfile.ZipInfo, config_names: frozenset[str]) -> str | None:
     """Both names are judged: `zipfile` cuts one at a NUL and may take the other from an extra field."""
-    return _unfit_name(info.orig_filename) or _unfit_name(info.filename) or _unfit_kind(info)
+    names = (info.orig_filename, info.filename)
+    return next((reason for name in names if (reason := _unfit_name(name, config_names))), None) or _unfit_kind(info)
 
 
-def _unfit_name(name: str) -> str | None:
+def _unfit_name(name: str, config_names: frozenset[str]) -> str | None:
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or _DRIVE.match(name):
         return "is an absolute path"
@@ -161,7 +166,7 @@ def _unfit_name(name: str) -> str | None:
         return "is too long"
     if any(part.casefold() == ".git" for part in parts):
         return "is part of a Git repository; pack the files without .git"
-    return refused(name)
+    return refused(name, config_names)
 
 
 def _unfit_kind(info: zipfile.ZipInfo) -> str | None:

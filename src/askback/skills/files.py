@@ -24,20 +24,9 @@ from askback.text.json_text import refuse_constant
 LEFT_OUT = frozenset({"__pycache__", ".ds_store", ".git"})
 """Neither copied nor counted. Compared without case."""
 
-_CONFIGURING = frozenset(
-    {
-        ".codex",
-        ".claude",
-        ".gemini",
-        ".qwen",
-        ".iflow",
-        ".opencode",
-        "opencode.json",
-        "opencode.jsonc",
-        ".mcp.json",
-        ".env",
-    }
-)
+_COMMON_CONFIG_NAMES = frozenset({".mcp.json", ".env"})
+"""Read by several CLIs. The names of a single engine are declared by the engine and passed in as `config_names`."""
+
 MAX_ENTRIES = 100_000
 MAX_TOTAL_BYTES = 2 * 1024 * 1024 * 1024
 MAX_DEPTH = 32
@@ -58,26 +47,26 @@ class Entry:
     changed_ns: int
 
 
-def configures_a_cli(name: str) -> bool:
-    """Whether a coding CLI would read a file or folder of this name, or run it, before any prompt."""
-    folded = name.casefold()
-    return folded in _CONFIGURING or folded.startswith(".env.")
+def refused(name: str, config_names: frozenset[str] = frozenset()) -> str | None:
+    """Why a package may not hold this entry, judged by its relative name; None if it may.
 
-
-def refused(name: str) -> str | None:
-    """Why a package may not hold this entry, judged by its relative name; None if it may."""
+    `config_names` are the casefolded names of the engines' configuration.
+    """
     for part in PurePosixPath(name).parts:
-        if configures_a_cli(part):
+        folded = part.casefold()
+        if folded in _COMMON_CONFIG_NAMES or folded in config_names or folded.startswith(".env."):
             return f"{part} configures a coding CLI, which could run code before any prompt"
     return None
 
 
-def list_files(folder: Path) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
+def list_files(
+    folder: Path, config_names: frozenset[str] = frozenset()
+) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
     """The package's files in a fixed order, and every entry that it may not have."""
     entries: list[Entry] = []
     problems: list[Problem] = []
     total = 0
-    for found in _walk(folder, "", problems):
+    for found in _walk(folder, "", config_names, problems):
         entries.append(found)
         total += found.size
         if len(entries) > MAX_ENTRIES or total > MAX_TOTAL_BYTES:
@@ -87,18 +76,18 @@ def list_files(folder: Path) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
     return tuple(sorted(entries, key=lambda entry: entry.name)), tuple(problems)
 
 
-def _walk(folder: Path, prefix: str, problems: list[Problem]) -> Iterator[Entry]:
+def _walk(folder: Path, prefix: str, config_names: frozenset[str], problems: list[Problem]) -> Iterator[Entry]:
     with os.scandir(folder) as listing:
         found = sorted(listing, key=lambda entry: entry.name)
     for entry in found:
         if entry.name.casefold() in LEFT_OUT:
             continue
         name = prefix + entry.name
-        problem = _problem_of(entry, name)
+        problem = _problem_of(entry, name, config_names)
         if problem is not None:
             problems.append(problem)
         elif entry.is_dir(follow_symlinks=False):
-            yield from _walk(Path(entry.path), f"{name}/", problems)
+            yield from _walk(Path(entry.path), f"{name}/", config_names, problems)
         else:
             yield _entry(name, Path(entry.path), entry.stat(follow_symlinks=False))
 
@@ -115,12 +104,12 @@ def _entry(name: str, path: Path, status: os.stat_result) -> Entry:
     )
 
 
-def _problem_of(entry: os.DirEntry[str], name: str) -> Problem | None:
+def _problem_of(entry: os.DirEntry[str], name: str, config_names: frozenset[str]) -> Problem | None:
     if not name.isprintable():
         return error(ascii(name), "the name holds characters that cannot be printed", "rename it")
     if name.count("/") >= MAX_DEPTH:
         return error(name, f"is nested deeper than {MAX_DEPTH} folders", "move it up")
-    reason = refused(entry.name)
+    reason = refused(entry.name, config_names)
     if reason is not None:
         return error(name, reason, "take it out of the package")
     if entry.is_symlink():

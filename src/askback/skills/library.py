@@ -54,11 +54,19 @@ class SkillListing:
 
 
 class Library:
-    def __init__(self, root: Path, skills_dirs: tuple[Path, ...] = (), limits: ZipLimits | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        skills_dirs: tuple[Path, ...] = (),
+        limits: ZipLimits | None = None,
+        config_names: frozenset[str] = frozenset(),
+    ) -> None:
+        """`config_names` are the names of the engines' configuration, which no package may contain."""
         self._packages = root / "packages"
         self._skills = root / "skills"
         self._skills_dirs = skills_dirs
         self._limits = limits or ZipLimits()
+        self._config_names = config_names
         self._read: dict[str, SkillPackage] = {}
         self._digests = Digests()
 
@@ -79,7 +87,7 @@ class Library:
             raise NotFound(
                 RefusalCode.SKILL_NOT_FOUND, f"package {digest[:12]} is not kept here; install the skill again"
             )
-        package = read_package(folder)
+        package = read_package(folder, None, self._config_names)
         if package.digest != digest:
             message = f"{folder} was changed or is damaged; remove it and install the skill again"
             raise Unavailable(RefusalCode.SKILL_DAMAGED, message)
@@ -87,7 +95,7 @@ class Library:
 
     def keep(self, skill: SkillPackage | Path) -> SkillPackage:
         """Keep a copy of a package for as long as runs may need it; done again it changes nothing."""
-        package = read_package(skill) if isinstance(skill, Path) else skill
+        package = read_package(skill, None, self._config_names) if isinstance(skill, Path) else skill
         folder = self._packages / package.digest
         if folder.is_dir():
             with suppress(AskbackError):
@@ -101,7 +109,7 @@ class Library:
         fresh = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages))
         try:
             copy_files(list_files(folder.resolve())[0], fresh)
-            digest = read_package(fresh, str(folder)).digest
+            digest = read_package(fresh, str(folder), self._config_names).digest
             self._put(fresh, digest)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -151,8 +159,8 @@ class Library:
 
     def _keep_zip(self, path: Path, checkpoint: Callable[[], None]) -> SkillPackage:
         with _writing(self._packages), tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self._packages) as fresh:
-            folder = extract_zip(path, Path(fresh) / "package", self._limits, checkpoint)
-            return self.keep(read_package(folder, path.name))
+            folder = extract_zip(path, Path(fresh) / "package", self._limits, checkpoint, self._config_names)
+            return self.keep(read_package(folder, path.name, self._config_names))
 
     def remove(self, skill_id: str) -> None:
         """Take a skill from the list; its packages stay for the runs that use them."""
@@ -186,7 +194,7 @@ class Library:
 
     def _listing_of(self, folder: Path) -> SkillListing:
         try:
-            package = read_package(folder)
+            package = read_package(folder, None, self._config_names)
         except Invalid as fault:
             return SkillListing(id=folder.name, source=str(folder), problem="; ".join(fault.problems))
         return SkillListing(id=package.id, source=str(folder), package=package)
@@ -239,11 +247,11 @@ class Library:
         """A folder whose very content is kept needs no second reading."""
         resolved = folder.resolve()
         with suppress(OSError):
-            entries, problems = list_files(resolved)
+            entries, problems = list_files(resolved, self._config_names)
             known = self._read.get(self._digests.of(resolved, entries)) if not problems else None
             if known is not None:
                 return known.moved(resolved)
-        return read_package(folder)
+        return read_package(folder, None, self._config_names)
 
     def _listed_as(self, skill_id: str) -> SkillPackage:
         """A skill of a skill folder is listed by its id, which need not be its folder's name."""

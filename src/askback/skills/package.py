@@ -56,14 +56,14 @@ class SkillPackage:
         return replace(self, folder=folder)
 
 
-def check_package(folder: Path) -> tuple[Problem, ...]:
+def check_package(folder: Path, config_names: frozenset[str] = frozenset()) -> tuple[Problem, ...]:
     """Every mistake of a package; without one of severity `error` it can be run."""
-    return _read(folder)[1]
+    return _read(folder, config_names)[1]
 
 
-def read_package(folder: Path, title: str | None = None) -> SkillPackage:
+def read_package(folder: Path, title: str | None = None, config_names: frozenset[str] = frozenset()) -> SkillPackage:
     """The package, or `Invalid` with all its mistakes; `title` is what the message calls it."""
-    package, problems = _read(folder)
+    package, problems = _read(folder, config_names)
     wrong = errors_of(problems)
     if package is None or wrong:
         message = f"{title or folder} is not a skill that can be run: {in_one_line(wrong)}"
@@ -71,9 +71,9 @@ def read_package(folder: Path, title: str | None = None) -> SkillPackage:
     return package
 
 
-def _read(folder: Path) -> tuple[SkillPackage | None, tuple[Problem, ...]]:
+def _read(folder: Path, config_names: frozenset[str]) -> tuple[SkillPackage | None, tuple[Problem, ...]]:
     try:
-        return _Reading(folder.resolve()).read()
+        return _Reading(folder.resolve(), config_names).read()
     except OSError as fault:
         raise_if_temporary(fault)
         where = str(fault.filename or folder)
@@ -96,8 +96,9 @@ class _Schemas:
 class _Reading:
     """One reading of one folder; notes every problem on the way."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config_names: frozenset[str]) -> None:
         self._folder = folder
+        self._config_names = config_names
         self._problems: list[Problem] = []
         self._files: dict[str, Entry] = {}
 
@@ -107,7 +108,7 @@ class _Reading:
         names = {path.name for path in self._folder.iterdir()}
         if FILE not in names:
             return None, (_no_skill(names),)
-        entries, problems = list_files(self._folder)
+        entries, problems = list_files(self._folder, self._config_names)
         self._problems.extend(problems)
         self._files = {entry.name: entry for entry in entries}
         text = self._skill_text()

@@ -75,7 +75,7 @@ def _asking() -> str:
         f"{_fenced(_QUESTION)}\n\n"
         "`interaction_id` (your own, new for each question) and `prompt` are needed. Optional are `kind` (`text`, "
         "`choice`, `confirm`, or `secret` for what is to stay unseen), `options`, `default`, `context` and "
-        "`response_schema` (a flat JSON Schema). "
+        "`response_schema` (a JSON Schema: a scalar, or an object of scalars). "
         "The answer is your next message, in the same session; then go on with the work."
     )
 

@@ -131,7 +131,7 @@ def _reads_as_one_of(text: str, options: list[Json]) -> bool:
 
 
 def fits_reply(interaction: Interaction, response: Json) -> tuple[str, ...]:
-    """What is wrong with an answer: a text or an offered option always fits, anything else by the question's schema."""
+    """What is wrong with an answer. An offered option always fits; any other answer is checked against the schema."""
     seen = survey(response, "response")
     if seen.problems:
         return seen.problems
@@ -140,7 +140,7 @@ def fits_reply(interaction: Interaction, response: Json) -> tuple[str, ...]:
     )
     if size > MAX_REPLY_BYTES:
         return (f"response: is {size:,} bytes long; at most {MAX_REPLY_BYTES:,} are allowed",)
-    if isinstance(response, str) or _is_offered(interaction, response):
+    if interaction.response_schema is None or _is_offered(interaction, response):
         return ()
     checker = _response_checker(interaction.response_schema)
     return () if checker is None else checker.problems(response, "response")

@@ -57,10 +57,11 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
 @options.common
 def check(settings: Settings, as_json: bool, folder: Path) -> int:
     """Say what is wrong with the skill in FOLDER and how to mend it. Exit 2 if it cannot be run."""
+    from askback.engines import registry
     from askback.skills.diagnostics import errors_of
     from askback.skills.package import check_package
 
-    problems = check_package(folder)
+    problems = check_package(folder, registry.engines().config_names)
     wrong = errors_of(problems)
     if as_json:
         documents = [

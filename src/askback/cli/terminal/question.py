@@ -19,7 +19,7 @@ _MOST_DIGITS = 9
 
 
 def read_answer(interaction: Interaction, line: str) -> Json:
-    """What a line means: an option by number, label or value; the default when empty; else the text itself."""
+    """What a line means: an option by number, label or value; the default when empty; else what the schema makes of it."""
     text = line.strip("\r\n")
     word = text.strip()
     if not word and interaction.default is not None:
@@ -33,9 +33,12 @@ def read_answer(interaction: Interaction, line: str) -> Json:
 
 
 def _structured(interaction: Interaction, text: str) -> Json:
-    """An answer in JSON counts as such where the question has a schema that it fits."""
-    if interaction.response_schema is None:
+    """A scalar by its type; for a form, an answer in JSON where it fits."""
+    schema = interaction.response_schema
+    if schema is None:
         return text
+    if schema.get("type") != "object":
+        return _value(text, schema) if text.strip() else schema.get("default", text)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -66,9 +69,12 @@ def _option(interaction: Interaction, option: Json) -> str:
 def hint(interaction: Interaction) -> str:
     """The line in front of the cursor."""
     parts = []
+    schema = interaction.response_schema
     if interaction.options:
         numbers = "1" if len(interaction.options) == 1 else f"1-{len(interaction.options)}"
-        parts.append(f"{numbers} or your own words")
+        parts.append(f"{numbers} or your own words" if schema is None else numbers)
+    elif schema is not None:
+        parts.append(_kind(schema))
     if interaction.default is not None:
         parts.append(f"Enter for {printable(_short(interaction.default))}")
     if interaction.secret:
@@ -106,7 +112,8 @@ async def _until_it_fits(interaction: Interaction, write: Write, gone: Gone) -> 
 
 
 async def _ask_once(interaction: Interaction, write: Write, gone: Gone) -> Json:
-    if interaction.response_schema is not None and not interaction.options:
+    schema = interaction.response_schema or {}
+    if schema.get("type") == "object" and not interaction.options:
         return await ask_fields(interaction, write, gone)
     line = await read_line(hint(interaction), secret=interaction.secret, gone=gone)
     return None if line is None else read_answer(interaction, line)

@@ -1,4 +1,4 @@
-"""Questions in an assistant's message: where they stand, and what can be saved of one that is not as it should be.
+"""Questions in assistant messages: where they are, and what can be used of a malformed one.
 
 Whether a malformed question makes the run wait or fail is not decided here.
 """
@@ -29,7 +29,7 @@ _BROKEN_PROMPT = re.compile(r'"(?:prompt|question)"\s{0,100}:\s{0,100}("[^"\\]*+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question as it stands in a message: what is under `ask_user`, or the YAML in its tags, or why it is neither."""
+    """A question as found in a message: the value of `ask_user`, the YAML between its tags, or why it is neither."""
 
     start: int
     end: int
@@ -97,13 +97,16 @@ def read_question(asked: Asked, text: str) -> tuple[Question, tuple[str, ...]]:
         problems += ["ask_user.interaction_id: it is missing"] * (identifier is None)
         problems += ["ask_user.prompt: it is missing"] * (prompt is None)
     options = options_of(fields.get("options", fields.get("choices")))
+    wanted = fields.get("response_schema")
+    schema = response_schema(wanted)
     question = Question(
         prompt=cut(prompt or _around(asked, text)),
         interaction_id=identifier,
         kind=_kind(fields.get("kind"), bool(options)),
         options=options,
         default=small(fields.get("default")),
-        response_schema=flat_schema(fields.get("response_schema")),
+        response_schema=schema,
+        schema_ignored=wanted is not None and schema is None,
         context=small(fields.get("context")),
     )
     return question, tuple(problems)
@@ -188,8 +191,20 @@ def _short(value: Json) -> Json:
     return value[:_MOST_LABEL] if isinstance(value, str) else value
 
 
+def response_schema(value: Json) -> dict[str, Json] | None:
+    """The schema of an answer: a scalar, or a flat object. None for a schema of any other form."""
+    return flat_schema(value) or _scalar_schema(value)
+
+
+def _scalar_schema(value: Json) -> dict[str, Json] | None:
+    scalar = _property(value)
+    if scalar is None or scalar["type"] == "array" or any(name in value and name not in scalar for name in _CHOICES):
+        return None
+    return small(scalar)  # type: ignore[no-any-return]
+
+
 def flat_schema(value: Json) -> dict[str, Json] | None:
-    """An object of primitive properties, as MCP's form elicitation has it. Anything else is no schema for an answer."""
+    """A schema of an object with primitive properties, as in MCP's form elicitation. None for any other form."""
     if not isinstance(value, Mapping) or value.get("type") != "object":
         return None
     properties = value.get("properties")
@@ -208,7 +223,7 @@ def flat_schema(value: Json) -> dict[str, Json] | None:
 def _property(schema: Json) -> dict[str, Json] | None:
     if not isinstance(schema, Mapping):
         return None
-    kind = schema.get("type", "string" if "enum" in schema or "oneOf" in schema else None)
+    kind = schema.get("type", _type_of_choices(schema))
     keywords = _KEYWORDS.get(kind) if isinstance(kind, str) else None
     if keywords is None:
         return None
@@ -217,6 +232,13 @@ def _property(schema: Json) -> dict[str, Json] | None:
         items = _items(schema.get("items"))
         return None if items is None else {"type": kind, **taken, "items": items}
     return {"type": kind, **taken}
+
+
+def _type_of_choices(schema: Mapping[str, Json]) -> str | None:
+    """The type of a schema that lists its values and does not name their type."""
+    if "oneOf" in schema or _are_texts(schema.get("enum")):
+        return "string"
+    return "number" if _are_scalars(schema.get("enum")) and all(map(_is_number, schema["enum"])) else None
 
 
 def _items(schema: Json) -> dict[str, Json] | None:
@@ -266,6 +288,7 @@ def _is_format(value: Json) -> bool:
     return value in ("email", "uri", "date", "date-time")
 
 
+_CHOICES = ("enum", "oneOf")
 _Fits = Callable[[Any], bool]
 _COMMON: dict[str, _Fits] = {"title": _is_text, "description": _is_text, "default": _is_default}
 _TEXT: dict[str, _Fits] = {

@@ -20,8 +20,8 @@ _HELP, _VERSION = ("--help",), ("--version",)
 _OPTIONS = ("-p", "--output-format=stream-json", "--verbose", "--dangerously-skip-permissions")
 _WITHOUT_PLANS = "--disallowedTools=EnterPlanMode,ExitPlanMode"
 _WITHOUT_ASKING = "--disallowedTools=AskUserQuestion,EnterPlanMode,ExitPlanMode"
-# It says when it begins with what it was told, for it also begins turns by itself; and it asks where we can answer.
-_STAYING = ("--input-format=stream-json", "--replay-user-messages", "--permission-prompt-tool=stdio")
+# Replayed messages mark the start of our turns, because it also starts turns by itself. Permissions are asked on stdio.
+_RESIDENT = ("--input-format=stream-json", "--replay-user-messages", "--permission-prompt-tool=stdio")
 # A run may wait for longer than the month after which sessions are deleted.
 _KEEPING_SESSIONS = '--settings={"cleanupPeriodDays":36500}'
 SETTINGS = "settings"
@@ -29,7 +29,7 @@ SETTINGS = "settings"
 _MANNERS = {
     "DISABLE_AUTOUPDATER": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    # With its own ten a key that is refused is told after three minutes.
+    # With its default of ten, it reports a refused key after three minutes.
     "CLAUDE_CODE_MAX_RETRIES": "2",
 }
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
@@ -55,6 +55,7 @@ class Claude:
         "ANTHROPIC_DEFAULT_SONNET_MODEL",
         "ANTHROPIC_DEFAULT_HAIKU_MODEL",
     )
+    config_names: tuple[str, ...] = (".claude",)
     credentials: tuple[str, ...] = (".claude/.credentials.json",)
     renewals: tuple[Renewal, ...] = (
         Renewal(
@@ -103,7 +104,7 @@ class Claude:
         return ClaudeParser(resuming=turn.handle is not None)
 
     def launch_resident(self, turn: Turn) -> Launch:
-        argv = _argv(turn, *_STAYING, _WITHOUT_PLANS if turn.mode is Mode.INTERACTIVE else _WITHOUT_ASKING)
+        argv = _argv(turn, *_RESIDENT, _WITHOUT_PLANS if turn.mode is Mode.INTERACTIVE else _WITHOUT_ASKING)
         return Launch(argv=tuple(argv), env=_environment(turn))
 
     def conversation(self, turn: Turn) -> ClaudeConversation:
@@ -121,7 +122,7 @@ def _argv(turn: Turn, *options: str) -> list[str]:
 
 def _environment(turn: Turn) -> dict[str, str]:
     manners = {name: value for name, value in _MANNERS.items() if name not in turn.env}
-    # As root it refuses to work without questions unless it is told that it is in a place of its own.
+    # As root it refuses to skip permissions outside a sandbox.
     return {**manners, "CLAUDE_CONFIG_DIR": f"{turn.home}/.claude", "IS_SANDBOX": "1"}
 
 

@@ -1,7 +1,7 @@
-"""The talk with a `claude` that stays: a message for each turn, a `result` at its end, and control requests in between.
+"""The conversation with a resident `claude`: a message for each turn, a `result` at its end, control requests between.
 
-It also begins turns by itself, when a task in the background ends. So a turn is ours from where it repeats our message,
-which bears an id; what comes before that belongs to nobody.
+It also starts turns by itself, when a background task ends. So a turn is ours from where the program replays our message,
+which has an id; events before that are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from askback.engines.protocols.questionnaire import Questionnaire, read_question
 from askback.text.json_text import clean
 
 _ASK_TOOL = "AskUserQuestion"
-_UNANSWERED: Mapping[str, Json] = {"behavior": "deny", "message": "Nobody answers. Decide by yourself, and go on."}
+_UNANSWERED: Mapping[str, Json] = {"behavior": "deny", "message": "Nobody answers. Decide by yourself and continue."}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class _Asking:
 
 class ClaudeConversation:
     def __init__(self) -> None:
-        self._turn = ClaudeParser(resuming=False, staying=True)
+        self._turn = ClaudeParser(resuming=False, resident=True)
         self._said_before = 0
         self._number = 0
         self._is_ours = False
@@ -58,7 +58,7 @@ class ClaudeConversation:
             yield _response(asking.request_id, asking.answer(reply))
             yield from self._ask()
             return
-        self._turn, self._said_before = ClaudeParser(resuming=False, staying=True), 0
+        self._turn, self._said_before = ClaudeParser(resuming=False, resident=True), 0
         self._is_ours = False
         self._number += 1
         message = {"role": "user", "content": clean(as_it_is(prompt))}
@@ -95,7 +95,7 @@ class ClaudeConversation:
                 self._asked.clear()
                 was_open, self._is_open = self._is_open, False
                 if not was_open:
-                    # It went on without the answer. What is said next begins a new turn.
+                    # It continued without the answer. The next prompt starts a new turn.
                     continue
             yield seen
 

@@ -1,4 +1,4 @@
-"""One turn of claude: how it names its session, ends, fails and counts. What begins the turn is not known here."""
+"""One turn of claude: its session, messages, tokens and end. How the turn was started is not known here."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def as_it_is(text: str) -> str:
 
 
 class ClaudeParser:
-    """Reads the events of one turn. A program that stays counts the tokens of all its turns.
+    """Reads the events of one turn. Only a `result` without an error, from a model that was asked, is success.
 
-    Only a `result` that is no error, of a model that was asked, is success."""
+    A resident program counts the tokens of all its turns.
+    """
 
-    def __init__(self, *, resuming: bool, staying: bool = False) -> None:
+    def __init__(self, *, resuming: bool, resident: bool = False) -> None:
         self._resuming = resuming
-        self._staying = staying
+        self._resident = resident
         self._conversation = Conversation()
         self._result: Mapping[str, Any] | None = None
         self._retrying = ""
@@ -69,7 +70,7 @@ class ClaudeParser:
             case "result":
                 yield from self._conversation.flush()
                 self._result = event
-                yield UsageSeen(usage=_usage(event), whole_session=self._staying)
+                yield UsageSeen(usage=_usage(event), whole_session=self._resident)
                 yield TurnOver()
 
     @property
@@ -79,7 +80,7 @@ class ClaudeParser:
     def finish(self, ended: Exit) -> Completed | TurnFailed:
         said = self._stderr.text
         crash = crashed(ended, as_detail(said))
-        return self.ending() or stopped(ended, self._retrying) or self._unknown(said) or crash
+        return self.ending() or stopped(ended, self._retrying, said) or self._unknown(said) or crash
 
     def ending(self) -> Completed | TurnFailed | None:
         """How the program itself ended the turn, if it did."""
@@ -89,7 +90,7 @@ class ClaudeParser:
         if _is_error(self._result):
             code = failure_of_status(count_at(self._result, "api_error_status"), words)
             return self._unknown(words) or ended_badly(code, words)
-        if count_at(self._result, "num_turns") == 0:
+        if self._result.get("num_turns") == 0:
             message = "the engine ended its turn without asking the model"
             return TurnFailed(
                 code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(text_at(self._result, "result"))
@@ -154,7 +155,7 @@ class Conversation:
         self._tools: Recent[str] = Recent()
 
     def read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
-        """Take an `assistant` or `user` event. What a helper of the assistant says is no message of its own."""
+        """Take an `assistant` or `user` event. What a subagent says is not a message."""
         message = object_at(event, "message")
         is_helper = bool(text_at(event, "parent_tool_use_id"))
         for block in _blocks(message):

@@ -53,7 +53,7 @@ _SETTINGS = (
     "features.remote_plugin=false",
     # Its own skills would be offered beside the one that is run.
     "skills.bundled.enabled=false",
-    # It would go on by itself after a question, until a goal is reached.
+    # It would continue by itself after a question, until a goal is reached.
     "features.goals=false",
     # It would wait for a network for as long as it takes.
     "features.unbounded_connection_retries=false",
@@ -88,6 +88,7 @@ class Codex:
         "OPENAI_PROJECT",
         "CODEX_CA_CERTIFICATE",
     )
+    config_names: tuple[str, ...] = (".codex",)
     credentials: tuple[str, ...] = (".codex/auth.json",)
     renewals: tuple[Renewal, ...] = (
         Renewal(
@@ -184,7 +185,7 @@ def _schema_of(turn: Turn) -> Mapping[str, Any] | None:
 
 
 def _key(turn: Turn) -> str | None:
-    """The key that the app server is told: it takes none from a variable. A sign-in goes before it."""
+    """The key for the app server, which reads none from the environment. A sign-in has priority."""
     return None if turn.credentials else turn.env.get("CODEX_API_KEY") or turn.env.get("OPENAI_API_KEY")
 
 
@@ -242,4 +243,4 @@ class CodexParser:
         said = self._stderr.text
         if self._resuming and _UNKNOWN_SESSION.search(said):
             return unknown_session(said)
-        return stopped(ended, self._trouble) or crashed(ended, as_detail(f"{self._trouble}\n{said}"))
+        return stopped(ended, self._trouble, said) or crashed(ended, as_detail(f"{self._trouble}\n{said}"))

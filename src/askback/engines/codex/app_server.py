@@ -1,4 +1,4 @@
-"""The talk with `codex app-server`: one thread, a turn for each prompt, and JSON-RPC with a message a line.
+"""The conversation with `codex app-server`: one thread, a turn for each prompt, JSON-RPC with one message per line.
 
 Its items and counts are those of `codex exec`, with their names written otherwise.
 """
@@ -43,7 +43,7 @@ _CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
 
 
 class AppServerConversation:
-    """A turn is over with `turn/completed`, whose status says how, or with the refusal of a request of ours."""
+    """A turn is over with `turn/completed`, whose status says how, or when it refuses one of our requests."""
 
     def __init__(
         self, *, thread: Mapping[str, Json], output_schema: Mapping[str, Any] | None, api_key: str | None
@@ -144,7 +144,7 @@ class AppServerConversation:
     def _end(self, turn: Mapping[str, Any]) -> Iterator[EngineEvent]:
         self._asked.clear()
         if not self._is_open:
-            # It went on without the answer. What is said next begins a new turn.
+            # It continued without the answer. The next prompt starts a new turn.
             return
         match text_at(turn, "status"):
             case "completed":
@@ -195,7 +195,7 @@ class AppServerConversation:
 
     def finish(self, ended: Exit) -> TurnFailed:
         words = self._stderr.text
-        return stopped(ended, self._trouble) or crashed(ended, as_detail(f"{self._trouble}\n{words}"))
+        return stopped(ended, self._trouble, words) or crashed(ended, as_detail(f"{self._trouble}\n{words}"))
 
 
 def _renamed(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ STREAM, _RESIDENT = "stream-json", "--acp"
 _KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
 _SIGN_IN = ".gemini/oauth_creds.json"
 
-# A command of ours is the only way in on which a text is left as it is.
+# Only the text after a custom command is passed to the model unchanged.
 _COMMAND = "/askback"
 _COMMAND_FILE = ".gemini/commands/askback.toml"
 _COMMAND_TEXT = f"""\
@@ -37,13 +37,13 @@ _SETTINGS = {
         "sessionRetention": {"enabled": False},
         "enableAutoUpdate": False,
         "enableAutoUpdateNotification": False,
-        # With its own ten an error is told after four minutes.
+        # With its default of ten, it reports an error after four minutes.
         "maxAttempts": 3,
         # A plan waits for somebody who approves of it.
         "plan": {"enabled": False},
     },
     "privacy": {"usageStatisticsEnabled": False},
-    # Else it takes up the variables of every folder above the workspace.
+    # Otherwise it reads `.env` in every folder above the workspace.
     "advanced": {"ignoreLocalEnv": True},
 }
 _MANNERS = {"NO_BROWSER": "true", "GEMINI_TELEMETRY_ENABLED": "false"}
@@ -68,6 +68,7 @@ class Gemini:
         "GOOGLE_CLOUD_LOCATION",
         "GOOGLE_APPLICATION_CREDENTIALS",
     )
+    config_names: tuple[str, ...] = (".gemini",)
     credentials: tuple[str, ...] = (_SIGN_IN, ".gemini/google_accounts.json")
     renewals: tuple[Renewal, ...] = (
         Renewal(

@@ -67,6 +67,7 @@ class GeminiParser:
         self._messages = Messages()
         self._parts = Pieces()
         self._tools: Recent[str] = Recent()
+        self._tools_used = False
         self._documents = {stream: Document() for stream in Stream}
         self._succeeded = False
         self._failure: tuple[ErrorCode, str] | None = None
@@ -108,7 +109,7 @@ class GeminiParser:
             case "init" if session := text_at(event, "session_id"):
                 yield SessionNamed(value=session)
             case "tool_use" | "tool_result":
-                self._retrying = ""
+                self._retrying, self._tools_used = "", True
                 yield self._tool(event)
             case "error":
                 self._note(text_at(event, "message"), grave=text_at(event, "severity") == "error")
@@ -163,14 +164,14 @@ class GeminiParser:
             return TurnFailed(
                 code=ErrorCode.ENGINE_AUTH_REQUIRED, message="the engine is not signed in", detail=as_detail(said)
             )
-        return stopped(ended, self._retrying) or crashed(ended, as_detail(said))
+        return stopped(ended, self._retrying, said) or crashed(ended, as_detail(said))
 
     def _answer(self) -> Completed | TurnFailed:
         if self._troubles:
             words = "\n".join(self._troubles)
             message = "the engine gave its turn up, though it calls that a success"
             return TurnFailed(code=failure_of(words), message=message, detail=as_detail(words))
-        if not self._messages and not self._usage.output_tokens:
+        if not self._messages and not self._tools_used and not self._usage.output_tokens:
             message = "the engine ended its turn without an answer of the model"
             return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(self._stderr.text))
         return self._messages.completed()
@@ -212,7 +213,7 @@ class Document:
             self._lines.append(line)
             self._size += len(line) + 1
             if self._size > _LONGEST or len(self._lines) > _MOST_LINES:
-                # No document of ours: it is not kept until the end of the turn.
+                # Too large for one of its documents: do not keep it.
                 self._lines = []
             elif line == b"}":
                 whole, self._lines = b"\n".join(self._lines), []

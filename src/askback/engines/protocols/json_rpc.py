@@ -36,7 +36,7 @@ class JsonRpcChannel:
         return self._message({"id": request_id, "result": result})
 
     def refuse(self, request_id: Json, method: str) -> Send:
-        """A program that asks for what is not offered is told so, and never left waiting."""
+        """Refuse a request that is not supported, so that the program does not wait for it."""
         error = {"code": METHOD_NOT_FOUND, "message": f"{method} is not offered here"}
         return self._message({"id": request_id, "error": error})
 
@@ -51,7 +51,7 @@ class JsonRpcChannel:
         return any(not methods or method in methods for method in self._waiting.values())
 
     def forget(self) -> None:
-        """Wait for no response any more: one that still comes is passed over."""
+        """Stop waiting for responses; late ones are ignored."""
         self._waiting.clear()
 
     def _message(self, content: Mapping[str, Json]) -> Send:

@@ -1,4 +1,4 @@
-"""The engine `scripted`: a program of ours that plays a script. It needs no account, for the demo, the docs and the tests.
+"""The engine `scripted`: a program that plays a script and needs no account, for the demo, the docs and tests.
 
 The program is in `program/`; its scripts are described in `docs/reference/scripted-engine.md`.
 """
@@ -11,7 +11,6 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
 from askback.core.renewals import Renewal
 from askback.core.runs import ProfileKind, Usage
@@ -37,10 +36,9 @@ from askback.engines.base import (
     TurnFailed,
     TurnOver,
     UsageSeen,
-    out_of_bounds,
     session_of,
 )
-from askback.engines.failures import crashed, ended_badly, failure_of
+from askback.engines.failures import crashed, ended_badly, failure_of, stopped
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 
 SCRIPT = "assets/scripted.json"
@@ -62,6 +60,7 @@ class Scripted:
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     env_allow: tuple[str, ...] = ()
     chosen_by_default = False
+    config_names: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
     renewals: tuple[Renewal, ...] = ()
     sign_in = "it needs no account"
@@ -124,7 +123,7 @@ class ScriptedParser:
         self.messages = Messages()
         self._completed = False
         self._failure: str | None = None
-        self._retrying: str | None = None
+        self._retrying = ""
         self._stderr = Tail()
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
@@ -137,7 +136,7 @@ class ScriptedParser:
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         kind = text_at(event, "type")
-        self._retrying = text_at(event, "message") if kind == "retry" else None
+        self._retrying = text_at(event, "message") if kind == "retry" else ""
         match kind:
             case "session.started":
                 yield SessionNamed(value=text_at(event, "session_id"))
@@ -172,21 +171,15 @@ class ScriptedParser:
         return self.messages.completed() if self._completed else None
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
-        if (ending := self.ending()) is not None:
-            return ending
-        stopped = out_of_bounds(ended)
-        if stopped is not None and ended.timed_out and self._retrying:
-            message = "the turn's time ran out while the engine was trying to connect"
-            return TurnFailed(code=ErrorCode.ENGINE_UNREACHABLE, message=message, detail=as_detail(self._retrying))
-        return stopped or self.gone(ended)
+        return self.ending() or stopped(ended, self._retrying, self._stderr.text) or self.gone(ended)
 
     def gone(self, ended: Exit) -> TurnFailed:
-        """The program ended without a word on its turn."""
+        """The program ended without an end-of-turn event."""
         return crashed(ended, as_detail(self._stderr.text))
 
 
 class ScriptedConversation:
-    """The talk with the program that stays. What it prints while no turn is open belongs to none."""
+    """The conversation with the resident program. Output outside a turn is ignored."""
 
     def __init__(self) -> None:
         self._turn = ScriptedParser()

@@ -2,20 +2,21 @@
 
 import { upload } from "./api.js";
 import { speaker } from "./elements.js";
-import { objectField } from "./fields.js";
+import { fieldFor, objectField } from "./fields.js";
 
 export { questionForm } from "./question.js";
 
 /**
- * The fields for an object schema. `root` is the word that the server's problems begin with, such as `input`.
+ * The fields for an object schema, or the one field for a scalar, which `title` names. `root` is the word that the server's problems begin with, such as `input`.
  * @param {object} schema
- * @param {{words: object | Function, files?: (file: File) => Promise<{upload_id: string}>, root?: string, given?: object}} how
- * @returns {{element: HTMLElement, value(): object, problems(): string[], check(): boolean, place(problems: string[]): string[], focus(): void}}
+ * @param {{words: object | Function, files?: (file: File) => Promise<{upload_id: string}>, root?: string, given?: unknown, title?: string}} how
+ * @returns {{element: HTMLElement, value(): unknown, problems(): string[], check(): boolean, place(problems: string[]): string[], focus(): void}}
  */
-export function schemaForm(schema, { words, files = upload, root = "input", given } = {}) {
+export function schemaForm(schema, { words, files = upload, root = "input", given, title = "" } = {}) {
   const t = speaker(words);
-  const spot = { title: "", required: true, given: given ?? schema.default, root: schema, depth: 0, t, upload: files };
-  const top = objectField(schema, spot);
+  const spot = { title, required: true, given: given ?? schema.default, root: schema, depth: 0, t, upload: files };
+  const scalar = ["string", "number", "integer", "boolean"].includes(schema.type);
+  const top = scalar ? fieldFor(schema, spot) : objectField(schema, spot);
   let marked = [];
   const mark = (found) => {
     marked.forEach(({ field }) => field.show(null));

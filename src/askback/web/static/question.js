@@ -1,4 +1,4 @@
-// The form that answers one question: its options as buttons, its schema as fields, and always one's own words.
+// The form that answers one question: its options as buttons, its schema as fields, one's own words where it has no schema.
 //
 // The prompt and the context are shown by whoever places the form.
 
@@ -55,13 +55,13 @@ export function questionForm(interaction, { words, onSend, files = upload }) {
   };
   const parts = [optionButtons, fieldsPart, filePart].map((make) => make(interaction, { t, send, files, words }));
   inside.append(...parts.filter(Boolean));
-  inside.append(ownWords(interaction, { t, send, aside: parts.some(Boolean) }));
+  if (!interaction.response_schema) inside.append(ownWords(interaction, { t, send, aside: parts.some(Boolean) }));
   return form;
 }
 
 function optionButtons(interaction, { t, send }) {
   const offered = optionsOf(interaction, t);
-  if (offered.length === 0 || interaction.response_schema) return null;
+  if (offered.length === 0) return null;
   const buttons = offered.map(({ label, value, help }) => {
     const suggested = interaction.default !== null && JSON.stringify(interaction.default) === JSON.stringify(value);
     const mark = suggested ? make("span", { class: "option-mark" }, t("form.suggested")) : null;
@@ -73,22 +73,26 @@ function optionButtons(interaction, { t, send }) {
   return make("div", { class: "options", role: "group", "aria-label": t("form.options") }, ...buttons);
 }
 
-function optionsOf({ options, kind }, t) {
+/** What can be answered by one click; nothing where a form has to be filled in. */
+function optionsOf({ options, kind, response_schema: schema }, t) {
+  if (schema?.type === "object") return [];
   const given = (options ?? []).map((option) => {
     if (typeof option !== "object" || option === null) return { label: String(option), value: option };
     return { label: String(option.label ?? option.value), value: option.value ?? option.label, help: option.description };
   });
-  if (given.length > 0 || kind !== "confirm") return given;
+  const flag = schema?.type === "boolean";
+  if (given.length > 0 || !(flag || (kind === "confirm" && !schema))) return given;
   return [
-    { label: t("form.yes"), value: "yes" },
-    { label: t("form.no"), value: "no" },
+    { label: t("form.yes"), value: flag ? true : "yes" },
+    { label: t("form.no"), value: flag ? false : "no" },
   ];
 }
 
-function fieldsPart({ response_schema: schema, default: given }, { t, send, files, words }) {
-  if (!schema) return null;
-  const known = typeof given === "object" && given !== null ? given : undefined;
-  const fields = schemaForm(schema, { words, files, root: "response", given: known });
+function fieldsPart(interaction, { t, send, files, words }) {
+  const { response_schema: schema, default: given, kind } = interaction;
+  if (!schema || optionsOf(interaction, t).length > 0) return null;
+  const shown = kind === "secret" && schema.type === "string" ? { format: "password", ...schema } : schema;
+  const fields = schemaForm(shown, { words, files, root: "response", given: given ?? undefined, title: t("form.answer") });
   const submit = () => fields.check() && send(fields.value(), fields);
   const button = sendButton(t, submit);
   fields.element.addEventListener("keydown", (event) => {

@@ -13,6 +13,7 @@ from askback.core.runs import Mode, Run
 from askback.engines.answers.messages import Messages
 from askback.engines.answers.reading import read_answer
 from askback.engines.base import Completed, TurnFailed
+from askback.engines.failures import known_failure
 from askback.process.limits import Breach, Resource, ResourceLimits
 from askback.skills.package import SkillPackage
 from askback.skills.schemas import output_check
@@ -66,14 +67,18 @@ async def _verdict(
         message = "the engine used another session than the one it was asked to resume"
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=observer.session)
     if isinstance(result, TurnFailed):
+        code = result.code
+        if resuming and not observer.confirmed and code in (ErrorCode.ENGINE_CRASHED, ErrorCode.TURN_TIMEOUT):
+            # Before its first event an engine can only say on stderr what is wrong.
+            code = known_failure(result.detail or "") or code
         return engine_failure(
-            result.code, result.message, detail=result.detail, resuming=resuming, confirmed=observer.confirmed
+            code, result.message, detail=result.detail, resuming=resuming, confirmed=observer.confirmed
         )
     if resuming and not observer.confirmed:
         message = "the engine did not say which session it resumed"
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)
     if observer.asked is not None:
-        return _bounded(AskUser(question=observer.asked))
+        return _asking(AskUser(question=observer.asked))
     if package.output_schema is not None:
         # The cost of validation depends on the schema as well.
         return await parsing.aside(lambda: _conclusion(run, package, result))
@@ -87,7 +92,7 @@ def _conclusion(run: Run, package: SkillPackage, result: Completed) -> TurnOutco
     answer = read_answer(messages, check, whole_turn=run.mode is Mode.AUTO)
     outcome = conclude(answer, mode=run.mode, validation=run.options.ask_user_validation, has_schema=check is not None)
     if isinstance(outcome, AskUser):
-        return _bounded(outcome)
+        return _asking(outcome)
     said = sum(map(len, messages))
     return _fitting(outcome) if isinstance(outcome, Final) and said > MOST_RESULT // _WORST_GROWTH else outcome
 
@@ -99,15 +104,15 @@ def _fitting(outcome: Final) -> Final:
     return replace(outcome, data=None, problems=(f"output: it is larger than {MOST_RESULT:,} bytes as JSON",))
 
 
-def _bounded(outcome: AskUser) -> AskUser:
-    question = bounded(outcome.question)
-    if question is outcome.question:
-        return outcome
-    warning = RunWarning(
-        code=WarningCode.QUESTION_TRUNCATED,
-        message="the engine's question was too large; parts of it were cut or left out",
-    )
-    return replace(outcome, question=question, warnings=(*outcome.warnings, warning))
+def _asking(outcome: AskUser) -> AskUser:
+    question, warnings = bounded(outcome.question), list(outcome.warnings)
+    if question is not outcome.question:
+        message = "the engine's question was too large; parts of it were cut or left out"
+        warnings.append(RunWarning(code=WarningCode.QUESTION_TRUNCATED, message=message))
+    if question.schema_ignored:
+        message = "the response_schema of the engine's question is neither a scalar nor a flat object; it is ignored"
+        warnings.append(RunWarning(code=WarningCode.RESPONSE_SCHEMA_IGNORED, message=message))
+    return replace(outcome, question=question, warnings=tuple(warnings))
 
 
 _MB = 1024 * 1024

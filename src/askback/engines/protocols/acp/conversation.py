@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
@@ -28,7 +28,7 @@ from askback.engines.base import (
     TurnOver,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.protocols.acp.turn import AcpTurnState, Dialect, as_it_is, words_of
+from askback.engines.protocols.acp.turn import AcpTurnState, Asking, Dialect, as_it_is, words_of
 from askback.engines.protocols.elicitation import DECLINED, read_form
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
 from askback.engines.protocols.json_rpc import VERSION, JsonRpcChannel
@@ -48,7 +48,7 @@ class AcpConversation:
     def __init__(self, *, cwd: str, dialect: Dialect) -> None:
         self._cwd = cwd
         self._dialect = dialect
-        self._line = JsonRpcChannel(VERSION)
+        self._channel = JsonRpcChannel(VERSION)
         self._ready = False
         self._tried_to_sign_in = False
         self._session = ""
@@ -59,25 +59,25 @@ class AcpConversation:
 
     def _begin(self) -> None:
         """Forget the turn before."""
-        self._telling = AcpTurnState(self._dialect)
+        self._turn = AcpTurnState(self._dialect)
         self._broke: TurnFailed | None = None
 
     def say(self, prompt: str, reply: Reply | None = None) -> Iterator[EngineEvent]:
         self._begin()
         if self._asked:
             request_id, asked = self._asked.popleft()
-            yield self._line.answer(request_id, asked.answer(reply))
+            yield self._channel.answer(request_id, asked.answer(reply))
             yield from (Asked(question=asked.question) for _, asked in list(self._asked)[:1])
             return
         self._prompt = prompt
         if self._ready:
             yield self._send_prompt()
-        elif not self._line.awaits():
+        elif not self._channel.awaits():
             hello = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": _CAPABILITIES}
-            yield self._line.request("initialize", hello)
+            yield self._channel.request("initialize", hello)
 
     def _send_prompt(self) -> Send:
-        return self._line.request("session/prompt", {"sessionId": self._session, "prompt": as_it_is(self._prompt)})
+        return self._channel.request("session/prompt", {"sessionId": self._session, "prompt": as_it_is(self._prompt)})
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         if stream is Stream.STDERR:
@@ -88,18 +88,18 @@ class AcpConversation:
             return
         method, params = text_at(told, "method"), object_at(told, "params")
         if not method:
-            step = self._line.answered(told)
+            step = self._channel.answered(told)
             if step is not None:
                 yield from self._read_response(step, told)
         elif "id" in told:
             yield from self._read_request(method, told["id"], params)
         elif method == "session/update" and self._is_working and text_at(params, "sessionId") == self._session:
-            yield from self._telling.read(object_at(params, "update"))
+            yield from self._turn.read(object_at(params, "update"))
 
     @property
     def _is_working(self) -> bool:
         """A turn is open: what comes outside of one is no answer."""
-        return self._line.awaits("session/prompt")
+        return self._channel.awaits("session/prompt")
 
     def _listen(self, line: bytes) -> Iterator[EngineEvent]:
         words = line.decode("utf-8", "replace")
@@ -107,11 +107,11 @@ class AcpConversation:
             self._stderr.add(line)
         if not (trouble := self._dialect.retry_in(words, self._session)):
             return
-        self._telling.trouble = trouble
-        self._telling.tries += 1
-        if self._telling.tries == self._dialect.most_tries and self._is_working:
-            yield self._line.notify("session/cancel", {"sessionId": self._session})
-            what = f"the engine's request failed {self._telling.tries} times"
+        self._turn.trouble = trouble
+        self._turn.tries += 1
+        if self._turn.tries == self._dialect.most_tries and self._is_working:
+            yield self._channel.notify("session/cancel", {"sessionId": self._session})
+            what = f"the engine's request failed {self._turn.tries} times"
             yield from self._fail(failure_of(trouble), what, trouble)
 
     # What was asked of the program.
@@ -125,7 +125,7 @@ class AcpConversation:
             case "initialize" if result.get("isAuthenticated") is False and self._dialect.sign_in is not None:
                 yield self._sign_in(self._dialect.sign_in)
             case "initialize" | "authenticate":
-                yield self._line.request("session/new", {"cwd": self._cwd, "mcpServers": []})
+                yield self._channel.request("session/new", {"cwd": self._cwd, "mcpServers": []})
             case "session/new":
                 yield from self._read_session(result)
             case "session/prompt":
@@ -135,7 +135,7 @@ class AcpConversation:
 
     def _sign_in(self, way: str) -> Send:
         self._tried_to_sign_in = True
-        return self._line.request("authenticate", {"methodId": way})
+        return self._channel.request("authenticate", {"methodId": way})
 
     def _read_session(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
         self._session = text_at(result, "sessionId")
@@ -147,15 +147,15 @@ class AcpConversation:
         offered = modes.get("availableModes")
         known = [text_at(mode, "id") for mode in offered if isinstance(mode, dict)] if isinstance(offered, list) else []
         if _AUTOMATIC in known and text_at(modes, "currentModeId") != _AUTOMATIC:
-            yield self._line.request("session/set_mode", {"sessionId": self._session, "modeId": _AUTOMATIC})
+            yield self._channel.request("session/set_mode", {"sessionId": self._session, "modeId": _AUTOMATIC})
         if self._dialect.model is not None:
             chosen = {"sessionId": self._session, "configId": "model", "value": self._dialect.model}
-            yield self._line.request("session/set_config_option", chosen)
+            yield self._channel.request("session/set_config_option", chosen)
         yield from self._go_on()
 
     def _go_on(self) -> Iterator[EngineEvent]:
         """Once nothing is left to prepare, the turn begins that waited for it."""
-        if not self._line.awaits():
+        if not self._channel.awaits():
             self._ready = True
             yield self._send_prompt()
 
@@ -165,51 +165,52 @@ class AcpConversation:
             yield self._sign_in(way)
             return
         what = "the engine ended its turn with an error" if step == "session/prompt" else f"the engine refused {step}"
-        yield from self._fail(_cause(code, f"{words}\n{self._telling.trouble}"), what, words)
+        yield from self._fail(_cause(code, f"{words}\n{self._turn.trouble}"), what, words)
 
     def _fail(self, code: ErrorCode, what: str, words: str) -> Iterator[EngineEvent]:
         """The turn is over, badly. Whatever else was asked of the program is no longer waited for."""
-        self._line.forget()
+        self._channel.forget()
         self._asked.clear()
         self._broke = TurnFailed(code=code, message=what, detail=as_detail(words))
-        yield from self._telling.flush()
-        yield from self._telling.tell_usage()
+        yield from self._turn.flush()
+        yield from self._turn.tell_usage()
         yield TurnOver()
 
     def _end(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
         self._asked.clear()
-        yield from self._telling.end(result)
-        self._broke = self._telling.judge(text_at(result, "stopReason"), self._stderr.text)
+        yield from self._turn.end(result)
+        self._broke = self._turn.judge(text_at(result, "stopReason"), self._stderr.text)
         yield TurnOver()
 
     # What the program asks.
 
     def _read_request(self, method: str, request_id: Json, params: Mapping[str, Any]) -> Iterator[EngineEvent]:
-        response = read_request(method, params)
+        own = self._dialect.requests.get(method)
+        response = read_request(method, params) if own is None else own(params)
         if response is None:
-            yield self._line.refuse(request_id, method)
+            yield self._channel.refuse(request_id, method)
         elif isinstance(response, Mapping):
-            yield self._line.answer(request_id, response)
+            yield self._channel.answer(request_id, response)
         elif not self._is_working or len(self._asked) >= MOST_ASKED:
             # Nobody listens for a question outside of a turn, nor for one of hundreds.
-            yield self._line.answer(request_id, response.answer(None))
+            yield self._channel.answer(request_id, response.answer(None))
         else:
             self._asked.append((request_id, response))
             if len(self._asked) == 1:
-                yield from self._telling.flush()
-                yield from self._telling.tell_usage()
+                yield from self._turn.flush()
+                yield from self._turn.tell_usage()
                 yield Asked(question=response.question)
 
     # How it went.
 
     def outcome(self) -> Completed | TurnFailed:
-        return self._broke or self._telling.messages.completed()
+        return self._broke or self._turn.messages.completed()
 
     def finish(self, ended: Exit) -> TurnFailed:
-        broke = self._broke or stopped(ended, self._telling.trouble)
+        words = self._stderr.text
+        broke = self._broke or stopped(ended, self._turn.trouble, words)
         if broke is not None:
             return broke
-        words = self._stderr.text
         # Before there is a session, it may say on stderr what it lacks to make one.
         if not self._session and failure_of(words) is ErrorCode.ENGINE_AUTH_REQUIRED:
             what = "the engine ended before its turn began"
@@ -226,27 +227,13 @@ def _cause(code: Json, words: str) -> ErrorCode:
     return failure_of_status(code, words) if known and told is not ErrorCode.ENGINE_UNREACHABLE else told
 
 
-class Asking(Protocol):
-    """A question for the user, and the response that its answer becomes."""
-
-    @property
-    def question(self) -> Question: ...
-
-    def answer(self, reply: Reply | None) -> Mapping[str, Json]: ...
-
-
 def read_request(method: str, params: Mapping[str, Any]) -> Mapping[str, Json] | Asking | None:
-    """The response to a request, or the question that must be answered first. None: such a thing is not offered."""
+    """The response to a request of the protocol, or the question that must be answered first. None: not supported."""
     match method:
         case "session/request_permission":
             return _permission(params)
         case "elicitation/create" | "session/elicitation":
             return read_form(params) or DECLINED
-        case "_iflow/user/questions":
-            asked = read_questionnaire(params.get("questions"))
-            return {"answers": {}} if asked is None else _ByHeader(asked=asked)
-        case "_iflow/plan/exit":
-            return {"approved": True}
         case _:
             return None
 
@@ -310,19 +297,3 @@ class _ByNumber:
             return _CANCELLED
         texts = (", ".join(each) if isinstance(each, list) else each for each in answers)
         return _selected(self.allowed) | {"answers": {str(at): text for at, text in enumerate(texts)}}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ByHeader:
-    """An ask tool with a method of its own, which wants each answer under the header of its question."""
-
-    asked: Questionnaire
-
-    @property
-    def question(self) -> Question:
-        return self.asked.question
-
-    def answer(self, reply: Reply | None) -> Mapping[str, Json]:
-        answers = self.asked.answers(reply) or []
-        headers = (item.header for item in self.asked.items)
-        return {"answers": dict(zip(headers, answers, strict=False))}

@@ -1,6 +1,6 @@
-"""One turn of a program that speaks ACP: what it said and did, gathered from its updates, and whether that is an answer.
+"""One turn of a program that speaks ACP: its messages and tools, collected from updates, and whether it succeeded.
 
-Knows nothing of requests and responses but the one that ends the turn. What differs between programs is in `Dialect`.
+Knows no requests or responses except the one that ends the turn. Differences between programs are in `Dialect`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from askback.core.errors import ErrorCode
+from askback.core.interactions import Json, Question
 from askback.core.runs import Usage
 from askback.engines.answers.messages import MOST_ID, Messages, Pieces, Recent
-from askback.engines.base import AssistantMessage, EngineEvent, ToolEnded, ToolStarted, TurnFailed, UsageSeen
+from askback.engines.base import AssistantMessage, EngineEvent, Reply, ToolEnded, ToolStarted, TurnFailed, UsageSeen
 from askback.engines.failures import failure_of
 from askback.engines.protocols.json_lines import as_detail, count_at, object_at, text_at
 from askback.text.json_text import clean
@@ -35,9 +36,18 @@ def _no_noise(words: str) -> bool:
     return False
 
 
+class Asking(Protocol):
+    """A question for the user, and the response that its answer becomes."""
+
+    @property
+    def question(self) -> Question: ...
+
+    def answer(self, reply: Reply | None) -> Mapping[str, Json]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What a program has of its own."""
+    """What is special about one program."""
 
     sign_in: str | None = None
     """The way to sign in that is asked for when the program says that it is not signed in."""
@@ -51,6 +61,8 @@ class Dialect:
     """It counts the tokens of every answer that is whole, and so a turn without any has none."""
     noise: Callable[[str], bool] = _no_noise
     """Whether a line of stderr says nothing of an error."""
+    requests: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Json] | Asking]] = field(default_factory=dict)
+    """The program's own requests, by method: each gives the response, or the question that must be answered first."""
 
 
 class AcpTurnState:
@@ -62,6 +74,7 @@ class AcpTurnState:
         self._message_id = ""
         self._tools = Tools()
         self._usage = Usage()
+        self._is_counted = False
         self.messages = Messages()
         self.trouble = ""
         """What the program said of a request that failed, if nothing good was heard since."""
@@ -110,7 +123,9 @@ class AcpTurnState:
             yield UsageSeen(usage=self._usage)
 
     def end(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
-        self.count(object_at(result, "usage") or object_at(result, "_meta", "quota", "token_count"))
+        counts = object_at(result, "usage") or object_at(result, "_meta", "quota", "token_count")
+        self._is_counted = bool(counts)
+        self.count(counts)
         yield from self.flush()
         yield from self.tell_usage()
 
@@ -119,7 +134,8 @@ class AcpTurnState:
         if reason != "end_turn":
             unknown = (ErrorCode.ENGINE_CRASHED, f"the engine ended its turn for a reason of its own: {reason!r}")
             return _broke(*_STOPPED.get(reason, unknown), self.trouble)
-        if self._usage.output_tokens or (self.messages and not self._dialect.counts_answers):
+        broken_off = self._is_counted and self._dialect.counts_answers and not self._usage.output_tokens
+        if self._usage.output_tokens or ((self.messages or self._tools.used) and not broken_off):
             return None
         if self.messages:
             what = "the engine broke the model's answer off, though it calls that the end of the turn"
@@ -144,12 +160,14 @@ class _Call:
 
 
 class Tools:
-    """Which calls were begun. A call is told once it is known what it was given: at its start often only its name is."""
+    """The tool calls of a turn. A call is reported once its input is known; at first often only its name is."""
 
     def __init__(self) -> None:
         self._calls: Recent[_Call] = Recent()
+        self.used = False
 
     def read(self, update: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        self.used = True
         call_id, status = text_at(update, "toolCallId"), text_at(update, "status")
         if (call := self._calls.get(call_id)) is None:
             call = _Call(name=_name(update)[:MOST_ID])
@@ -200,7 +218,7 @@ def _output(update: Mapping[str, Any]) -> str:
     )
 
 
-# A text that begins otherwise than with a letter may be a command to the program; after a block of ours it is none.
+# A text that does not start with a letter or digit may be a command; after another block it is not.
 _PREFACE = "What follows is the message, word for word.\n"
 
 

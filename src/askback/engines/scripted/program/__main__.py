@@ -1,14 +1,15 @@
-"""Where the program starts: by this file's path, in a Python that sees nothing of the user's."""
+"""The entry point of the program. It is started by the path of this file, in an isolated Python."""
 
 import sys
 
 
 def _main() -> int:
-    # Last, so that of all that lies there only our own package can be meant.
-    sys.path.append(__file__.rpartition("/askback/")[0])
-    from askback.engines.scripted.program.play import main
+    # The folder above this one makes `program` a separate package: importing it as a part of Askback would import the
+    # engine as well, which takes longer than most turns. Last in the path, so that it hides nothing.
+    sys.path.append(__file__.rsplit("/", 2)[0])
+    from program.play import main  # type: ignore[import-not-found]
 
-    return main(sys.argv[1:])
+    return int(main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn, Protocol
 
-    from askback.engines.scripted.program.input import Input
+    from .input import Input
 
     class Player(Protocol):
         """What a fault needs of the player, which itself imports the faults."""
@@ -91,7 +91,7 @@ def _hang(player: Player, step: dict[str, Any]) -> NoReturn:
 
 
 def _retry_forever(player: Player, step: dict[str, Any]) -> NoReturn:
-    """As codex does with a server that cannot be reached: it never gives up."""
+    """Retry a server that cannot be reached, and never give up."""
     while True:
         player.emit("retry", message="Reconnecting... waiting for network (connection failed: error sending request)")
         time.sleep(0.2)

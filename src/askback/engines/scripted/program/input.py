@@ -1,4 +1,4 @@
-"""What a program that stays is sent: one JSON object a line on standard input, until that ends."""
+"""What the program receives: its command line, its prompts, and the JSON lines that a resident process is sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLL_SEC = 0.004
 
 
 class Input:
-    """Waits for one kind of message at a time. What comes instead is passed over, and said so on standard error."""
+    """Waits for one kind of message at a time. Other messages are ignored, with a note on standard error."""
 
     def __init__(self) -> None:
         self.meanwhile: Callable[[], None] | None = None
@@ -33,7 +33,7 @@ class Input:
             message = _read(line)
             if message.get("type") == kind and message.get("id") == message_id:
                 return message
-            print(f"passed over: this is no {kind}: {line[:200]!r}", file=sys.stderr, flush=True)
+            print(f"ignored: this is no {kind}: {line[:200]!r}", file=sys.stderr, flush=True)
         return None
 
     def _line(self) -> bytes | None:
@@ -66,7 +66,7 @@ _REPLY = re.compile(r"<user_reply interaction_id=[^>]*>\n?(.*)</user_reply>", re
 
 
 def facts_of(records: Sequence[dict[str, Any]], turn: int, session_id: str) -> dict[str, Any]:
-    """What a script may ask for, from all that the session was told; the last prompt is this turn's."""
+    """The values for placeholders, from the session's records; the last prompt is this turn's."""
     prompts = [str(record.get("text", "")) for record in records if record.get("type") == "prompt"]
     replies = [_replied(record) for record in records if record.get("type") in ("prompt", "answer")]
     return {
@@ -122,9 +122,9 @@ Plays a script in place of a coding agent and prints what it does as JSON lines.
   --default-script=FILE  the script to play if there is no --script and the file exists
   --mode=MODE            auto or interactive: which part of a turn is played
   --model=NAME           written down in the session, without effect
-  --resume=SESSION_ID    go on with a session
+  --resume=SESSION_ID    resume a session
   --stay                 take one prompt after the other as JSON lines, in one session
-  --no-resume            be a version that cannot go on with a session
+  --no-resume            be a version that cannot resume a session
   --version, --help
 """
 
@@ -153,7 +153,7 @@ def read_options(argv: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--{name} needs a value")
         options[name] = value
     if "resume" in options and "no-resume" in options:
-        raise UsageError("unknown argument '--resume': this version cannot go on with a session")
+        raise UsageError("unknown argument '--resume': this version cannot resume a session")
     return options
 
 

@@ -10,18 +10,17 @@ import signal
 import sys
 import time
 
-from askback.engines.scripted.program.input import VERSION, UsageError, facts_of, help_text, read_options
-from askback.engines.scripted.program.scripts import Script, ScriptError, load_script, verb_of
-from askback.engines.scripted.program.sessions import Session, SessionError
-from askback.engines.scripted.program.templates import TemplateError, as_text, render, render_text
+from .input import VERSION, UsageError, facts_of, help_text, read_options
+from .scripts import Script, ScriptError, TemplateError, as_text, load_script, render, render_text, verb_of
+from .sessions import Session, SessionError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-    from askback.engines.scripted.program.input import Input
-    from askback.engines.scripted.program.scripts import Step
+    from .input import Input
+    from .scripts import Step
 
 _MARKER = "__SKILL_DONE__"
 _POLL_SEC = 0.004
@@ -41,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 class Failed(Exception):
-    """The turn failed and was told so."""
+    """The turn failed, and its failure was printed."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -63,7 +62,7 @@ class Player:
 
     def stay(self) -> int:
         """Play a turn for every prompt that is sent. One that fails says so, and the next may come."""
-        from askback.engines.scripted.program.input import Input
+        from .input import Input
 
         self.input = Input()
         while (message := self.input.next("prompt")) is not None:
@@ -222,7 +221,7 @@ class Player:
         print(self.text(step["stderr"]), file=sys.stderr, flush=True)
 
     def _misbehave(self, step: Step) -> None:
-        from askback.engines.scripted.program.faults import misbehave
+        from .faults import misbehave
 
         misbehave(self, step)
 

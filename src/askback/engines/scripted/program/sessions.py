@@ -1,4 +1,4 @@
-"""Sessions on disk: what the program was told and what it said, in order, one JSON object a line, flushed to the disk.
+"""Sessions on disk: prompts and messages in order, one JSON object per line, flushed to the disk.
 
 `$HOME/.scripted/sessions/<id>.jsonl`. One writer at a time: the file is locked as long as the session is open.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SessionError(Exception):
-    """The session cannot be gone on with."""
+    """The session cannot be resumed."""
 
 
 class Session:
