@@ -41,7 +41,7 @@ from askback.process.workspace import MOST_LISTED, Artifact, Workspaces
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
-from askback.skills.schemas import check_request, fits_reply
+from askback.skills.validation import check_request, fits_reply
 from askback.store.base import DeliveryPage, EventPage, IdempotencyKey, RunFilter, RunPage, Store, Tally, move
 from askback.text.json_text import is_large
 
@@ -162,7 +162,7 @@ class Service:
             problems += tuple(mistakes(webhook, f"webhooks[{place}]", allow_private=self._private_webhooks))
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run like this", problems)
-        return mode, merge_options(package, options)
+        return mode, merge_options(package.options, options)
 
     async def _create(self, decision: Decision, wanted: Submission) -> Run:
         """Store the run with its files; where that makes no new run, its files go again."""

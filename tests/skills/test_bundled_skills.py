@@ -11,7 +11,7 @@ import pytest
 from askback.core.runs import Mode
 from askback.skills.library import DEMO
 from askback.skills.package import check_package, read_package
-from askback.skills.schemas import check_request
+from askback.skills.validation import check_request
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples/skills").glob("*/SKILL.md"))

@@ -79,15 +79,15 @@ def test_the_two_modes_differ_in_their_own_part_only(package: SkillPackage) -> N
 def test_every_file_goes_under_artifacts_whatever_the_skill_says(package: SkillPackage, mode: Mode) -> None:
     text = first(package, mode)
     assert "every output file under `artifacts/`" in text
-    assert "directly below the working directory" in text
-    assert "whatever the skill's own text says" in text
+    assert "directly in the working directory" in text
+    assert "even if the skill's own text names another place" in text
 
 
 @pytest.mark.contract("I-3")
 def test_auto_forbids_questions_and_tells_to_decide() -> None:
     text = instructions.mode_part(Mode.AUTO, None)
     assert "do not ask the user" in text
-    assert "decide by yourself" in text
+    assert "make the most sensible choice yourself" in text
     assert "ask_user" not in text
 
 
@@ -215,7 +215,7 @@ def test_a_deadline_is_never_told_as_the_users_answer(plain: SkillPackage, defau
     )
     prompt = instructions.reply_prompt(plain, closed)
     assert "did not answer" in prompt
-    assert "by yourself" in prompt
+    assert "yourself" in prompt
     assert "user_reply" not in prompt
     assert "has answered" not in prompt
     assert (json.dumps(default) in prompt) == (default is not None)
@@ -238,11 +238,11 @@ def test_a_repair_lists_what_is_wrong_and_shows_the_form_again(package: SkillPac
     )
     assert "- output.title: is required\n- output.x: is unknown\n" in prompt
     assert instructions.MARKER in blocks(prompt)[-1]
-    assert "decide by yourself" not in prompt
+    assert "decide everything yourself" not in prompt
 
 
 @pytest.mark.contract("I-3")
 def test_a_repair_in_auto_mode_tells_to_decide_without_the_user(package: SkillPackage) -> None:
     prompt = instructions.repair_prompt(package, ["output: the turn asked a question instead of finishing"], Mode.AUTO)
-    assert "decide by yourself" in prompt
+    assert "decide everything yourself" in prompt
     assert "ask_user" not in prompt

@@ -192,7 +192,7 @@ def test_a_skill_of_a_skill_folder_is_not_removed_and_the_message_says_why(libra
     with pytest.raises(NotFound) as refused:
         library.remove("good-skill")
     assert refused.value.code is RefusalCode.SKILL_NOT_FOUND
-    assert refused.value.message == "skill 'good-skill' is not installed; take it out of its folder of `skills_dir`"
+    assert refused.value.message == "skill 'good-skill' is not installed; remove it from its folder in `skills_dir`"
     assert folder.is_dir()
 
 

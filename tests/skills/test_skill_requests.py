@@ -16,7 +16,7 @@ from test_schema_problems import json_values
 from askback.core.interactions import Interaction
 from askback.skills.json_schema import property_schema
 from askback.skills.package import SkillPackage, read_package
-from askback.skills.schemas import MAX_REPLY_BYTES, check_request, file_inputs, fits_reply, output_check, typed_value
+from askback.skills.validation import MAX_REPLY_BYTES, check_request, file_inputs, fits_reply, output_check, typed_value
 
 INPUT = {
     "type": "object",
@@ -48,8 +48,8 @@ def package(tmp_path: Path) -> SkillPackage:
 def test_all_mistakes_of_input_and_parameters_are_named_at_once(package: SkillPackage) -> None:
     assert check_request(package, {"pages": 12, "cuont": 1, "note": None}, {"lang": "x"}) == (
         "input.cuont: is unknown; did you mean 'count'?",
-        "input.note: null is not a string",
-        "input.pages: 12 is not a string",
+        'input.note: null is not of type "string"',
+        'input.pages: 12 is not of type "string"',
         "parameter.lang: is unknown; known: language",
     )
 
@@ -93,7 +93,7 @@ def test_a_staged_file_is_a_path_whatever_its_property_says(package: SkillPackag
 
 def test_a_file_that_is_given_as_a_text_is_told_how_to_give_it(package: SkillPackage) -> None:
     (problem,) = check_request(package, {"pages": "1", "data": "the content"}, {}, ())
-    assert problem.startswith("input.data: a file is wanted here")
+    assert problem.startswith("input.data: must be a file")
 
 
 @pytest.mark.parametrize("key", ["../x", "a/b", "", ".", "..", ".x", "a\0b", "x" * 65, "ü"])
@@ -205,7 +205,7 @@ def test_an_options_value_fits_also_against_the_schema() -> None:
 
 
 def test_anything_else_must_fit_the_questions_schema() -> None:
-    assert fits_reply(asked(response_schema=FORM), {"n": "x"}) == ('response.n: "x" is not an integer',)
+    assert fits_reply(asked(response_schema=FORM), {"n": "x"}) == ('response.n: "x" is not of type "integer"',)
     assert fits_reply(asked(response_schema=FORM), {"n": 1}) == ()
     assert fits_reply(asked(), {"n": "x"}) == ()
 

@@ -15,7 +15,7 @@ from askback.engines.answers.reading import read_answer
 from askback.engines.base import Completed, TurnFailed
 from askback.process.limits import Breach, Resource, ResourceLimits
 from askback.skills.package import SkillPackage
-from askback.skills.schemas import output_check
+from askback.skills.validation import output_check
 from askback.text.redaction import Redactor
 from askback.work.turn.observe import Parsing, TurnObserver
 
