@@ -25,10 +25,10 @@ from askback.engines.base import Engine
 from askback.engines.registry import Engines
 from askback.installed.engines import EnginesHere
 from askback.installed.probes import EngineSetup, Probes
-from askback.process.cgroups import delegation
 from askback.process.child import OutputLimits, Spawner
 from askback.process.guardian import client
 from askback.process.guardian.client import Guardian
+from askback.process.guardian.delegation import delegation
 from askback.process.isolation import (
     Access,
     Isolation,

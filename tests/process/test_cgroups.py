@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 from hostile import within
 
-from askback.process import cgroups
-from askback.process.cgroups import CONTROLLERS, Delegation, Place, delegation, find_place
 from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian, available
-from askback.process.guardian.group import Group
+from askback.process.guardian.control_group import Group
+from askback.process.guardian.delegation import CONTROLLERS, Delegation, Place, delegation, find_place
 from askback.process.limits import Breach, Resource, ResourceLimits
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 20)
@@ -228,7 +227,7 @@ def test_what_is_not_there_is_left_out_and_the_watchdog_stays(tmp_path: Path) ->
 
 
 def test_the_reason_here_is_one_of_those_that_are_known() -> None:
-    found = cgroups.delegation()
+    found = delegation()
     try:
         assert found.usable or found.why_not
     finally:

@@ -25,12 +25,12 @@ ENV = {"PATH": "/usr/bin:/bin"}
 PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
-from askback.process.child import Order, OutputLimits
-from askback.process.guardian import Guardian
+from askback.process.child import OutputLimits, SpawnRequest
+from askback.process.guardian.client import Guardian
 async def main():
     guardian = Guardian()
     limits = OutputLimits(line_bytes=1000, turn_bytes=1000)
-    orders = [Order(argv=argv, env={}, cwd=Path("/"), limits=limits) for argv in (["/bin/true"], json.loads(sys.argv[1]))]
+    orders = [SpawnRequest(argv=argv, env={}, cwd=Path("/"), limits=limits) for argv in (["/bin/true"], json.loads(sys.argv[1]))]
     (await guardian.start(orders[0])).close()
     # Told before there is one that may kill it.
     print(guardian.pid, flush=True)

@@ -15,8 +15,8 @@ import pytest
 
 from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian, available
-from askback.process.guardian.limits import IDLE_LOOK_SEC, NO_LIMITS, Watchdog
 from askback.process.guardian.usage import Processes, Walk
+from askback.process.guardian.watchdog import IDLE_LOOK_SEC, NO_LIMITS, Watchdog
 from askback.process.limits import Breach, Resource, ResourceLimits
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system: nothing is limited")
@@ -29,10 +29,10 @@ IN_A_SANDBOX = """
 import asyncio, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from askback.process.child import Order, OutputLimits
-from askback.process.guardian import Guardian
+from askback.process.child import OutputLimits, SpawnRequest
+from askback.process.guardian.client import Guardian
 from askback.process.limits import ResourceLimits
-from askback.process.sandbox import Sandboxed
+from askback.process.sandbox.bubblewrap import Sandboxed
 from askback.process.sandbox.visibility import hidden
 BOMB = '''
 import resource, sys, threading, time
@@ -60,7 +60,7 @@ async def main():
         argv = ["/usr/bin/python3", "-I", "-c", BOMB]
         env = {"PATH": "/usr/bin:/bin"}
         limits = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 20)
-        order = Order(argv=argv, env=env, cwd=own, limits=limits, writable=(own,), resources=ResourceLimits(processes=4))
+        order = SpawnRequest(argv=argv, env=env, cwd=own, limits=limits, writable=(own,), resources=ResourceLimits(processes=4))
         child = await spawner.start(order)
         await child.lines(take)
         await child.end("", grace_sec=0)

@@ -36,8 +36,8 @@ def test_a_lock_is_held_until_the_child_it_was_handed_to_is_gone(tmp_path: Path)
 
 def test_a_program_that_was_killed_is_known_to_be_dead(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from askback.process.locks import Programs\n"
-        "name, lock = Programs(Path(sys.argv[1])).register(); print(name, flush=True); time.sleep(600)"
+        "import sys, time; from pathlib import Path; from askback.process.locks import Instances\n"
+        "name, lock = Instances(Path(sys.argv[1])).register(); print(name, flush=True); time.sleep(600)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None

@@ -27,16 +27,16 @@ LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
 PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
-from askback.process.child import Order, OutputLimits
-from askback.process.guardian import Guardian
-from askback.process.sandbox import Sandboxed
+from askback.process.child import OutputLimits, SpawnRequest
+from askback.process.guardian.client import Guardian
+from askback.process.sandbox.bubblewrap import Sandboxed
 from askback.process.sandbox.visibility import hidden
 async def main():
     folder = Path(sys.argv[1])
     spawner = Sandboxed(Guardian(), hide=hidden(homes=[folder / "home"], private=[folder / "data"]))
     limits = OutputLimits(line_bytes=1000, turn_bytes=1000)
     argv = json.loads(sys.argv[2])
-    await spawner.start(Order(argv=argv, env={}, cwd=folder / "data/own", limits=limits, writable=(folder / "data/own",)))
+    await spawner.start(SpawnRequest(argv=argv, env={}, cwd=folder / "data/own", limits=limits, writable=(folder / "data/own",)))
     print("started", flush=True)
     await asyncio.sleep(600)
 asyncio.run(main())

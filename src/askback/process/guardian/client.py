@@ -22,8 +22,8 @@ from typing import Any
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
-from askback.process.cgroups import Delegation
 from askback.process.child import Child, NotStarted, SpawnRequest, starting
+from askback.process.guardian.delegation import Delegation
 from askback.process.isolation import Isolation, IsolationLevel
 from askback.process.limits import Breach, Enforcement, Resource, by_watchdog
 from askback.process.streams import Streams, writable

@@ -35,9 +35,9 @@ import time
 # Started by its path, and without the folders where packages are: its own parts are found from there.
 sys.path.append(__file__.rpartition("/askback/")[0])
 
-from askback.process.guardian.group import Group, remove_all
-from askback.process.guardian.limits import Watchdog
-from askback.process.guardian.tree import descendants, freeze_and_kill, is_inside, signal_all, stat
+from askback.process.guardian.control_group import Group, remove_all
+from askback.process.guardian.descendants import descendants, freeze_and_kill, is_inside, signal_all, stat
+from askback.process.guardian.watchdog import Watchdog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import resource
 import signal
 import time
 
-from askback.process.guardian.group import THREADS_A_PROCESS, Group
+from askback.process.guardian.control_group import THREADS_A_PROCESS, Group
 from askback.process.guardian.usage import Hidden, Processes, Walk, free_bytes
 
 FIRST_LOOK_SEC = 0.05
