@@ -384,24 +384,24 @@ def _networks(settings: Settings) -> dict[str, Network]:
 async def _check_sandbox(settings: Settings, spawner: Spawner) -> None:
     """What the settings insist on and cannot be had is refused at the start, and not by the first run."""
     problems: list[str] = []
-    confinement: Isolation | None = None
+    isolation: Isolation | None = None
     if settings.sandbox == "on":
-        confinement = await spawner.confinement()
-        if confinement.in_force is not IsolationLevel.BUBBLEWRAP:
-            problems.append(f"sandbox: {confinement.why_not_more}; {confinement.advice}, or set it to 'auto'")
+        isolation = await spawner.isolation()
+        if isolation.level is not IsolationLevel.BUBBLEWRAP:
+            problems.append(f"sandbox: {isolation.why_not_more}; {isolation.advice}, or set it to 'auto'")
     for key, network in _networks(settings).items():
         if network is not Network.HOST:
-            confinement = confinement or await spawner.confinement()
-            problems += _network_problem(key, network, confinement)
+            isolation = isolation or await spawner.isolation()
+            problems += _network_problem(key, network, isolation)
     if problems:
         message = "the settings ask for a sandbox that cannot be had here"
         raise Invalid(RefusalCode.SETTINGS_INVALID, message, problems)
 
 
-def _network_problem(key: str, network: Network, confinement: Isolation) -> list[str]:
-    reason = confinement.no_network.get(network)
-    if reason is None and not confinement.hides_files:
-        reason = f"it needs the sandbox: {confinement.why_not_more}; {confinement.advice}"
+def _network_problem(key: str, network: Network, isolation: Isolation) -> list[str]:
+    reason = isolation.no_network.get(network)
+    if reason is None and not isolation.hides_files:
+        reason = f"it needs the sandbox: {isolation.why_not_more}; {isolation.advice}"
     return [f"{key}: '{network}' cannot be had: {reason}; or set it to 'host'"] if reason else []
 
 
@@ -558,7 +558,7 @@ async def _health(app: App) -> dict[str, Any]:
     """What `/healthz` says."""
     vitals, database = app.vitals, await app.vitals.database()
     degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
-    confinement = await app.spawner.confinement()
+    isolation = await app.spawner.isolation()
     return {
         "status": degraded if database == "ok" and vitals.worker_alive else "failing",
         "version": __version__,
@@ -568,12 +568,12 @@ async def _health(app: App) -> dict[str, Any]:
         "oldest_queued_sec": vitals.oldest_queued_sec,
         "loop_lag_sec": round(vitals.loop_lag_sec, 3),
         "stuck": vitals.stuck,
-        "sandbox": confinement.in_force,
+        "sandbox": isolation.level,
         "limits": dict((await app.spawner.enforcement()).means),
         "isolation": {
-            "files": "run" if confinement.hides_files else "user",
-            "shares_folders": bool(confinement.shared),
+            "files": "run" if isolation.hides_files else "user",
+            "shares_folders": bool(isolation.shared),
             "network": min(_networks(app.settings).values(), key=tuple(Network).index),
-            "message": _NO_ISOLATION if not confinement.hides_files else "",
+            "message": _NO_ISOLATION if not isolation.hides_files else "",
         },
     }

@@ -1,4 +1,4 @@
-"""The skills that ship: they are what we tell others to write."""
+"""The bundled skills are valid: they are examples for users."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_demo_asks_first_and_has_a_checked_output() -> None:
 
 
 def test_the_guide_shows_packages_that_pass(tmp_path: Path) -> None:
-    """Each file shown in docs/reference/skill-package.md under its path, taken together, is a skill without a flaw."""
+    """The files shown in docs/reference/skill-package.md together are a skill without problems."""
     guide = (ROOT / "docs/reference/skill-package.md").read_text()
     shown = re.findall(r"^`([\w./-]+)`:\n\n```\w*\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     assert len(shown) >= 4

@@ -1,4 +1,4 @@
-"""SKILL.md by the rules of the Agent Skills format, and YAML that wants to hurt its reader."""
+"""SKILL.md by the rules of the Agent Skills format, and hostile YAML."""
 
 from __future__ import annotations
 

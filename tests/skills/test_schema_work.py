@@ -1,4 +1,4 @@
-"""Schemas that ask for endless work are refused before they are compiled; honest ones are not."""
+"""Schemas that cause endless work are refused before they are compiled; legitimate ones are not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TWICE: dict[str, Wrap] = {
 
 
 def in_child(schema: Any, value: str) -> tuple[str, ...]:
-    """Compile a schema and check a value where memory is short; the problems, or the refusal's."""
+    """Compile a schema and validate a value with little memory. Returns the problems of the value or of the schema."""
     program = (
         "import json, resource, sys\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))\n"
@@ -135,7 +135,7 @@ def test_a_long_enum_is_not_copied_into_a_thousand_mistakes() -> None:
     assert problem.startswith('output[0]: {"a": -1} is not one of')
 
 
-# Honest schemas.
+# Legitimate schemas.
 
 
 def test_a_recursive_tree_is_accepted_and_its_mistakes_are_named() -> None:

@@ -1,4 +1,4 @@
-"""Digests that are made once: of a folder whose files are as they were, and of no other."""
+"""Digests are cached for folders whose files have not changed, and for no others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def later_ns() -> int:
 
 
 def write_again(folder: Path) -> None:
-    """Another content of the same length, and the time of the last change set back."""
+    """Other content of the same length, with the old modification time."""
     path = folder / "a.txt"
     before = path.stat()
     path.write_text("two")

@@ -41,7 +41,7 @@ def kept(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "packages").iterdir())
 
 
-# Keeping.
+# Storing.
 
 
 def test_a_kept_package_does_not_change_with_its_folder(library: Library, root: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reading and checking whole packages: with and without our files, good and spoiled."""
+"""Reading and validating whole packages: with and without optional files, valid and broken."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def warned(folder: Path) -> list[str]:
     return [each.where for each in check_package(folder) if each.severity is Severity.WARNING]
 
 
-# What may be said, and what holds where nothing is said.
+# Fields and their defaults.
 
 
 @pytest.mark.contract("B-5")
@@ -123,7 +123,7 @@ def test_unsupported_engines_alone_leave_all_others(tmp_path: Path) -> None:
     assert package.allows_engine("codex")
 
 
-# Mistakes.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_a_skill_md_of_more_than_a_megabyte_is_refused(tmp_path: Path) -> None:
     assert wrong(folder) == ["SKILL.md: is larger than 1 MB"]
 
 
-# What a package may not hold.
+# What a package must not contain.
 
 REFUSED = [
     ".codex/config.toml",

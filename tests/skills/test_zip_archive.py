@@ -1,4 +1,4 @@
-"""Zips: a good one is unpacked whole; a hostile one is refused whole, with nothing left on disk."""
+"""Zip archives: a valid one is extracted; a hostile one is refused, with nothing left on disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def everything_in(folder: Path) -> list[str]:
 SKILL: Entries = [("SKILL.md", GOOD.encode())]
 
 
-# Good ones.
+# Valid archives.
 
 
 def test_a_zip_is_unpacked_whole(tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_executable_bits_are_kept_and_nothing_more(tmp_path: Path) -> None:
     assert stat.S_IMODE((into / "plain").stat().st_mode) == 0o600
 
 
-# Hostile ones.
+# Hostile archives.
 
 
 def raw_name(name: bytes) -> Callable[[Path], Path]:
-    """An entry whose name `zipfile` would not write: put over a harmless one of the same length."""
+    """An entry whose name `zipfile` would not write: it replaces a harmless name of the same length."""
 
     def make(path: Path) -> Path:
         harmless = "q" * len(name)
@@ -113,7 +113,7 @@ def encrypted(path: Path) -> Path:
 
 
 def lying_sizes(path: Path) -> Path:
-    """Says that it unpacks to a few bytes."""
+    """Its header says that it extracts to a few bytes."""
     pack(path, [("SKILL.md", b"\0" * 5_000_000)])
     content = bytearray(path.read_bytes())
     for signature, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
@@ -132,7 +132,7 @@ def other_local_name(path: Path) -> Path:
 
 
 def unicode_path_field(path: Path) -> Path:
-    """An extra field that gives the entry another name, for the readers that know it."""
+    """An extra field with another name for the entry, for programs that support it."""
     info = zipfile.ZipInfo("aaaa")
     field = struct.pack("<BI", 1, zlib.crc32(b"aaaa")) + b"../../evil"
     info.extra = struct.pack("<HH", 0x7075, len(field)) + field
@@ -236,7 +236,7 @@ def test_a_hostile_zip_is_refused_with_nothing_on_disk(tmp_path: Path, make: Cal
 
 
 def test_a_second_name_in_an_extra_field_leads_nowhere(tmp_path: Path) -> None:
-    """Some versions of `zipfile` take it for the name, some do not know it."""
+    """Some versions of `zipfile` use it as the name, others ignore it."""
     path = unicode_path_field(tmp_path / "s.zip")
     (tmp_path / "a/b").mkdir(parents=True)
     with suppress(Invalid):
@@ -302,7 +302,7 @@ def test_a_small_file_may_pack_well(tmp_path: Path) -> None:
     assert (extract_zip(path, tmp_path / "out") / "zeros").stat().st_size == 1_000_000
 
 
-# Noise.
+# Random data.
 
 
 def noisy_zip() -> bytes:

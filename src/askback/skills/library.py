@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from askback.core.errors import FULL_DISK, AskbackError, Invalid, NotFound, RefusalCode, Unavailable, raise_if_temporary
+from askback.files.record_file import write_private
 from askback.skills.archive import ZipLimits, extract_zip
 from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE
@@ -285,13 +286,7 @@ class Library:
 
     def _write_versions(self, skill_id: str, versions: list[InstalledVersion]) -> None:
         document = {"id": skill_id, "versions": [{"version": v.version, "digest": v.digest} for v in versions]}
-        path = self._listing_path(skill_id)
-        fresh = path.with_name(f".{path.name}.new")
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        write_private(self._listing_path(skill_id), json.dumps(document, indent=1).encode())
         _sync(self._skills)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What a run is given, checked before it exists; texts of a command line; answers to questions."""
+"""Validation of requests, of values from a command line, and of answers to questions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skill_folders import make_skill
-from test_schema_problems import json_values
+from test_json_schema import json_values
 
 from askback.core.interactions import Interaction
 from askback.skills.json_schema import property_schema
@@ -41,7 +41,7 @@ def package(tmp_path: Path) -> SkillPackage:
     )
 
 
-# A request.
+# Requests.
 
 
 @pytest.mark.contract("B-5")
@@ -111,7 +111,7 @@ def test_an_output_is_checked_where_there_is_a_schema(package: SkillPackage, tmp
     assert output_check(read_package(make_skill(tmp_path, "plain"))) is None
 
 
-# Texts of a command line.
+# Values from a command line.
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_the_schema_of_a_property_follows_local_references(package: SkillPackage
     assert property_schema({"properties": {"x": {"$ref": "#/properties/x"}}}, "x") == {}
 
 
-# A reply.
+# Replies.
 
 
 def asked(**more: Any) -> Interaction:

@@ -1,4 +1,4 @@
-"""Schemas that are refused, and mistakes of values: each by its path, all at once, whatever the value is."""
+"""Schemas that are refused, and errors in values: all at once, each with its path, whatever the value is."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Listener(http.server.BaseHTTPRequestHandler):
         self.send_error(404)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_local_references_work_also_beside_an_id() -> None:
     assert problems({"$ref": "#"}, 1) == ()
 
 
-# Values that want to hurt.
+# Hostile values.
 
 
 def nested(depth: int) -> Any:
