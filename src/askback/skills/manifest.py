@@ -6,9 +6,9 @@ Packages written for Skill-Runner are accepted as they are: fields that Askback 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from askback.core.interactions import Json
@@ -18,11 +18,11 @@ from askback.skills.diagnostics import (
     Problem,
     error,
     format_path,
-    is_encodable,
     short,
     unknown_name,
     warning,
 )
+from askback.skills.json_schema import Checker, compile_schema
 
 PLACES = ("assets/runner.json", "runner.json")
 """The first of these files that exists is used."""
@@ -210,11 +210,7 @@ OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "repair_attempts": {"type": "integer", "minimum": 0, "maximum": MAX_REPAIR_ATTEMPTS},
     "model": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_MODEL_LENGTH},
 }
-"""The JSON Schema of each option: to parse texts from a command line, and for the docs."""
-
-
-class _InvalidValue(Exception):
-    """The text says why the value is not allowed."""
+"""The JSON Schema of each option: to validate it, to parse it from a command line, and for forms."""
 
 
 def read_options(raw: Json, where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -232,10 +228,10 @@ def check_options(raw: Json, where: str) -> tuple[dict[str, Any], tuple[Problem,
         if len(problems) >= MAX_UNKNOWN:
             problems.append(error(where, f"there are more errors in its {len(raw)} options"))
             break
-        try:
-            options[name] = _read(name, value)
-        except _InvalidValue as invalid:
-            problems.append(error(format_path(where, [name]), str(invalid)))
+        if (reason := _invalid(name, value)) is None:
+            options[name] = _typed(name, value)
+        else:
+            problems.append(error(format_path(where, [name]), reason))
     return options, tuple(problems)
 
 
@@ -244,63 +240,29 @@ def merge_options(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> RunOpt
     return RunOptions(**{**defaults, **own})
 
 
-def _read(name: Any, value: Json) -> Any:
-    reader = _READERS.get(name) if isinstance(name, str) else None
-    if reader is None:
-        raise _InvalidValue(unknown_name(str(name), _READERS))
-    return reader(value)
+def _invalid(name: Any, value: Json) -> str | None:
+    """Why an option cannot have this value, or None."""
+    if name not in OPTION_SCHEMAS:
+        return unknown_name(str(name), OPTION_SCHEMAS)
+    if problems := _checker(name).problems(value, ""):
+        return problems[0].removeprefix(": ")
+    if name == "model" and value is not None and ("\0" in value or not value.strip()):
+        return f"{short(value)} is not the name of a model"
+    return None
 
 
-def _seconds(value: Json) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _InvalidValue(f"{short(value)} is not a number of seconds")
-    if not value > 0:
-        raise _InvalidValue(f"{short(value)} is not greater than 0")
-    if value > TEN_YEARS_SEC:
-        raise _InvalidValue(f"{short(value)} is more than ten years ({TEN_YEARS_SEC:.0f})")
-    return value
+@cache
+def _checker(name: str) -> Checker:
+    return compile_schema(OPTION_SCHEMAS[name], name)
 
 
-def _flag(value: Json) -> bool:
-    if not isinstance(value, bool):
-        raise _InvalidValue(f"{short(value)} is not true or false")
-    return value
-
-
-def _repairs(value: Json) -> int:
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-    if not whole or not 0 <= value <= MAX_REPAIR_ATTEMPTS:
-        raise _InvalidValue(f"{short(value)} is not an integer from 0 to {MAX_REPAIR_ATTEMPTS}")
-    return int(value)
-
-
-def _one_of(choices: type[StrEnum]) -> Callable[[Json], StrEnum]:
-    def read(value: Json) -> StrEnum:
-        if not isinstance(value, str) or value not in list(choices):
-            raise _InvalidValue("is not one of " + ", ".join(f'"{choice}"' for choice in choices))
-        return choices(value)
-
-    return read
-
-
-def _model(value: Json) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.strip():
-        raise _InvalidValue(f"{short(value)} is not the name of a model")
-    if "\0" in value or not is_encodable(value):
-        raise _InvalidValue(f"{short(value)} has a character that cannot be passed to a program")
-    if len(value) > MAX_MODEL_LENGTH:
-        raise _InvalidValue(f"{short(value)} is longer than {MAX_MODEL_LENGTH} characters, too long for an argument")
-    return value
-
-
-_READERS: dict[str, Callable[[Json], Any]] = {
-    "session_timeout_sec": _seconds,
-    "turn_timeout_sec": _seconds,
-    "interactive_require_user_reply": _flag,
-    "interactive_profile": _one_of(ProfileChoice),
-    "ask_user_validation": _one_of(Validation),
-    "repair_attempts": _repairs,
-    "model": _model,
-}
+def _typed(name: str, value: Json) -> Any:
+    match name:
+        case "interactive_profile":
+            return ProfileChoice(value)
+        case "ask_user_validation":
+            return Validation(value)
+        case "repair_attempts":
+            return int(value)
+        case _:
+            return value
