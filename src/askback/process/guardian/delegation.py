@@ -104,14 +104,14 @@ def _make(place: Place, group: Path, controllers: frozenset[str]) -> Delegation:
         home = place.parent / _SERVER
         home.mkdir(exist_ok=True)
         (home / "cgroup.procs").write_text(str(os.getpid()))
-    wanted = " ".join(f"+{each}" for each in sorted(controllers))
-    if wanted and not controllers <= _words(place.parent / "cgroup.subtree_control"):
-        (place.parent / "cgroup.subtree_control").write_text(wanted)
+    enabled = " ".join(f"+{each}" for each in sorted(controllers))
+    if enabled and not controllers <= _words(place.parent / "cgroup.subtree_control"):
+        (place.parent / "cgroup.subtree_control").write_text(enabled)
     base = place.parent / f"askback-{os.getpid()}"
     base.mkdir(exist_ok=True)
     made = Delegation(base=base, home=home)
     try:
-        (base / "cgroup.subtree_control").write_text(wanted)
+        (base / "cgroup.subtree_control").write_text(enabled)
         _test(made)
     except BaseException:
         made.release()
