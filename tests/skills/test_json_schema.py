@@ -111,6 +111,24 @@ def test_long_values_and_names_are_shortened() -> None:
     assert len(told[0]) < 200
 
 
+@pytest.mark.parametrize(
+    "schema", [{"const": "x" * 100_000}, {"not": {"const": "v"}, "title": "x" * 100_000}, {"pattern": "x" * 5000}]
+)
+def test_long_parts_of_a_schema_are_cut_in_messages(schema: Any) -> None:
+    (problem,) = problems(schema, "v")
+    assert len(problem) < 400
+
+
+def test_control_characters_of_a_schema_are_escaped_in_messages() -> None:
+    (problem,) = problems({"pattern": "a\x1b\nb"}, "v")
+    assert problem == 'input: "v" does not match "a\\x1b\\nb"'
+
+
+def test_a_value_inside_alternatives_is_shortened_too() -> None:
+    (problem,) = problems({"anyOf": [{"maxLength": 3}, {"pattern": "^x"}]}, "v" * 5000)
+    assert '"' + "v" * 59 + '…"' in problem
+
+
 # Schemas.
 
 

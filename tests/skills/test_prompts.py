@@ -233,9 +233,7 @@ def test_a_reply_repeats_how_to_ask_and_how_to_finish(plain: SkillPackage, packa
 
 
 def test_a_repair_lists_what_is_wrong_and_shows_the_form_again(package: SkillPackage) -> None:
-    prompt = prompts.repair_prompt(
-        package, ["output.title: is required", "output.x: is unknown"], Mode.INTERACTIVE
-    )
+    prompt = prompts.repair_prompt(package, ["output.title: is required", "output.x: is unknown"], Mode.INTERACTIVE)
     assert "- output.title: is required\n- output.x: is unknown\n" in prompt
     assert prompts.MARKER in blocks(prompt)[-1]
     assert "decide everything yourself" not in prompt
