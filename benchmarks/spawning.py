@@ -79,9 +79,9 @@ async def main(count: int, at_once: int) -> None:
             return Sandboxed(Guardian(), home=Path.home(), data_dir=here / "data")
 
         probe = sandboxed()
-        in_force = str((await probe.confinement()).in_force)
+        level = str((await probe.isolation()).level)
         await probe.close()
-        ways: dict[str, Callable[[], Spawner]] = {"direct": Direct, "guardian": Guardian, in_force: sandboxed}
+        ways: dict[str, Callable[[], Spawner]] = {"direct": Direct, "guardian": Guardian, level: sandboxed}
         print(f"{count} programs, {at_once} at once, best of {ROUNDS} rounds")
         rounds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
         for _ in range(ROUNDS):

@@ -44,7 +44,7 @@ from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
-from askback.skills.schemas import check_request, fits_reply
+from askback.skills.validation import check_request, fits_reply
 from askback.store.base import IdempotencyKey, Store, move
 from askback.text.json_text import is_large
 
@@ -167,7 +167,7 @@ class Service:
             problems += tuple(webhook_problems(webhook, f"webhooks[{place}]", allow_private=self._private_webhooks))
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
-        return mode, merge_options(package, options)
+        return mode, merge_options(package.options, options)
 
     async def _create(self, decision: Decision, wanted: Submission) -> Run:
         """Store the run with its files. If no new run results, its files are removed."""

@@ -123,7 +123,7 @@ def test_a_form_is_asked_field_by_field_and_again_until_it_fits(tmp_path: Path) 
     turns = ([ask("trip", response_schema=FORM)], [{"finish": {"trip": "{{reply_json}}"}}])
     with sit_down(World(tmp_path), *turns, output=ANY) as terminal:
         for hint, line, problem in (
-            ("Days (how long, whole number): ", "soon", '"soon" is not an integer'),
+            ("Days (how long, whole number): ", "soon", '"soon" is not of type "integer"'),
             ("Days (how long, whole number): ", "0", "response.days"),
             ("Days (how long, whole number): ", "", "an answer is needed"),
             ("Days (how long, whole number): ", "3", None),

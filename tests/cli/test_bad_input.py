@@ -115,7 +115,7 @@ CASES = {
     "endless number": run("input.pages", "--input", "pages=" + "9" * 5000),
     "number that is none": run("input.pages", "--input", "pages=NaN"),
     "input with a surrogate": run("input.colour", "--input", b"colour=\xff"),
-    "input name with a surrogate": run("has a name that is not a proper text", "--input", b"\xff=1"),
+    "input name with a surrogate": run("has a property name that is not a valid string", "--input", b"\xff=1"),
     "text where a file is wanted": run("write --input doc=@FILE", "--input", "doc=text"),
     "missing file": run("input.doc: there is no file", "--input", "doc=@nowhere.txt"),
     "folder as a file": run("input.doc: there is no file", "--input", "doc=@$W/empty"),
@@ -204,7 +204,7 @@ CASES = {
     # Installing and checking.
     "install what is missing": bad("there is no file or folder nowhere", "skills", "install", "nowhere"),
     "install a text file": bad(
-        "is not a zip; name a zip of the folder that holds SKILL.md", "skills", "install", "$W/text.txt"
+        "is not a zip archive; name a zip of the folder that contains SKILL.md", "skills", "install", "$W/text.txt"
     ),
     "install a folder without SKILL.md": bad("SKILL.md: is missing", "skills", "install", "$W/empty"),
     "install an empty zip": bad("empty.zip", "skills", "install", "$W/empty.zip"),

@@ -25,19 +25,19 @@ CASES = {
 @pytest.mark.contract("Q-3")
 @pytest.mark.parametrize("case", CASES)
 def test_less_than_a_sandbox_is_told_with_the_reason_and_what_to_do(tmp_path: Path, case: str) -> None:
-    added, in_force, why = CASES[case]
+    added, level, why = CASES[case]
     world = World(tmp_path)
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho no luck >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     env = {name: value.replace("$W", str(tmp_path)) for name, value in added.items()}
     (finding,) = _findings(world, env)
-    assert finding["message"].startswith(f"{in_force}: ")
+    assert finding["message"].startswith(f"{level}: ")
     assert why in finding["message"]
     assert "can read and change everything that you can, including the server's token" in finding["message"]
     assert (finding["ok"], bool(finding["advice"])) == (None, True)
     with Server(world, env=env) as server:
         health = httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()
-    assert (health["sandbox"], health["isolation"]["files"]) == (in_force, "user")
+    assert (health["sandbox"], health["isolation"]["files"]) == (level, "user")
     assert "including the server's token" in health["isolation"]["message"]
 
 

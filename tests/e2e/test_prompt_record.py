@@ -48,9 +48,9 @@ def test_an_engine_cannot_rewrite_the_record_of_its_prompt(tmp_path: Path, sandb
 
     async def main() -> None:
         async with world.working(config) as app:
-            confinement = await app.spawner.confinement()
-            if sandbox != "off" and confinement.in_force is not IsolationLevel.BUBBLEWRAP:
-                pytest.skip(f"no sandbox here: {confinement.why_not_more}")
+            isolation = await app.spawner.isolation()
+            if sandbox != "off" and isolation.level is not IsolationLevel.BUBBLEWRAP:
+                pytest.skip(f"no sandbox here: {isolation.why_not_more}")
             run = await submit(app, skill, engine="codex", mode="auto", options={"model": "attack"})
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
             work = app.workspaces.of(run.id).cwd

@@ -203,9 +203,9 @@ NOT_LOOKED_AT = ("a-link", "a-folder", "a-pipe", "commands-in-settings")
 
 
 async def check_sandbox(app: App, sandbox: str) -> None:
-    confinement = await app.spawner.confinement()
-    if sandbox != "off" and confinement.in_force is not IsolationLevel.BUBBLEWRAP:
-        pytest.skip(f"no sandbox here: {confinement.why_not_more}")
+    isolation = await app.spawner.isolation()
+    if sandbox != "off" and isolation.level is not IsolationLevel.BUBBLEWRAP:
+        pytest.skip(f"no sandbox here: {isolation.why_not_more}")
 
 
 async def play(app: App, skill: str, engine: str, *cases: str) -> dict[str, Run]:

@@ -45,9 +45,9 @@ def test_no_file_answer_lands_outside_of_the_run(tmp_path: Path, monkeypatch: py
 
     async def main() -> None:
         async with world.working(f'sandbox = "{sandbox}"\n[engines.scripted]\ncommand = {command}\n') as app:
-            confinement = await app.spawner.confinement()
-            if sandbox != "off" and confinement.in_force is not IsolationLevel.BUBBLEWRAP:
-                pytest.skip(f"no sandbox here: {confinement.why_not_more}")
+            isolation = await app.spawner.isolation()
+            if sandbox != "off" and isolation.level is not IsolationLevel.BUBBLEWRAP:
+                pytest.skip(f"no sandbox here: {isolation.why_not_more}")
             run = await submit(app, skill, options={"interactive_profile": "sticky_process"})
             work = app.workspaces.of(run.id).cwd
             await until((work / "swapping").exists)

@@ -1,4 +1,4 @@
-"""Programs that try to outlive their end, and where to look whether they did.
+"""Programs that try to survive being ended, and how to see whether they did.
 
 Each is known by a token in its command line, which forks keep and no emptied environment takes away.
 """
@@ -106,7 +106,7 @@ def children(parent: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Not a zombie, or one whose other threads live."""
+    """Not a zombie, or one with other living threads."""
     fields = _fields(pid)
     return bool(fields) and (fields[0] not in "ZX" or int(fields[17]) > 1)
 

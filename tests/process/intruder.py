@@ -1,4 +1,4 @@
-"""A stand-in engine that tries to get out of its sandbox, and writes down what it got.
+"""A fake engine that tries to escape from its sandbox, and records what it reached.
 
 It attacks first and then plays its script as the engine `scripted` does, so that its run succeeds.
 """
@@ -40,7 +40,7 @@ def write(path):
     return "written"
 
 def open_to_write(path):
-    # Opened only: this machine's kernel is configured with such files.
+    # Only opened: these files configure this machine's kernel.
     os.close(os.open(path, os.O_WRONLY))
     return "opened"
 
@@ -70,7 +70,7 @@ if os.path.basename(os.getcwd()) == "work":
     report["tty"] = tried(os.open, "/dev/tty", os.O_RDWR)
     for name, (kind, port) in plan.items():
         if kind == "listen":
-            # Until the test has looked for it from outside.
+            # Until the test has searched for it from outside.
             listener = socket.create_server(("0.0.0.0", port))
             listener.settimeout(0.05)
             open("listening", "w").close()
@@ -85,11 +85,11 @@ os.execv(command[0], [*command, *sys.argv[3:]])
 """
 
 Plan = Mapping[str, tuple[str, Any]]
-"""Attempts by name: what to do, and to what."""
+"""Attempts by name: the action and its target."""
 
 
 class Intrusion:
-    """A run of the stand-in on a world, and its report."""
+    """A run of the fake engine, and its report."""
 
     def __init__(
         self, world: World, sandbox: str, plan: Plan, *, settings: str = "", program: Path | None = None
@@ -105,7 +105,7 @@ class Intrusion:
         self.config = f'sandbox = "{sandbox}"\n{settings}\n[engines.scripted]\ncommand = {command}\n'
 
     def report(self, look: Callable[[], None] | None = None) -> dict[str, str]:
-        """What it wrote down; each attempt that was refused says so. `look` is called while it listens."""
+        """Its report; a refused attempt says so. `look` is called while it listens."""
         found: dict[str, str] = {}
 
         async def main() -> None:
@@ -133,7 +133,7 @@ def got(report: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def counting(address: str | tuple[str, int]) -> Iterator[list[bytes]]:
-    """A server that keeps what its visitors say, as an agent or a database on this machine would."""
+    """A server that stores what its clients send, like an agent or a database on this machine."""
     said: list[bytes] = []
     family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     with socket.socket(family) as server:

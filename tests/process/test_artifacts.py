@@ -1,4 +1,4 @@
-"""Artifacts: plain files below their folder are opened and bundled, and nothing else is."""
+"""Artifacts: only regular files in their folder are opened and bundled."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def whole(bundle: Bundle) -> io.BytesIO:
 
 
 def test_a_piece_of_a_bundle_is_small_work_whatever_the_files_are(folder: Path) -> None:
-    """A sparse file reads as zeros without end, which make next to no output."""
+    """A sparse file reads as endless zeros, which compress to almost nothing."""
     with (folder / "sparse").open("wb") as file:
         file.truncate(1 << 40)
     read: list[int] = []
@@ -129,7 +129,7 @@ def test_no_name_in_a_bundle_is_a_path_or_a_drive_elsewhere(folder: Path) -> Non
 
 
 def test_a_file_that_grows_is_bundled_as_long_as_it_was(folder: Path) -> None:
-    """An engine that goes on writing must not keep us reading."""
+    """An engine that keeps writing must not keep us reading."""
     growing = (folder / "log").open("ab", buffering=0)
     growing.write(b"x" * 3_000_000)
 
@@ -179,7 +179,7 @@ def test_a_run_tells_and_opens_only_its_own_files(tmp_path: Path) -> None:
 
 
 def test_an_input_goes_nowhere_but_into_the_run(tmp_path: Path) -> None:
-    """The engine may have put links where inputs are to go."""
+    """The engine may have created links in the place of inputs."""
     source, outside = tmp_path / "key", tmp_path / "outside"
     source.write_text("content")
     outside.mkdir()

@@ -1,4 +1,4 @@
-"""Writing and removing where an engine changes things at the same moment: nothing outside is written or removed."""
+"""Writing and removing while an engine changes the same folders: nothing outside is written or removed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_inputs_are_staged_and_dropped_inside_while_folders_are_swapped_for_link
     before = tree(victim)
     with swapping(workspace.cwd, victim):
         for number in range(300):
-            # An engine that works against its own run may spoil that; what is outside is not its own.
+            # An engine may damage its own run, but nothing outside.
             workspace.stage_input(f"answer-{number}", source)
             workspace.drop_input(f"answer-{number}")
     assert tree(victim) == before
@@ -76,7 +76,7 @@ def test_the_base_itself_may_not_be_a_link(tmp_path: Path) -> None:
 
 
 def test_a_tree_of_any_depth_and_with_any_rights_is_removed(tmp_path: Path) -> None:
-    """In a process of its own without privileges: root may do anything."""
+    """In a separate process without privileges: root may do anything."""
     base = tmp_path / "tree"
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Control groups: where they may be made, and what one does to an engine's tree.
+"""Control groups: where they may be created, and what one does to an engine's tree.
 
 The search is tried on folders that look like a mounted cgroup v2. What needs no controller (birth inside a group, CPU
 time, the kill, the removal) is tried on a real one, where this machine lets us write to it.
@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 from hostile import within
 
-from askback.process import cgroups
-from askback.process.cgroups import CONTROLLERS, Delegation, Place, delegation, find_place
 from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian, available
-from askback.process.guardian.group import Group
+from askback.process.guardian.control_group import ControlGroup
+from askback.process.guardian.delegation import CONTROLLERS, Delegation, Place, delegation, find_place
 from askback.process.limits import Breach, Resource, ResourceLimits
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 20)
@@ -27,7 +26,7 @@ ME = 42
 
 
 def mounted(folder: Path, groups: Mapping[str, Mapping[str, str]]) -> Path:
-    """A folder like a mounted cgroup v2; each group has its controllers, what it hands down, and its processes."""
+    """A folder like a mounted cgroup v2; each group has its controllers, those that it delegates, and its processes."""
     for name, files in groups.items():
         group = folder / name
         group.mkdir(parents=True, exist_ok=True)
@@ -56,7 +55,7 @@ def test_a_service_with_delegate_moves_into_a_group_of_its_own(tmp_path: Path) -
 
 def test_a_group_with_processes_of_others_is_left_alone(tmp_path: Path) -> None:
     root = mounted(tmp_path, {"": ALL, "system.slice": ALL, SERVICE: {**LEAF, "procs": f"{ME}\n7\n"}})
-    assert "processes of others" in str(search(root, SERVICE, SERVICE))
+    assert "other processes" in str(search(root, SERVICE, SERVICE))
 
 
 def test_a_user_whose_slice_hands_controllers_down_needs_to_move_nobody(tmp_path: Path) -> None:
@@ -75,7 +74,7 @@ def test_the_root_of_the_machine_is_taken_as_it_is(tmp_path: Path) -> None:
 def test_the_root_of_a_container_is_left_alone_where_others_are_in_it(tmp_path: Path) -> None:
     root = mounted(tmp_path, {"": {**LEAF, "procs": f"{ME}\n1\n"}})
     (root / "cgroup.type").write_text("domain\n")
-    assert "processes of others" in str(search(root, "", ""))
+    assert "other processes" in str(search(root, "", ""))
     assert search(root, "", "", ours={ME, 1}) == Place(parent=root, moving=True)
 
 
@@ -84,8 +83,8 @@ def test_the_root_of_a_container_is_left_alone_where_others_are_in_it(tmp_path: 
     [
         ({"": {"controllers": "hugetlb"}}, "", ("",), "lacks memory and pids"),
         ({"": ALL, SERVICE: LEAF}, SERVICE, (), "no control group is delegated"),
-        ({"": ALL, SERVICE: {"controllers": "pids"}}, SERVICE, (SERVICE,), "was not given memory and pids"),
-        ({"": ALL}, "elsewhere", ("",), "not to be seen"),
+        ({"": ALL, SERVICE: {"controllers": "pids"}}, SERVICE, (SERVICE,), "does not have memory and pids"),
+        ({"": ALL}, "elsewhere", ("",), "not visible"),
     ],
 )
 def test_where_there_is_no_place_the_reason_is_known(
@@ -99,7 +98,7 @@ def test_without_cgroup_v2_the_reason_is_known(tmp_path: Path) -> None:
 
 
 def test_a_group_is_given_its_limits_and_tells_which_the_kernel_held(tmp_path: Path) -> None:
-    group = Group(str(tmp_path), str(tmp_path), "engine")
+    group = ControlGroup(str(tmp_path), str(tmp_path), "engine")
     folder = tmp_path / "engine"
     for name in ("memory.max", "memory.swap.max", "memory.oom.group", "pids.max"):
         (folder / name).touch()
@@ -116,7 +115,7 @@ def test_a_group_is_given_its_limits_and_tells_which_the_kernel_held(tmp_path: P
     assert group.cpu_sec() == 2.5
 
 
-# On a real one.
+# On a real mount.
 
 
 @pytest.fixture
@@ -182,7 +181,7 @@ def test_an_engine_is_born_in_its_group_and_its_daemons_stay_there(tmp_path: Pat
 
 def test_the_kill_of_a_group_reaches_all_that_is_in_it(tmp_path: Path, real: Delegation) -> None:
     assert real.base is not None
-    group = Group(*real.paths, "engine-kill")
+    group = ControlGroup(*real.paths, "engine-kill")
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -199,7 +198,7 @@ def test_the_kill_of_a_group_reaches_all_that_is_in_it(tmp_path: Path, real: Del
     if not group.kill():
         os.killpg(pid, 9)
         pytest.skip("this kernel cannot kill a group")
-    # Both ends of the pipe that they held are closed once both are gone.
+    # Both ends of their pipe are closed once both have ended.
     while os.read(read, 16):
         pass
     os.waitpid(pid, 0)
@@ -209,7 +208,7 @@ def test_the_kill_of_a_group_reaches_all_that_is_in_it(tmp_path: Path, real: Del
 
 
 def test_what_is_not_there_is_left_out_and_the_watchdog_stays(tmp_path: Path) -> None:
-    """A base that has gone: the engine starts all the same."""
+    """The base was removed: the engine still starts."""
 
     async def main() -> None:
         guardian = Guardian(Delegation(base=tmp_path / "gone", home=tmp_path))
@@ -228,7 +227,7 @@ def test_what_is_not_there_is_left_out_and_the_watchdog_stays(tmp_path: Path) ->
 
 
 def test_the_reason_here_is_one_of_those_that_are_known() -> None:
-    found = cgroups.delegation()
+    found = delegation()
     try:
         assert found.usable or found.why_not
     finally:

@@ -26,7 +26,7 @@ KINDS: dict[str, Callable[[], Spawner]] = {"direct": Direct, "guardian": Guardia
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Every claim holds for both ways to start a program."""
+    """Every test runs with both ways to start a program."""
     if request.param == "guardian" and not available():
         pytest.skip("no guardian on this system")
     return str(request.param)
@@ -34,7 +34,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def mark() -> str:
-    """Of this test alone: another may run beside it, also the same one of the other kind."""
+    """Unique to this test: others run in parallel, including this one with the other spawner."""
     return f"child-{secrets.token_hex(8)}"
 
 
@@ -226,7 +226,7 @@ def test_a_call_that_hangs_is_ended_with_its_tree(tmp_path: Path, kind: str, mar
 def test_a_reader_that_is_held_up_still_gets_what_a_program_said_before_it_ended(
     kind: str, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that is slow for a moment must not cost a turn its last line."""
+    """A turn must not lose its last line because the store is slow for a moment."""
     monkeypatch.setattr(child_module, "_DRAIN_SEC", 0.01)
     seen: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""What is read of a pipe: never more than one chunk at the cost of others, and an end to it also when nobody ends it."""
+"""Reading a pipe: at most one chunk before other tasks run, and an end even if nobody closes it."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ def test_who_prints_without_a_pause_does_not_keep_others_from_their_turn() -> No
 
 
 def test_what_never_ends_is_read_no_further_than_a_pipe_reaches() -> None:
-    """A program that outlives the engine may go on printing for ever; what the engine said stands before that."""
+    """A program that outlives the engine may print forever; the engine's output comes before that."""
     endless = os.open("/dev/zero", os.O_RDONLY)
     read = 0
 

@@ -1,4 +1,4 @@
-"""One file's content into another, with and without a file system's help."""
+"""Copies the content of a file, with and without help from the file system."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_file_system_that_cannot_share_blocks_is_asked_once(
 
 
 def test_where_blocks_can_be_shared_nothing_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file system's side is played here; few machines that run this have one."""
+    """The file system's side is simulated: few test machines have such a file system."""
 
     def share(target: int, request: int, source: int) -> int:
         assert request == 0x40049409

@@ -1,4 +1,4 @@
-"""Sign-ins lent to runs and merged back, so that runs side by side do not sign each other out."""
+"""Sign-ins are copied to runs and merged back, so that concurrent runs do not sign each other out."""
 
 import json
 import os
@@ -192,7 +192,7 @@ def test_no_copy_is_left_when_a_loan_ends(tmp_path: Path, left: str) -> None:
 
 
 def test_of_several_files_all_are_taken_back_or_none(tmp_path: Path) -> None:
-    """An account is often named by one file, and a key of it kept in another."""
+    """One file may name the account, and another one contain its key."""
     owned = credentials(tmp_path)
     other = Renewal(name=".engine/other.json", fields=(TokenField(path=("key",)),))
     (owned.source / other.name).write_text('{"key": "first"}')

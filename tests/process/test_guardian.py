@@ -1,4 +1,4 @@
-"""The guardian: what a program gets from it, and what happens when it, a keeper or our own hold is gone."""
+"""The guardian: what a program gets from it, and what happens when it, a keeper or Askback ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def guarding() -> AsyncIterator[Guardian]:
         await guardian.close()
 
 
-def order(argv: Sequence[str], cwd: Path, *keep_fds: int, env: dict[str, str] | None = None) -> SpawnRequest:
+def request(argv: Sequence[str], cwd: Path, *keep_fds: int, env: dict[str, str] | None = None) -> SpawnRequest:
     return SpawnRequest(argv=argv, env=env or {"PATH": "/usr/bin:/bin"}, cwd=cwd, limits=LIMITS, keep_fds=keep_fds)
 
 
@@ -72,7 +72,7 @@ def test_a_program_gets_its_streams_and_not_the_lock_that_is_kept_for_it(tmp_pat
         assert lock is not None
         async with guarding() as guardian:
             for _ in range(2):
-                (seen,) = await printed(guardian, order(python(code), tmp_path, lock.fd))
+                (seen,) = await printed(guardian, request(python(code), tmp_path, lock.fd))
                 assert seen.decode() == str(sorted(["/dev/null", "pipe", "pipe"]))
         lock.release()
 
@@ -80,7 +80,7 @@ def test_a_program_gets_its_streams_and_not_the_lock_that_is_kept_for_it(tmp_pat
 
 
 def ignored_by_a_child() -> list[signal.Signals]:
-    """What whoever runs the tests ignores, as a shell has a job in the background do, and what Python itself does."""
+    """The test runner may ignore signals, like a background job of a shell, and Python itself ignores some."""
     handed_down = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
     forgotten = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     return sorted((handed_down - forgotten) | {signal.SIGPIPE, signal.SIGXFSZ})  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ print([number for number in signal.valid_signals() if signal.getsignal(number) i
     async def main() -> None:
         async with guarding() as guardian:
             argv = [*python(code), os.fsdecode(b"\xff")]
-            seen = await printed(guardian, order(argv, tmp_path, env={"A": os.fsdecode(b"\xff\n")}))
+            seen = await printed(guardian, request(argv, tmp_path, env={"A": os.fsdecode(b"\xff\n")}))
             assert [line.decode() for line in seen] == [
                 f"{tmp_path} True b'\\xff\\n' 1 set()",
                 str(ignored_by_a_child()),
@@ -111,7 +111,7 @@ def test_an_environment_of_a_megabyte_fits(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarding() as guardian:
             code = "import os; print(sum(len(each) for name, each in os.environ.items() if name[0] == 'V'))"
-            assert await printed(guardian, order(python(code), tmp_path, env=env)) == [b"1000000"]
+            assert await printed(guardian, request(python(code), tmp_path, env=env)) == [b"1000000"]
 
     asyncio.run(main())
 
@@ -131,8 +131,8 @@ def test_what_cannot_be_started_is_told_and_harms_nobody(
     async def main() -> None:
         async with guarding() as guardian:
             with pytest.raises(NotStarted, match=f"{argv[0]} cannot be started: .*{why}"):
-                await guardian.start(order(argv, tmp_path, env=env))
-            assert await printed(guardian, order(["echo", "fine"], tmp_path)) == [b"fine"]
+                await guardian.start(request(argv, tmp_path, env=env))
+            assert await printed(guardian, request(["echo", "fine"], tmp_path)) == [b"fine"]
 
     asyncio.run(main())
 
@@ -144,10 +144,10 @@ def test_the_lock_is_held_while_anything_lives_even_what_let_go_of_it(tmp_path: 
         assert lock is not None
         hostile = Hostile("leaves a daemon and ends", tmp_path)
         async with guarding() as guardian:
-            child = await guardian.start(order(hostile.argv, tmp_path, lock.fd))
+            child = await guardian.start(request(hostile.argv, tmp_path, lock.fd))
             assert await child.exited() == 0
             assert not child.gone
-            # It has no command line to be known by while it becomes another program.
+            # It has no recognizable command line while it becomes another program.
             assert await asyncio.to_thread(within, 60, lambda: len(hostile.survivors()) == 1)
             assert lock.outlived()
             assert await child.end("", grace_sec=0)
@@ -165,7 +165,7 @@ def test_a_tree_that_is_let_go_of_is_killed(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarding() as guardian:
             hostile = Hostile("ignores TERM", tmp_path)
-            child = await guardian.start(order(hostile.argv, tmp_path))
+            child = await guardian.start(request(hostile.argv, tmp_path))
             assert await asyncio.to_thread(within, 60, hostile.ready.exists)
             child.close()
             assert await asyncio.to_thread(hostile.is_gone)
@@ -176,7 +176,7 @@ def test_a_tree_that_is_let_go_of_is_killed(tmp_path: Path) -> None:
 def test_a_guardian_that_is_closed_has_ended_everything(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarding() as guardian:
-            children = [await guardian.start(order(SLEEP, tmp_path)) for _ in range(3)]
+            children = [await guardian.start(request(SLEEP, tmp_path)) for _ in range(3)]
         assert not any(is_alive(child.identity.pid) for child in children)
         for child in children:
             child.close()
@@ -188,10 +188,10 @@ def test_a_killed_keeper_loses_its_own_tree_and_no_other(tmp_path: Path) -> None
     async def main() -> None:
         async with guarding() as guardian:
             hostile = Hostile("leaves a daemon without environment and files", tmp_path)
-            child = await guardian.start(order(hostile.argv, tmp_path))
+            child = await guardian.start(request(hostile.argv, tmp_path))
             assert await asyncio.to_thread(within, 60, hostile.ready.exists)
             keeper = keeper_of(guardian)
-            other = await guardian.start(order(SLEEP, tmp_path))
+            other = await guardian.start(request(SLEEP, tmp_path))
             os.kill(keeper, signal.SIGKILL)
             assert (await child.exited(), child.lost, child.gone) == (KILLED, True, True)
             assert hostile.survivors() == []
@@ -219,14 +219,14 @@ def test_a_short_call_whose_keeper_is_killed_is_made_again(tmp_path: Path) -> No
 def test_a_killed_guardian_loses_what_it_had_and_the_next_program_gets_a_new_one(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarding() as guardian:
-            child = await guardian.start(order(SLEEP, tmp_path))
+            child = await guardian.start(request(SLEEP, tmp_path))
             first = guardian.pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
             assert (await child.exited(), child.lost) == (KILLED, True)
             assert await child.end("", grace_sec=0)
             child.close()
-            assert await printed(guardian, order(["echo", "fine"], tmp_path)) == [b"fine"]
+            assert await printed(guardian, request(["echo", "fine"], tmp_path)) == [b"fine"]
             assert guardian.pid not in (None, first)
 
     asyncio.run(main())
@@ -237,7 +237,7 @@ def test_what_neither_keeper_nor_guardian_can_end_is_found_by_its_lock(tmp_path:
         lock = FileLock.take(tmp_path / "lock")
         assert lock is not None
         async with guarding() as guardian:
-            child = await guardian.start(order(SLEEP, tmp_path, lock.fd))
+            child = await guardian.start(request(SLEEP, tmp_path, lock.fd))
             assert guardian.pid is not None
             keeper = keeper_of(guardian)
             os.kill(guardian.pid, signal.SIGSTOP)
@@ -258,7 +258,7 @@ def test_a_stopped_keeper_is_put_aside(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def main() -> None:
         async with guarding() as guardian:
-            child = await guardian.start(order(SLEEP, tmp_path))
+            child = await guardian.start(request(SLEEP, tmp_path))
             os.kill(keeper_of(guardian), signal.SIGSTOP)
             assert await child.end("", grace_sec=0)
             assert not is_alive(child.identity.pid)
@@ -272,10 +272,10 @@ def test_a_stopped_guardian_is_replaced(tmp_path: Path, monkeypatch: pytest.Monk
 
     async def main() -> None:
         async with guarding() as guardian:
-            assert await printed(guardian, order(["echo", "fine"], tmp_path)) == [b"fine"]
+            assert await printed(guardian, request(["echo", "fine"], tmp_path)) == [b"fine"]
             assert guardian.pid is not None
             os.kill(guardian.pid, signal.SIGSTOP)
-            assert await printed(guardian, order(["echo", "fine"], tmp_path)) == [b"fine"]
+            assert await printed(guardian, request(["echo", "fine"], tmp_path)) == [b"fine"]
 
     asyncio.run(main())
 
@@ -283,15 +283,15 @@ def test_a_stopped_guardian_is_replaced(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarding() as guardian:
-            assert await printed(guardian, order(["echo", "fine"], tmp_path)) == [b"fine"]
+            assert await printed(guardian, request(["echo", "fine"], tmp_path)) == [b"fine"]
             hostile = Hostile("ignores TERM", tmp_path)
-            starting = asyncio.ensure_future(guardian.start(order(hostile.argv, tmp_path)))
+            starting = asyncio.ensure_future(guardian.start(request(hostile.argv, tmp_path)))
             await asyncio.sleep(0)
             starting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await starting
-            # It takes one order after the other, so it has come to the one that was given up.
-            assert await printed(guardian, order(["echo", "after"], tmp_path)) == [b"after"]
+            # It handles requests in order, so it has reached the abandoned one.
+            assert await printed(guardian, request(["echo", "after"], tmp_path)) == [b"after"]
             assert guardian.pid is not None
             assert await asyncio.to_thread(within, 60, lambda: not children(guardian.pid or 0))
             assert hostile.survivors() == []
@@ -301,7 +301,7 @@ def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
 
 def test_two_hundred_at_once_are_all_told_apart(tmp_path: Path) -> None:
     async def one(guardian: Guardian, number: int) -> None:
-        assert await printed(guardian, order(["echo", str(number)], tmp_path)) == [str(number).encode()]
+        assert await printed(guardian, request(["echo", str(number)], tmp_path)) == [str(number).encode()]
 
     async def main() -> None:
         async with guarding() as guardian:
@@ -316,14 +316,14 @@ def test_two_hundred_at_once_are_all_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.contract("B-3")
 def test_who_takes_a_run_up_lets_the_keeper_of_a_dead_program_finish_first(tmp_path: Path) -> None:
-    """A keeper knows also the daemon that nobody else could find; killed in the middle, it could not end it."""
+    """Only the keeper knows a daemon that nobody else could find. If it was killed in between, it could not end it."""
 
     async def main() -> None:
         lock = FileLock.take(tmp_path / "lock")
         assert lock is not None
         hostile = Hostile("leaves a daemon without environment and files", tmp_path)
         async with guarding() as guardian:
-            child: Child = await guardian.start(order(hostile.argv, tmp_path, lock.fd))
+            child: Child = await guardian.start(request(hostile.argv, tmp_path, lock.fd))
             assert await asyncio.to_thread(within, 60, hostile.ready.exists)
             keeper = keeper_of(guardian)
             os.kill(keeper, signal.SIGSTOP)
@@ -343,14 +343,14 @@ def test_who_takes_a_run_up_lets_the_keeper_of_a_dead_program_finish_first(tmp_p
 def test_a_loop_that_was_held_up_does_not_take_the_guardian_for_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer came while our own loop could not look; to kill the guardian would cut off everybody's turns."""
+    """The answer came while our own loop was blocked. Killing the guardian would interrupt all turns."""
     monkeypatch.setattr(guardian_module, "_START_SEC", 0.2)
 
     async def main() -> None:
         async with guarding() as guardian:
-            first = await guardian.start(order(SLEEP, tmp_path))
+            first = await guardian.start(request(SLEEP, tmp_path))
             before = guardian.pid
-            starting = asyncio.create_task(guardian.start(order(SLEEP, tmp_path)))
+            starting = asyncio.create_task(guardian.start(request(SLEEP, tmp_path)))
             await asyncio.sleep(0)
             time.sleep(3)
             second = await starting

@@ -1,4 +1,4 @@
-"""Engines that do all they can to outlive a turn, against every way in which a turn is cut off. Seen in `/proc`."""
+"""Engines that do everything to outlive a turn, against every way to interrupt a turn. Verified in `/proc`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this sys
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
 ENV = {"PATH": "/usr/bin:/bin"}
-# What a program of ours is to the guardian, with nothing else in it.
+# A minimal program that uses a guardian.
 PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
-from askback.process.child import SpawnRequest, OutputLimits
+from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian
 async def main():
     guardian = Guardian()
     limits = OutputLimits(line_bytes=1000, turn_bytes=1000)
     orders = [SpawnRequest(argv=argv, env={}, cwd=Path("/"), limits=limits) for argv in (["/bin/true"], json.loads(sys.argv[1]))]
     (await guardian.start(orders[0])).close()
-    # Told before there is one that may kill it.
+    # Printed before there is a child that may kill it.
     print(guardian.pid, flush=True)
     child = await guardian.start(orders[1])
     await asyncio.sleep(600)
@@ -70,7 +70,7 @@ def test_nothing_of_a_hostile_engine_survives_a_kill_of_our_program(tmp_path: Pa
 def test_nothing_of_a_hostile_engine_survives_a_kill_of_the_guardian(tmp_path: Path, kind: str) -> None:
     async def main(guardian: Guardian, hostile: Hostile, child: Child) -> None:
         if kind == "kills its keeper":
-            # Both at the same moment is more than can be withstood without a sandbox; one after the other is not.
+            # Without a sandbox we cannot survive both at the same moment, only one after the other.
             await child.exited()
         if guardian.pid is not None:
             os.kill(guardian.pid, signal.SIGKILL)

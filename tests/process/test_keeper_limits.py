@@ -1,4 +1,4 @@
-"""What only some users and some disks show: the cap of processes in a sandbox, the reserve, and an idle tree's cost."""
+"""Limits that need certain users or disks: processes in a sandbox, the disk reserve, and the cost of an idle tree."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian, available
-from askback.process.guardian.limits import IDLE_LOOK_SEC, NO_LIMITS, Watchdog
 from askback.process.guardian.usage import Processes, Walk
+from askback.process.guardian.watchdog import IDLE_LOOK_SEC, NO_LIMITS, Watchdog
 from askback.process.limits import Breach, Resource, ResourceLimits
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system: nothing is limited")
@@ -29,7 +29,7 @@ IN_A_SANDBOX = """
 import asyncio, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from askback.process.child import SpawnRequest, OutputLimits
+from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian
 from askback.process.limits import ResourceLimits
 from askback.process.sandbox.bubblewrap import Sandboxed
@@ -53,15 +53,15 @@ async def main():
         own.mkdir(parents=True)
         hide = hidden(homes=[folder / "home"], private=[folder / "data"])
         spawner = Sandboxed(Guardian(), hide=hide, show=(), share=(), networks=())
-        in_force = await spawner.confinement()
-        print(in_force.in_force, (await spawner.enforcement()).means["processes"], flush=True)
+        isolation = await spawner.isolation()
+        print(isolation.level, (await spawner.enforcement()).means["processes"], flush=True)
         async def take(_, line):
             print(line.data.decode(), flush=True)
         argv = ["/usr/bin/python3", "-I", "-c", BOMB]
         env = {"PATH": "/usr/bin:/bin"}
         limits = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 20)
-        order = SpawnRequest(argv=argv, env=env, cwd=own, limits=limits, writable=(own,), resources=ResourceLimits(processes=4))
-        child = await spawner.start(order)
+        request = SpawnRequest(argv=argv, env=env, cwd=own, limits=limits, writable=(own,), resources=ResourceLimits(processes=4))
+        child = await spawner.start(request)
         await child.lines(take)
         await child.end("", grace_sec=0)
         child.close()
@@ -72,7 +72,7 @@ asyncio.run(main())
 
 @pytest.mark.contract("Q-1")
 def test_the_kernel_itself_refuses_a_sandbox_of_an_ordinary_user_more_than_its_share() -> None:
-    """In a user namespace of its own, the cap counts what is inside and nobody else."""
+    """In a separate user namespace, the limit counts only what is inside."""
     python = Path("/usr/bin/python3")
     if not python.exists():
         pytest.skip("there is no system Python, which an ordinary user could run")
@@ -129,11 +129,11 @@ time.sleep(600)
 
 
 async def breach_of(guardian: Guardian, folder: Path, code: str, resources: ResourceLimits) -> Breach | None:
-    """What ended the program; it lives until then."""
+    """The limit that ended the program."""
     folder.mkdir()
     argv = [sys.executable, "-I", "-S", "-c", code]
-    order = SpawnRequest(argv=argv, env={}, cwd=folder, limits=LIMITS, writable=(folder,), resources=resources)
-    child = await guardian.start(order)
+    request = SpawnRequest(argv=argv, env={}, cwd=folder, limits=LIMITS, writable=(folder,), resources=resources)
+    child = await guardian.start(request)
 
     async def nothing(_: str, __: object) -> None: ...
 

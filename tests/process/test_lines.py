@@ -1,4 +1,4 @@
-"""Lines as a program prints them, however the pipe cuts them."""
+"""Lines are complete, however the pipe splits them."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Locks that end with their holder, also with a holder that they were handed to."""
+"""Locks are released when their last holder ends, including a child that inherited one."""
 
 import fcntl
 import os
@@ -64,7 +64,7 @@ def test_files_of_dead_programs_are_removed_and_living_ones_stay(tmp_path: Path)
 
 
 def test_a_program_is_not_forgotten_while_it_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one that starts may look at its file after it was made and before it is locked."""
+    """Another program may check the file after it was created and before it is locked."""
     programs, lock = Instances(tmp_path), fcntl.flock
     looks: list[int] = []
 
@@ -84,7 +84,7 @@ def test_a_program_is_not_forgotten_while_it_registers(tmp_path: Path, monkeypat
 def test_a_program_that_registers_while_the_dead_are_looked_for_is_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may lock its file after another one has found it free, and before that one has removed it."""
+    """It may lock its file after another program found it free, and before that one removed it."""
     programs, unlink = Instances(tmp_path), Path.unlink
     dead, lost = programs.register()
     lost.release()

@@ -1,4 +1,4 @@
-"""Pools: bounded, abandoned with their callers, and never in the way of a stop."""
+"""Pools: bounded, abandoned with their callers, and never blocking a stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sandbox: what a program inside sees and can change, and that nothing gets out of it alive."""
+"""The sandbox: what a program inside sees and can change, and that none of its processes survives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
 PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
-from askback.process.child import SpawnRequest, OutputLimits
+from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian
 from askback.process.sandbox.bubblewrap import Sandboxed
 from askback.process.sandbox.visibility import hidden
@@ -70,11 +70,11 @@ class Place:
         finally:
             await spawner.close()
 
-    def order(self, *argv: str, path: str = "/usr/bin:/bin") -> SpawnRequest:
+    def request(self, *argv: str, path: str = "/usr/bin:/bin") -> SpawnRequest:
         return SpawnRequest(argv=argv, env={"PATH": path}, cwd=self.own, limits=LIMITS, writable=(self.own,))
 
-    def printed(self, order: SpawnRequest) -> list[str]:
-        """What a program says inside."""
+    def printed(self, request: SpawnRequest) -> list[str]:
+        """The output of a program inside."""
         said: list[str] = []
 
         async def take(_: str, line: Line) -> None:
@@ -82,7 +82,7 @@ class Place:
 
         async def main() -> None:
             async with self.spawning() as spawner:
-                child = await spawner.start(order)
+                child = await spawner.start(request)
                 await child.lines(take)
                 assert await child.end("", grace_sec=0)
                 child.close()
@@ -94,15 +94,15 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     place = Place(tmp_path)
-    confinement = asyncio.run(_confinement(place)) if available() else None
-    if confinement is None or confinement.in_force is not IsolationLevel.BUBBLEWRAP:
-        pytest.skip(f"no sandbox here: {confinement and confinement.why_not_more}")
+    isolation = asyncio.run(_isolation(place)) if available() else None
+    if isolation is None or isolation.level is not IsolationLevel.BUBBLEWRAP:
+        pytest.skip(f"no sandbox here: {isolation and isolation.why_not_more}")
     return place
 
 
-async def _confinement(place: Place) -> Isolation:
+async def _isolation(place: Place) -> Isolation:
     async with place.spawning() as spawner:
-        return await spawner.confinement()
+        return await spawner.isolation()
 
 
 def test_nothing_but_its_own_folders_can_be_written_to(place: Place) -> None:
@@ -111,7 +111,7 @@ for path in /x /etc/x /usr/x /var/x {Path(__file__).parent}/x; do touch $path 2>
 touch mine /tmp/passing && echo done
 touch {place.home}/passing {place.folder}/data/passing 2>/dev/null
 """
-    assert place.printed(place.order("sh", "-c", script)) == ["done"]
+    assert place.printed(place.request("sh", "-c", script)) == ["done"]
     assert [path.name for path in place.own.iterdir()] == ["mine"]
     passing = [folder / "passing" for folder in (place.home, place.folder / "data", Path("/tmp"))]
     assert not any(path.exists() for path in passing)
@@ -119,24 +119,24 @@ touch {place.home}/passing {place.folder}/data/passing 2>/dev/null
 
 def test_homes_the_data_of_others_and_passing_files_are_hidden(place: Place) -> None:
     found = f"find {place.folder} /home /root /run/user /var/tmp -type f 2>/dev/null; echo looked"
-    assert place.printed(place.order("sh", "-c", found)) == ["looked"]
+    assert place.printed(place.request("sh", "-c", found)) == ["looked"]
 
 
 def test_only_what_the_settings_share_is_seen_and_never_our_own_files(place: Place) -> None:
     shared, read = place.folder / "shared", place.folder / "read"
     read.write_text("for all")
     script = f"cat {read} 2>/dev/null; touch {shared} 2>/dev/null; cat {place.folder}/data/token 2>/dev/null; echo"
-    assert place.printed(place.order("sh", "-c", script)) == [""]
+    assert place.printed(place.request("sh", "-c", script)) == [""]
     place.show = (read,)
-    assert place.printed(place.order("sh", "-c", script)) == ["for all"]
+    assert place.printed(place.request("sh", "-c", script)) == ["for all"]
     assert not shared.exists()
     place.show, place.share = (), (place.folder,)
-    assert place.printed(place.order("sh", "-c", script)) == ["for all"]
+    assert place.printed(place.request("sh", "-c", script)) == ["for all"]
     assert shared.exists()
 
 
 def test_no_process_outside_is_seen(place: Place) -> None:
-    said = place.printed(place.order("sh", "-c", "for each in /proc/[0-9]*; do echo ${each#/proc/}; done"))
+    said = place.printed(place.request("sh", "-c", "for each in /proc/[0-9]*; do echo ${each#/proc/}; done"))
     assert {int(pid) for pid in said} == {1, 2}
 
 
@@ -153,18 +153,18 @@ def test_a_program_that_lies_in_a_home_is_shown_with_what_it_needs_and_no_more(p
     (binaries / "helper").symlink_to("/bin/sh")
     (place.home / ".nvm" / "credentials").write_text("secret")
     (package / "tool.sh").chmod(0o755)
-    said = place.printed(place.order("tool", path=f"{binaries}:/usr/bin:/bin"))
+    said = place.printed(place.request("tool", path=f"{binaries}:/usr/bin:/bin"))
     assert said == ["whole", f"{place.home}:", ".nvm", "", f"{place.home}/.nvm:", "bin", "lib"]
 
 
 def test_the_exit_code_of_the_program_inside_is_told(place: Place) -> None:
     async def main() -> None:
         async with place.spawning() as spawner:
-            child = await spawner.start(place.order("sh", "-c", "exit 7"))
+            child = await spawner.start(place.request("sh", "-c", "exit 7"))
             assert await child.exited() == 7
             child.close()
             with pytest.raises(NotStarted, match="no-such-program"):
-                await spawner.start(place.order("no-such-program"))
+                await spawner.start(place.request("no-such-program"))
 
     asyncio.run(main())
 
@@ -174,7 +174,7 @@ def test_the_program_inside_is_asked_to_end_before_it_is_killed(place: Place) ->
 
     async def main() -> None:
         async with place.spawning() as spawner:
-            child = await spawner.start(place.order("sh", "-c", script))
+            child = await spawner.start(place.request("sh", "-c", script))
             assert await asyncio.to_thread(within, 60, (place.own / "ready").exists)
             assert await child.end("", grace_sec=20)
             assert await child.exited() == 0
@@ -190,7 +190,7 @@ def test_nothing_of_a_hostile_engine_survives_its_end_inside(place: Place, kind:
     async def main() -> None:
         async with place.spawning() as spawner:
             hostile = Hostile(kind, place.own)
-            child = await spawner.start(place.order(*hostile.argv))
+            child = await spawner.start(place.request(*hostile.argv))
             assert await asyncio.to_thread(within, 60, hostile.ready.exists)
             assert await child.end("", grace_sec=0.1)
             assert hostile.survivors() == []
@@ -219,7 +219,7 @@ def test_nothing_survives_when_keeper_and_guardian_are_killed_at_once(place: Pla
         guardian = Guardian()
         spawner = Sandboxed(guardian, hide=place.hide)
         hostile = Hostile("leaves a daemon without environment and files", place.own)
-        child: Child = await spawner.start(place.order(*hostile.argv))
+        child: Child = await spawner.start(place.request(*hostile.argv))
         assert await asyncio.to_thread(within, 60, hostile.ready.exists)
         assert guardian.pid is not None
         os.kill(guardian.pid, signal.SIGSTOP)
@@ -236,17 +236,17 @@ def test_without_bubblewrap_programs_run_under_the_guardian_alone_and_it_says_so
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(place.home))
-    assert asyncio.run(_confinement(place)) == Isolation(
-        in_force=IsolationLevel.GUARDIAN,
+    assert asyncio.run(_isolation(place)) == Isolation(
+        level=IsolationLevel.GUARDIAN,
         why_not_more="bubblewrap is not installed",
         advice="install the package bubblewrap",
     )
     (place.home / "bwrap").write_text("#!/bin/sh\necho bwrap: No permissions to create new namespace >&2\nexit 1\n")
     (place.home / "bwrap").chmod(0o755)
-    confinement = asyncio.run(_confinement(place))
-    assert confinement.in_force is IsolationLevel.GUARDIAN
-    assert "No permissions to create new namespace" in confinement.why_not_more
-    assert place.printed(place.order("sh", "-c", f"cat {place.home}/.ssh/id_rsa")) == ["secret"]
+    isolation = asyncio.run(_isolation(place))
+    assert isolation.level is IsolationLevel.GUARDIAN
+    assert "No permissions to create new namespace" in isolation.why_not_more
+    assert place.printed(place.request("sh", "-c", f"cat {place.home}/.ssh/id_rsa")) == ["secret"]
 
 
 def test_a_run_is_carried_out_inside(place: Place) -> None:
@@ -265,15 +265,15 @@ def test_a_run_is_carried_out_inside(place: Place) -> None:
 
 
 def test_a_program_that_was_upgraded_is_seen_where_it_lies_now(tmp_path: Path) -> None:
-    """As package managers do it: a link in `bin` leads into a folder of each version."""
+    """Like package managers: a link in `bin` leads to a folder for each version."""
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)
     for version in ("1.0", "1.1"):
         (home / "cellar" / version / "bin").mkdir(parents=True)
         (home / "cellar" / version / "bin" / "tool").touch(mode=0o700)
     bubblewrap = Bubblewrap(program="bwrap", hide=hidden(homes=[home], private=[tmp_path / "data"]))
-    order = SpawnRequest(argv=["tool"], env={"PATH": str(home / "bin")}, cwd=tmp_path, limits=LIMITS)
+    request = SpawnRequest(argv=["tool"], env={"PATH": str(home / "bin")}, cwd=tmp_path, limits=LIMITS)
     for version in ("1.0", "1.1"):
         (home / "bin" / "tool").unlink(missing_ok=True)
         (home / "bin" / "tool").symlink_to(home / "cellar" / version / "bin" / "tool")
-        assert str(home / "cellar" / version / "bin") in bubblewrap.around(order).argv
+        assert str(home / "cellar" / version / "bin") in bubblewrap.wrap(request).argv

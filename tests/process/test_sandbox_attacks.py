@@ -1,4 +1,4 @@
-"""A hostile engine in its sandbox: what it tries to read, write and reach, seen from outside."""
+"""A hostile engine in its sandbox: what it tries to read, write and reach, verified from outside."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 @contextmanager
 def passing_folder() -> Iterator[Path]:
-    """A folder in the real `/tmp`, whatever the tests' own is."""
+    """A folder in the real `/tmp`, which may not be the one of the tests."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="askback-test-") as folder:
         yield Path(folder)
 
@@ -75,7 +75,7 @@ def test_a_terminal_multiplexer_of_the_user_runs_nothing_for_an_engine(world: Wo
 
 
 def _secrets(world: World, folder: Path) -> Plan:
-    """Everything that a run must not read, in places that people choose."""
+    """Everything that a run must not read, in typical places."""
     other = world.data_dir / "runs" / "another" / "work" / "answer"
     other.parent.mkdir(parents=True)
     other.write_text("secret")
@@ -127,7 +127,7 @@ def test_what_other_users_may_not_read_is_hidden_from_an_engine_of_root(world: W
 
 @pytest.mark.parametrize("sandbox", SANDBOXED)
 def test_the_kernel_is_not_configured_by_an_engine_of_root(world: World, sandbox: str) -> None:
-    """A core pattern with a pipe is a command that the kernel executes outside of every sandbox."""
+    """A core pattern with a pipe is a command that the kernel executes outside the sandbox."""
     paths = ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory", "/proc/sysrq-trigger")
     plan: Plan = {path: ("open to write", path) for path in paths}
     assert got(Intrusion(world, sandbox, plan).report()) == []
@@ -136,7 +136,7 @@ def test_the_kernel_is_not_configured_by_an_engine_of_root(world: World, sandbox
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user may make user namespaces, and gains nothing by them")
 @pytest.mark.parametrize("sandbox", SANDBOXED)
 def test_an_engine_of_root_mounts_no_control_groups(world: World, sandbox: str) -> None:
-    """In a user namespace it could mount those of the machine, and change its own limits and those of others."""
+    """In a user namespace it could mount the machine's control groups, and change limits."""
     plan: Plan = {
         "namespace": ("run", ["unshare", "--user", "true"]),
         "mapped": ("run", ["unshare", "--user", "--map-root-user", "--mount", "--cgroup", "true"]),
@@ -195,7 +195,7 @@ def test_an_engine_has_no_terminal(world: World, sandbox: str) -> None:
 
 
 def test_without_a_sandbox_an_engine_reads_what_its_user_reads(world: World) -> None:
-    """What is promised there is nothing, and `doctor` and `/healthz` say so."""
+    """Nothing is promised there, and `doctor` and `/healthz` say so."""
     (world.folder / "elsewhere").mkdir()
     plan = _secrets(world, world.folder / "elsewhere")
     assert {"token", "key", "another run"} <= {*got(Intrusion(world, "off", plan).report())}

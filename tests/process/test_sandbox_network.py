@@ -31,13 +31,13 @@ LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
 
 
 def _works(network: Network) -> str | None:
-    """None where such a network can be had."""
+    """None if such a network is available."""
 
     async def main() -> str | None:
         spawner = Sandboxed(Guardian(), hide=hidden(homes=[], private=[]), networks=[network])
         try:
-            confinement = await spawner.confinement()
-            return confinement.why_not_more or confinement.no_network.get(network)
+            isolation = await spawner.isolation()
+            return isolation.why_not_more or isolation.no_network.get(network)
         finally:
             await spawner.close()
 
@@ -85,7 +85,7 @@ def test_with_the_hosts_network_loopback_services_are_reached_as_documented(tmp_
 
 @pytest.mark.contract("Q-3")
 def test_a_port_that_an_engine_opens_is_not_reached_from_this_machine(tmp_path: Path, network: Network) -> None:
-    """Else a browser on this machine could be shown a page of the engine, with the cookies of other local pages."""
+    """Otherwise the engine could serve a page to a browser on this machine, and get the cookies of other local pages."""
     port = _free_port()
     reached: list[str] = []
 
@@ -170,11 +170,11 @@ def test_nothing_of_an_engine_or_its_network_outlives_it(tmp_path: Path, kind: s
 
     async def main() -> None:
         spawner = Sandboxed(Guardian(), hide=hidden(homes=[], private=[]), networks=[Network.NO_LOOPBACK])
-        if reason := (await spawner.confinement()).no_network:
+        if reason := (await spawner.isolation()).no_network:
             await spawner.close()
             pytest.skip(f"no such network here: {reason}")
         hostile = Hostile(kind, tmp_path)
-        order = SpawnRequest(
+        request = SpawnRequest(
             argv=hostile.argv,
             env={"PATH": "/usr/bin:/bin"},
             cwd=tmp_path,
@@ -182,7 +182,7 @@ def test_nothing_of_an_engine_or_its_network_outlives_it(tmp_path: Path, kind: s
             writable=(tmp_path,),
             network=Network.NO_LOOPBACK,
         )
-        child = await spawner.start(order)
+        child = await spawner.start(request)
         assert await asyncio.to_thread(within, 60, hostile.ready.exists)
         network = {pid for pid in _running(PROGRAM) if _parent(pid) == child.identity.pid}
         assert await child.end("", grace_sec=0.1)
@@ -198,7 +198,7 @@ def test_the_program_inside_is_asked_to_end_before_its_network_goes(tmp_path: Pa
 
     async def main() -> None:
         spawner = Sandboxed(Guardian(), hide=hidden(homes=[], private=[]), networks=[network])
-        order = SpawnRequest(
+        request = SpawnRequest(
             argv=("sh", "-c", script),
             env={"PATH": "/usr/bin:/bin"},
             cwd=tmp_path,
@@ -206,7 +206,7 @@ def test_the_program_inside_is_asked_to_end_before_its_network_goes(tmp_path: Pa
             writable=(tmp_path,),
             network=network,
         )
-        child = await spawner.start(order)
+        child = await spawner.start(request)
         assert await asyncio.to_thread(within, 60, (tmp_path / "ready").exists)
         assert await child.end("", grace_sec=60)
         assert await child.exited() == 7

@@ -1,4 +1,4 @@
-"""The home before a turn: it comes back whole from anything an engine, a full disk or a kill does to it."""
+"""The home before a turn: it is restored after anything that an engine, a full disk or a kill does to it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class House:
         return {path.name for path in (self.snapshots / "files").iterdir()}
 
     def let_age(self) -> None:
-        """Until the file system's clock is so far on that a change now can be told by its time."""
+        """Wait until the file system's clock has advanced, so that a change gets a new time."""
         newest = max(path.lstat().st_ctime_ns for path in self.home.rglob("*"))
         probe = self.home.parent / "probe"
         while True:
@@ -69,7 +69,7 @@ class House:
 
 
 def picture(home: Path, *, times: bool = True) -> dict[str, tuple[Any, ...]]:
-    """All that a restore must bring back, by path. Links are told, not followed; what is in a locked folder is not."""
+    """Everything that a restore must bring back, by path. Links are not followed, and locked folders not entered."""
     found: dict[str, tuple[Any, ...]] = {}
     pending = [home]
     while pending:
@@ -102,7 +102,7 @@ def house(tmp_path: Path) -> House:
 
 @pytest.fixture
 def plain_house() -> Iterator[House]:
-    """Worked on without the rights of root, who may read and write what is locked."""
+    """Without the rights of root, who may read and write locked files."""
     root, user = Path(tempfile.mkdtemp(prefix="askback-house-")), os.geteuid()
     if user == 0:
         os.chown(root, NOBODY, NOBODY)
@@ -370,12 +370,12 @@ def test_a_damaged_snapshot_is_told_and_not_taken_for_none(house: House, damage:
         case "copy cut off":
             house.copy_of("session").write_text("bef")
     house.write("session", "after")
-    with pytest.raises(SnapshotDamaged, match="start it anew"):
+    with pytest.raises(SnapshotDamaged, match="start a new one"):
         house.begin(1)
 
 
 def test_all_that_a_manifest_names_is_durable_before_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a power cut could leave a manifest whose copies are empty."""
+    """Otherwise a power failure could leave a manifest whose copies are empty."""
     session, old = house.write("session", "before"), house.write("old", "before")
     house.let_age()
     durable: set[int] = set()
@@ -502,7 +502,7 @@ def test_a_restore_killed_at_any_step_can_be_done_again(tmp_path: Path) -> None:
 
 
 def restored(house: House, attempt_number: int) -> dict[str, tuple[Any, ...]]:
-    """What comes back when another try has spoilt everything."""
+    """The restored home after another try has damaged everything."""
     for path in [path for path in house.home.rglob("*") if path.is_file() and not path.is_symlink()]:
         path.write_text("spoilt")
     house.begin(attempt_number)

@@ -1,4 +1,4 @@
-"""Ending a whole tree, whatever its members do to get away. Real processes, seen in `/proc`."""
+"""Ending a whole tree, whatever its processes do to escape. Real processes, verified in `/proc`."""
 
 import asyncio
 import os
@@ -163,7 +163,7 @@ def test_a_turn_of_ours_is_not_ended_with_another_whose_lock_we_hold(tmp_path: P
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_a_process_that_we_may_not_end_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that runs as another user may be among an engine's, as `sudo` is."""
+    """An engine may start a program that runs as another user, such as `sudo`."""
     monkeypatch.setattr(tree, "_KILL_SEC", 0.01)
     other = subprocess.Popen(["sleep", "600"], start_new_session=True)
     root = identity(other.pid)
@@ -183,7 +183,7 @@ def test_a_process_that_we_may_not_end_is_told_of(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_process_table_is_not_read_by_who_serves_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have thousands of entries, and a server goes on answering meanwhile."""
+    """The table may have thousands of entries, and the server must keep answering."""
     readers: set[int] = set()
     read = tree._table
 

@@ -1,4 +1,4 @@
-"""After `su user` PATH still has folders of the other user: what cannot be looked at is not there, and nothing fails."""
+"""After `su user`, PATH still has folders of the other user. Inaccessible folders are ignored, and nothing fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSTALLED = Path(sys.executable).with_name("askback")
 
 @pytest.fixture
 def public_folder() -> Iterator[Path]:
-    """A folder that every user can reach; pytest's own are closed to others."""
+    """A folder that every user can access, unlike those of pytest."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("needs root and setpriv, to take a folder away from a program")
     folder = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
@@ -32,7 +32,7 @@ def public_folder() -> Iterator[Path]:
 
 
 def as_other(folder: Path, *words: str, sandbox: str = "auto") -> subprocess.CompletedProcess[str]:
-    """The program without root's privilege to read everything, and with somebody else's folder on its PATH."""
+    """The program without root's privileges, and with another user's folder on its PATH."""
     home, closed = folder / "home", folder / "closed"
     for each in (home, closed / "bin"):
         each.mkdir(parents=True, exist_ok=True)

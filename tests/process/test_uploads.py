@@ -1,4 +1,4 @@
-"""Uploads: kept whole or not at all, each under a name that is one, and gone when they were forgotten."""
+"""Uploads: stored completely or not at all, under a safe name, and removed when they are old."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_old_uploads_are_swept_away_also_unfinished_ones(tmp_path: Path) -> None
 
 
 def test_what_others_left_among_uploads_does_not_keep_them_from_being_removed(tmp_path: Path) -> None:
-    """As a file manager leaves its own file in every folder that it shows."""
+    """A file manager may leave a file in every folder that it shows."""
     uploads = Uploads(tmp_path)
     for _ in range(3):
         uploads.keep("a", io.BytesIO(b"a"))

@@ -1,4 +1,4 @@
-"""What may be shown of this machine: never a home, never our own files, wherever a program was installed."""
+"""What a sandbox may show: never a home, never our own files, wherever a program is installed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_whatever_is_shown_holds_no_secret(
         secrets = [user / ".netrc", user / ".ssh" / "id_rsa", own / "token"]
         shown = {each.resolve() for each in installation(hide, str(path), folders)}
         assert not [(each, secret) for each in shown for secret in secrets if secret.resolve().is_relative_to(each)]
-        # A program is always shown, unless it lies among our own files.
+        # A program is always shown, unless it is among our own files.
         assert any(path.resolve().is_relative_to(each) for each in shown) or path.resolve().is_relative_to(
             own.resolve()
         )

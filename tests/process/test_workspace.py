@@ -1,4 +1,4 @@
-"""The files of a run: private, prepared once, and safe against what an engine plants there."""
+"""The files of a run: private, prepared once, and safe from links that an engine creates."""
 
 import io
 import os
@@ -157,12 +157,12 @@ def test_artifacts_are_listed_however_deep_they_lie(tmp_path: Path) -> None:
         with zipfile.ZipFile(io.BytesIO(b"".join(pieces))) as archive:
             assert archive.namelist() == ["b", f"{deep}/file"]
     finally:
-        # Others could not: they go down by recursion.
+        # Recursive functions could not.
         remove_tree(tmp_path)
 
 
 def test_a_folder_that_cannot_be_searched_hides_only_what_is_in_it(tmp_path: Path) -> None:
-    """Whoever may list a folder may not always look at what is in it. In a process of its own: root may look anywhere."""
+    """A user may be able to list a folder but not to stat its entries. In a separate process: root may do anything."""
     workspace = Workspace(tmp_path / "run")
     (workspace.artifacts_path / "locked").mkdir(parents=True)
     (workspace.artifacts_path / "locked" / "file").write_text("hidden")

@@ -110,7 +110,7 @@ def test_a_wrong_output_is_repaired_in_the_same_session(stage: Stage, double: Mo
     assert (run.state, run.error, data, run.attempt_number) == (RunState.SUCCEEDED, None, {"colour": "red"}, 2)
     _, second = double.requests
     assert second.assistant_texts[-1] == finish(7)
-    assert "colour: 7 is not a string" in heard(second)
+    assert 'colour: 7 is not of type "string"' in heard(second)
     if stage.engine.usage_is_counted:
         assert run.usage == _usage(requests=2)
 

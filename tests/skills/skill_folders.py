@@ -1,4 +1,4 @@
-"""Skill folders for the tests: a good one, and ways to spoil it."""
+"""Skill folders for the tests: a valid one, and ways to break it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_skill(
     files: dict[str, str | bytes] | None = None,
     **schemas: Any,
 ) -> Path:
-    """A folder `name` below `parent`; `schemas` by `input`, `parameter` and `output`."""
+    """A folder `name` in `parent`; `schemas` by `input`, `parameter` and `output`."""
     folder = parent / name
     folder.mkdir(parents=True)
     _write(folder / "SKILL.md", text if text is not None else GOOD.replace("good-skill", name))

@@ -1,4 +1,4 @@
-"""The skills that ship: they are what we tell others to write."""
+"""The bundled skills are valid: they are examples for users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from askback.core.runs import Mode
 from askback.skills.library import DEMO
 from askback.skills.package import check_package, read_package
-from askback.skills.schemas import check_request
+from askback.skills.validation import check_request
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples/skills").glob("*/SKILL.md"))
@@ -38,7 +38,7 @@ def test_the_demo_asks_first_and_has_a_checked_output() -> None:
 
 
 def test_the_guide_shows_packages_that_pass(tmp_path: Path) -> None:
-    """Each file shown in docs/reference/skill-package.md under its path, taken together, is a skill without a flaw."""
+    """The files shown in docs/reference/skill-package.md together are a skill without problems."""
     guide = (ROOT / "docs/reference/skill-package.md").read_text()
     shown = re.findall(r"^`([\w./-]+)`:\n\n```\w*\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     assert len(shown) >= 4

@@ -1,4 +1,4 @@
-"""SKILL.md by the rules of the Agent Skills format, and YAML that wants to hurt its reader."""
+"""SKILL.md by the rules of the Agent Skills format, and hostile YAML."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_bom_crlf_and_trailing_blanks_change_nothing(content: bytes) -> None:
 def test_an_improper_name_is_an_error(name: str) -> None:
     problems = errors_of(read(f"name: '{name}'\ndescription: x", folder=name)[1])
     assert [problem.where for problem in problems] == ["SKILL.md: name"]
-    assert "lowercase" in problems[0].mend
+    assert "lowercase" in problems[0].fix
 
 
 @pytest.mark.parametrize("name", ["a", "a1-b2", "7", "a" * 64])
@@ -81,23 +81,23 @@ def test_all_mistakes_are_told_at_once() -> None:
         ("name: a-skill", "SKILL.md: description", "is missing"),
         ("name: a-skill\ndescription:", "SKILL.md: description", "is empty"),
         ("name: a-skill\ndescription: '   '", "SKILL.md: description", "is empty"),
-        ("name: a-skill\ndescription: [x]", "SKILL.md: description", "is not a text"),
-        ("name: {a: b}\ndescription: x", "SKILL.md: name", "is not a text"),
+        ("name: a-skill\ndescription: [x]", "SKILL.md: description", "is not a string"),
+        ("name: {a: b}\ndescription: x", "SKILL.md: name", "is not a string"),
         ("name: a-skill\ndescription: " + "x" * 1025, "SKILL.md: description", "1025 characters"),
-        ("name: a-skill\nname: b\ndescription: x", "SKILL.md: name", "stands twice (line 3)"),
-        ("name: a-skill\ndescription: x\nmetadata: {a: b, a: c}", "SKILL.md: metadata.a", "stands twice"),
+        ("name: a-skill\nname: b\ndescription: x", "SKILL.md: name", "occurs twice (line 3)"),
+        ("name: a-skill\ndescription: x\nmetadata: {a: b, a: c}", "SKILL.md: metadata.a", "occurs twice"),
         ("name: a-skill\ndescription: Use when: asked", "SKILL.md: line 3", "is not YAML"),
         ("- a\n- b", "SKILL.md", "not a list of `key: value` lines"),
         ("just text", "SKILL.md", "not a list of `key: value` lines"),
         ("", "SKILL.md: name", "is missing"),
-        ("? [a]\n: b", "SKILL.md: line 2", "a key is not a text"),
+        ("? [a]\n: b", "SKILL.md: line 2", "a key is not a string"),
     ],
 )
-def test_each_mistake_has_its_place_and_a_way_to_mend_it(front: str, where: str, says: str) -> None:
+def test_each_mistake_has_its_place_and_a_way_to_fix_it(front: str, where: str, says: str) -> None:
     problem = errors_of(read(front)[1])[0]
     assert problem.where == where
     assert says in problem.message
-    assert problem.mend
+    assert problem.fix
 
 
 def test_description_of_1024_characters_passes() -> None:

@@ -16,13 +16,6 @@ from askback.skills.json_schema import compile_schema
 from askback.skills.manifest import MAX_MODEL_LENGTH, OPTION_SCHEMAS, TEN_YEARS_SEC, merge_options, read_options
 
 
-class Defaults:
-    """A package, as far as options go."""
-
-    def __init__(self, **options: Any) -> None:
-        self.options = options
-
-
 def test_every_option_of_a_run_is_known_here() -> None:
     names = {each.name for each in fields(RunOptions)}
     assert set(OPTION_SCHEMAS) == names
@@ -108,7 +101,7 @@ def test_options_are_an_object(raw: Any) -> None:
 
 
 def test_the_runs_own_options_win_over_the_packages() -> None:
-    merged = merge_options(Defaults(turn_timeout_sec=7, repair_attempts=3), {"turn_timeout_sec": 9})
+    merged = merge_options({"turn_timeout_sec": 7, "repair_attempts": 3}, {"turn_timeout_sec": 9})
     assert (merged.turn_timeout_sec, merged.repair_attempts) == (9, 3)
     assert merged.session_timeout_sec == RunOptions().session_timeout_sec
 

@@ -1,4 +1,4 @@
-"""Example outputs made from schemas."""
+"""Example outputs that are generated from schemas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from test_schema_problems import schemas
+from test_json_schema import schemas
 
 from askback.skills.json_schema import SchemaInvalid, compile_schema
 from askback.skills.prompts import sample

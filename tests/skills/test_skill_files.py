@@ -1,4 +1,4 @@
-"""Digests that are made once: of a folder whose files are as they were, and of no other."""
+"""Digests are cached for folders whose files have not changed, and for no others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def later_ns() -> int:
 
 
 def write_again(folder: Path) -> None:
-    """Another content of the same length, and the time of the last change set back."""
+    """Other content of the same length, with the old modification time."""
     path = folder / "a.txt"
     before = path.stat()
     path.write_text("two")
@@ -48,11 +48,11 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_a_digest_is_recalled_until_a_file_has_changed(tmp_path: Path, change: str) -> None:
     folder = make_skill(tmp_path, files={"a.txt": "one"})
     digests = Digests(later_ns)
-    assert digests.recalled(folder, MOST) is None
+    assert digests.cached(folder, MOST) is None
     before = digests.of(folder, list_files(folder)[0])
-    assert digests.recalled(folder, MOST) == before == digest_of(list_files(folder)[0])
+    assert digests.cached(folder, MOST) == before == digest_of(list_files(folder)[0])
     CHANGES[change](folder)
-    assert digests.recalled(folder, MOST) is None
+    assert digests.cached(folder, MOST) is None
     after = digests.of(folder, list_files(folder)[0])
     assert before != after == digest_of(list_files(folder)[0])
 
@@ -61,14 +61,14 @@ def test_what_was_just_written_is_read_again(tmp_path: Path) -> None:
     folder = make_skill(tmp_path)
     digests = Digests()
     digests.of(folder, list_files(folder)[0])
-    assert digests.recalled(folder, MOST) is None
+    assert digests.cached(folder, MOST) is None
 
 
 def test_a_folder_with_many_files_is_not_looked_through_while_others_wait(tmp_path: Path) -> None:
     folder = make_skill(tmp_path, files={f"{number}.txt": "" for number in range(MOST)})
     digests = Digests(later_ns)
     digests.of(folder, list_files(folder)[0])
-    assert digests.recalled(folder, MOST) is None
+    assert digests.cached(folder, MOST) is None
 
 
 def test_a_skill_that_was_used_before_is_at_hand(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def kept(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "packages").iterdir())
 
 
-# Keeping.
+# Storing.
 
 
 def test_a_kept_package_does_not_change_with_its_folder(library: Library, root: Path, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_skill_of_a_skill_folder_is_not_removed_and_the_message_says_why(libra
     with pytest.raises(NotFound) as refused:
         library.remove("good-skill")
     assert refused.value.code is RefusalCode.SKILL_NOT_FOUND
-    assert refused.value.message == "skill 'good-skill' is not installed; take it out of its folder of `skills_dir`"
+    assert refused.value.message == "skill 'good-skill' is not installed; remove it from its folder in `skills_dir`"
     assert folder.is_dir()
 
 

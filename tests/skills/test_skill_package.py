@@ -1,4 +1,4 @@
-"""Reading and checking whole packages: with and without our files, good and spoiled."""
+"""Reading and validating whole packages: with and without optional files, valid and broken."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def warned(folder: Path) -> list[str]:
     return [each.where for each in check_package(folder) if each.severity is Severity.WARNING]
 
 
-# What may be said, and what holds where nothing is said.
+# Fields and their defaults.
 
 
 @pytest.mark.contract("B-5")
@@ -123,7 +123,7 @@ def test_unsupported_engines_alone_leave_all_others(tmp_path: Path) -> None:
     assert package.allows_engine("codex")
 
 
-# Mistakes.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_options_are_named_by_their_path(tmp_path: Path) -> None:
 
 def test_engines_that_are_all_unsupported_are_an_error(tmp_path: Path) -> None:
     folder = make_skill(tmp_path, runner={"engines": ["a"], "unsupported_engines": ["a"]})
-    assert wrong(folder) == ["assets/runner.json: engines: unsupported_engines leaves none of them"]
+    assert wrong(folder) == ["assets/runner.json: engines: unsupported_engines excludes all of them"]
 
 
 def test_an_unknown_key_is_a_warning_with_the_near_one(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_an_id_that_differs_from_the_name_is_a_warning(tmp_path: Path) -> None:
         (b"\xff", "is not UTF-8"),
         ('{"max_attempt": NaN}', "NaN is not a JSON number"),
         ("[" * 100_000, "nested too deep"),
-        ('{"max_attempt": ' + "9" * 5000 + "}", "is not JSON that can be read"),
+        ('{"max_attempt": ' + "9" * 5000 + "}", "is not valid JSON"),
         (b" " * 1_000_001, "is larger than 1 MB"),
     ],
     ids=["cut off", "list", "null", "not utf-8", "nan", "deep", "digits", "large"],
@@ -213,7 +213,7 @@ def test_unreadable_json_says_why(tmp_path: Path, content: str | bytes, says: st
 
 def test_a_key_that_stands_twice_is_warned_of(tmp_path: Path) -> None:
     (problem,) = check_package(make_skill(tmp_path, runner='{"version": "1", "version": "2"}'))
-    assert (problem.severity, problem.message) == (Severity.WARNING, '"version" stands twice')
+    assert (problem.severity, problem.message) == (Severity.WARNING, '"version" occurs twice')
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_schema_path_stays_within_the_package(tmp_path: Path, path: Any) -> No
     folder = make_skill(tmp_path, runner={"schemas": {"input": path}})
     (problem,) = errors_of(check_package(folder))
     assert problem.where == "assets/runner.json: schemas.input"
-    assert ("leads out of the package" in problem.message) == (str(path).startswith("/") or ".." in str(path))
+    assert ("is outside the package" in problem.message) == (str(path).startswith("/") or ".." in str(path))
 
 
 def test_mistakes_in_a_schema_are_named_by_file_and_path(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_check_reports_all_mistakes_at_once_and_read_raises_them(tmp_path: Path)
 
 def test_every_problem_says_how_to_mend_it(tmp_path: Path) -> None:
     folder = make_skill(tmp_path, text="x", runner={"max_attempt": 0, "engines": []}, input={"type": 1})
-    assert all(problem.mend for problem in errors_of(check_package(folder)))
+    assert all(problem.fix for problem in errors_of(check_package(folder)))
 
 
 def test_missing_folders_and_files_are_problems_and_no_exceptions(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_missing_folders_and_files_are_problems_and_no_exceptions(tmp_path: Path
     assert wrong(tmp_path / "nowhere")
     assert wrong(tmp_path / "file")
     assert wrong(tmp_path / "empty") == ["SKILL.md: is missing"]
-    assert check_package(tmp_path / "lower")[0].mend == "rename skill.md to SKILL.md"
+    assert check_package(tmp_path / "lower")[0].fix == "rename skill.md to SKILL.md"
     (tmp_path / "folder/SKILL.md").mkdir(parents=True)
     assert wrong(tmp_path / "folder")
 
@@ -304,7 +304,7 @@ def test_a_skill_md_of_more_than_a_megabyte_is_refused(tmp_path: Path) -> None:
     assert wrong(folder) == ["SKILL.md: is larger than 1 MB"]
 
 
-# What a package may not hold.
+# What a package must not contain.
 
 REFUSED = [
     ".tool/config.toml",
@@ -422,5 +422,5 @@ def test_leavings_of_tools_count_for_nothing(tmp_path: Path) -> None:
 
 
 def test_a_problem_reads_as_one_line() -> None:
-    problem = Problem(severity=Severity.ERROR, where="SKILL.md: name", message="is missing", mend="write it")
+    problem = Problem(severity=Severity.ERROR, where="SKILL.md: name", message="is missing", fix="write it")
     assert str(problem) == "SKILL.md: name: is missing; write it"

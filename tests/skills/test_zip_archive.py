@@ -1,4 +1,4 @@
-"""Zips: a good one is unpacked whole; a hostile one is refused whole, with nothing left on disk."""
+"""Zip archives: a valid one is extracted; a hostile one is refused, with nothing left on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Entries = list[tuple[str | zipfile.ZipInfo, bytes]]
 
 def pack(path: Path, entries: Entries, compression: int = zipfile.ZIP_DEFLATED) -> Path:
     with zipfile.ZipFile(path, "w", compression) as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a name that is there twice
+        warnings.simplefilter("ignore")  # a name that occurs twice
         for name, content in entries:
             archive.writestr(name, content)
     return path
@@ -47,7 +47,7 @@ def everything_in(folder: Path) -> list[str]:
 SKILL: Entries = [("SKILL.md", GOOD.encode())]
 
 
-# Good ones.
+# Valid archives.
 
 
 def test_a_zip_is_unpacked_whole(tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_executable_bits_are_kept_and_nothing_more(tmp_path: Path) -> None:
     assert stat.S_IMODE((into / "plain").stat().st_mode) == 0o600
 
 
-# Hostile ones.
+# Hostile archives.
 
 
 def raw_name(name: bytes) -> Callable[[Path], Path]:
-    """An entry whose name `zipfile` would not write: put over a harmless one of the same length."""
+    """An entry whose name `zipfile` would not write: it replaces a harmless name of the same length."""
 
     def make(path: Path) -> Path:
         harmless = "q" * len(name)
@@ -113,7 +113,7 @@ def encrypted(path: Path) -> Path:
 
 
 def lying_sizes(path: Path) -> Path:
-    """Says that it unpacks to a few bytes."""
+    """Its header says that it extracts to a few bytes."""
     pack(path, [("SKILL.md", b"\0" * 5_000_000)])
     content = bytearray(path.read_bytes())
     for signature, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
@@ -132,7 +132,7 @@ def other_local_name(path: Path) -> Path:
 
 
 def unicode_path_field(path: Path) -> Path:
-    """An extra field that gives the entry another name, for the readers that know it."""
+    """An extra field with another name for the entry, for programs that support it."""
     info = zipfile.ZipInfo("aaaa")
     field = struct.pack("<BI", 1, zlib.crc32(b"aaaa")) + b"../../evil"
     info.extra = struct.pack("<HH", 0x7075, len(field)) + field
@@ -170,26 +170,26 @@ def packed_with(compression: int) -> Callable[[Path], Path]:
 
 
 HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "parent": (entries(("../evil", b"x")), '"../evil" leads out of the package'),
-    "parent inside": (entries(("a/../../evil", b"x")), "leads out of the package"),
-    "parent harmless": (entries(("a/../b", b"x")), "leads out of the package"),
-    "parent at the end": (entries(("a/..", b"x")), "leads out of the package"),
+    "parent": (entries(("../evil", b"x")), '"../evil" is outside the package'),
+    "parent inside": (entries(("a/../../evil", b"x")), "is outside the package"),
+    "parent harmless": (entries(("a/../b", b"x")), "is outside the package"),
+    "parent at the end": (entries(("a/..", b"x")), "is outside the package"),
     "absolute": (entries(("/etc/evil", b"x")), "is an absolute path"),
     "double slash": (entries(("//host/evil", b"x")), "is an absolute path"),
     "drive": (entries(("C:/evil", b"x")), "is an absolute path"),
     "drive relative": (entries(("c:evil", b"x")), "is an absolute path"),
-    "backslash": (raw_name(b"..\\evil"), "holds a backslash"),
-    "nul": (raw_name(b"evil\0.txt"), "cannot be printed"),
-    "newline": (entries(("a\nb", b"x")), "cannot be printed"),
-    "escape": (entries(("a\x1b[2Jb", b"x")), "cannot be printed"),
-    "bidi": (entries(("a\u202eb", b"x")), "cannot be printed"),
+    "backslash": (raw_name(b"..\\evil"), "has a backslash"),
+    "nul": (raw_name(b"evil\0.txt"), "not printable"),
+    "newline": (entries(("a\nb", b"x")), "not printable"),
+    "escape": (entries(("a\x1b[2Jb", b"x")), "not printable"),
+    "bidi": (entries(("a\u202eb", b"x")), "not printable"),
     "empty part": (entries(("a//b", b"x")), "is not a plain path"),
     "dot": (entries(("./a", b"x")), "is not a plain path"),
     "dot only": (entries((".", b"x")), "is not a plain path"),
     "long name": (entries(("x" * 256, b"x")), "is too long"),
     "long path": (entries(("/".join(["x" * 200] * 6), b"x")), "is too long"),
     "deep": (entries(("/".join("x" * 40), b"x")), "nested too deep"),
-    "twice": (entries(("a", b"1"), ("a", b"2")), '"a" is there twice'),
+    "twice": (entries(("a", b"1"), ("a", b"2")), '"a" occurs twice'),
     "twice by case": (entries(("a.txt", b"1"), ("A.TXT", b"2")), "differs only in case"),
     "twice by case of a folder": (entries(("a/x", b"1"), ("A/y", b"2")), "differs only in case"),
     "twice by sharp s": (entries(("straße", b"1"), ("STRASSE", b"2")), "differs only in case"),
@@ -207,8 +207,8 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "mcp": (entries(("sub/.MCP.json", b"x")), "configures a coding CLI"),
     "env": (entries((".ENV", b"x")), "configures a coding CLI"),
     "encrypted": (encrypted, '"SKILL.md" is encrypted'),
-    "lzma": (packed_with(zipfile.ZIP_LZMA), "packed in a way that is not supported"),
-    "bzip2": (packed_with(zipfile.ZIP_BZIP2), "packed in a way that is not supported"),
+    "lzma": (packed_with(zipfile.ZIP_LZMA), "compression that is not supported"),
+    "bzip2": (packed_with(zipfile.ZIP_BZIP2), "compression that is not supported"),
     "lying sizes": (lying_sizes, ""),
     "other local name": (other_local_name, "is damaged or not a zip"),
     "zip64": (zip64_end, "zip64"),
@@ -236,7 +236,7 @@ def test_a_hostile_zip_is_refused_with_nothing_on_disk(tmp_path: Path, make: Cal
 
 
 def test_a_second_name_in_an_extra_field_leads_nowhere(tmp_path: Path) -> None:
-    """Some versions of `zipfile` take it for the name, some do not know it."""
+    """Some versions of `zipfile` use it as the name, others ignore it."""
     path = unicode_path_field(tmp_path / "s.zip")
     (tmp_path / "a/b").mkdir(parents=True)
     with suppress(Invalid):
@@ -288,7 +288,7 @@ def test_a_directory_of_entries_is_not_built_before_it_is_counted(tmp_path: Path
 
 def test_more_bytes_than_allowed_are_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "s.zip", [("a", os.urandom(1000)), ("b", os.urandom(1000))])
-    assert refused(path, tmp_path / "out", total_bytes=1999).startswith("s.zip is refused: unpacks to more than")
+    assert refused(path, tmp_path / "out", total_bytes=1999).startswith("s.zip is refused: extracts to more than")
     extract_zip(path, tmp_path / "out", ZipLimits(total_bytes=2000))
 
 
@@ -302,7 +302,7 @@ def test_a_small_file_may_pack_well(tmp_path: Path) -> None:
     assert (extract_zip(path, tmp_path / "out") / "zeros").stat().st_size == 1_000_000
 
 
-# Noise.
+# Random data.
 
 
 def noisy_zip() -> bytes:

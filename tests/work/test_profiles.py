@@ -203,7 +203,7 @@ def test_an_engine_that_was_removed_meanwhile_fails_the_turn_by_name(tmp_path: P
         ({"mode": "manual"}, "INPUT_INVALID", "mode: 'manual'"),
         ({"options": {"turn_timeout_sec": -1}}, "INPUT_INVALID", "options.turn_timeout_sec"),
         ({"options": {"turntimeout": 1}}, "INPUT_INVALID", "options.turntimeout"),
-        ({"input": {"pages": 12}}, "INPUT_INVALID", "input.pages: 12 is not a string"),
+        ({"input": {"pages": 12}}, "INPUT_INVALID", 'input.pages: 12 is not of type "string"'),
         ({"parameter": {"depth": "x"}}, "INPUT_INVALID", "parameter.depth"),
     ],
 )

@@ -234,7 +234,7 @@ live()
 
     async def main() -> None:
         async with stage.world.working(stage.config) as app:
-            if (await app.spawner.confinement()).in_force is not IsolationLevel.BUBBLEWRAP:
+            if (await app.spawner.isolation()).level is not IsolationLevel.BUBBLEWRAP:
                 pytest.skip("bubblewrap does not work here")
             exceeded(await over(app, (await submit(app, stage.hostile)).id), ErrorCode.MEMORY_LIMIT)
 

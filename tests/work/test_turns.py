@@ -54,8 +54,8 @@ def test_a_question_waits_and_its_reply_goes_on(tmp_path: Path) -> None:
 def test_a_failing_output_is_repaired_in_the_same_session(tmp_path: Path) -> None:
     run, data = play(tmp_path, [{"finish": {"colour": 7}}], [{"finish": {"colour": "red"}}])
     assert (run.state, data, run.attempt_number) == (RunState.SUCCEEDED, {"colour": "red"}, 2)
-    prompt = World(tmp_path).prompts(run.id)[1]
-    assert "colour: 7 is not a string" in prompt
+    told = World(tmp_path).prompts(run.id)[1]
+    assert 'colour: 7 is not of type "string"' in told
 
 
 @pytest.mark.contract("C-3")
@@ -65,7 +65,7 @@ def test_an_output_that_fails_again_ends_the_run(tmp_path: Path) -> None:
     assert run.state is RunState.FAILED
     assert run.error is not None
     assert run.error.code is ErrorCode.OUTPUT_SCHEMA_INVALID
-    assert "colour: 7 is not a string" in run.error.message
+    assert 'colour: 7 is not of type "string"' in run.error.message
     assert (run.attempt_number, data) == (2, None)
 
 

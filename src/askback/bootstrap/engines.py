@@ -7,10 +7,10 @@ from askback.engines import registry
 from askback.engines.base import Engine
 from askback.engines.registry import Engines
 from askback.installed.probes import EngineSetup
-from askback.process.cgroups import delegation
 from askback.process.child import Spawner
 from askback.process.guardian import client
 from askback.process.guardian.client import Guardian
+from askback.process.guardian.delegation import delegation
 from askback.process.isolation import Isolation, IsolationLevel, Network
 from askback.process.limits import ResourceLimits
 from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_people
@@ -50,24 +50,24 @@ def networks(settings: Settings) -> dict[str, Network]:
 async def check_sandbox(settings: Settings, spawner: Spawner) -> None:
     """Refuse a sandbox that is required but not available now, instead of in the first run."""
     problems: list[str] = []
-    confinement: Isolation | None = None
+    isolation: Isolation | None = None
     if settings.sandbox == "on":
-        confinement = await spawner.confinement()
-        if confinement.in_force is not IsolationLevel.BUBBLEWRAP:
-            problems.append(f"sandbox: {confinement.why_not_more}; {confinement.advice}, or set it to 'auto'")
+        isolation = await spawner.isolation()
+        if isolation.level is not IsolationLevel.BUBBLEWRAP:
+            problems.append(f"sandbox: {isolation.why_not_more}; {isolation.advice}, or set it to 'auto'")
     for key, network in networks(settings).items():
         if network is not Network.HOST:
-            confinement = confinement or await spawner.confinement()
-            problems += _network_problem(key, network, confinement)
+            isolation = isolation or await spawner.isolation()
+            problems += _network_problem(key, network, isolation)
     if problems:
         message = "the settings require a sandbox that is not available here"
         raise Invalid(RefusalCode.SETTINGS_INVALID, message, problems)
 
 
-def _network_problem(key: str, network: Network, confinement: Isolation) -> list[str]:
-    reason = confinement.no_network.get(network)
-    if reason is None and not confinement.hides_files:
-        reason = f"it needs the sandbox: {confinement.why_not_more}; {confinement.advice}"
+def _network_problem(key: str, network: Network, isolation: Isolation) -> list[str]:
+    reason = isolation.no_network.get(network)
+    if reason is None and not isolation.hides_files:
+        reason = f"it needs the sandbox: {isolation.why_not_more}; {isolation.advice}"
     return [f"{key}: '{network}' is not available: {reason}; or set it to 'host'"] if reason else []
 
 

@@ -130,7 +130,7 @@ def _tokens(app: App) -> MainToken:
 async def _health(app: App) -> wire.Health:
     vitals, database = app.vitals, await app.vitals.database()
     degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
-    confinement = await app.spawner.confinement()
+    isolation = await app.spawner.isolation()
     return wire.Health(
         status=degraded if database == "ok" and vitals.worker_alive else "failing",
         version=__version__,
@@ -140,12 +140,12 @@ async def _health(app: App) -> wire.Health:
         oldest_queued_sec=vitals.oldest_queued_sec,
         loop_lag_sec=round(vitals.loop_lag_sec, 3),
         stuck=tuple(vitals.stuck),
-        sandbox=confinement.in_force,
+        sandbox=isolation.level,
         limits=wire.Limits(**{name: tuple(means) for name, means in (await app.spawner.enforcement()).means.items()}),
         isolation=wire.Isolation(
-            files="run" if confinement.hides_files else "user",
-            shares_folders=bool(confinement.shared),
+            files="run" if isolation.hides_files else "user",
+            shares_folders=bool(isolation.shared),
             network=min(networks(app.settings).values(), key=tuple(Network).index),
-            message=_NO_ISOLATION if not confinement.hides_files else "",
+            message=_NO_ISOLATION if not isolation.hides_files else "",
         ),
     )

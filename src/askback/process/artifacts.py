@@ -1,4 +1,4 @@
-"""Reading what an engine left: only plain files that really lie below the folder, whatever links were planted there."""
+"""Reads files that an engine left: only regular files inside the folder, whatever links the engine created there."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from askback.core.errors import raise_if_temporary
 _CHUNK = 1 << 20
 _FILES_PER_PIECE = 64
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""In a zip: separators and drives of other systems, control characters, and those that turn the direction of a line."""
+"""Not allowed in a zip: separators and drives of other systems, control characters, and bidirectional controls."""
 
 
 def open_below(base: Path, path: str) -> BinaryIO | None:
-    """Open a file below `base` without following a link on any step of the way. None when there is no such file."""
+    """Open a file in `base` without following a link at any step. None if there is no such file."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         return None
@@ -45,7 +45,7 @@ def open_below(base: Path, path: str) -> BinaryIO | None:
 
 
 def _open_plain(name: str, folder: int) -> BinaryIO | None:
-    """Not blocking, so that a pipe in the place of a file cannot hold us."""
+    """Non-blocking: opening a named pipe in the place of the file would wait forever."""
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -54,7 +54,7 @@ def _open_plain(name: str, folder: int) -> BinaryIO | None:
 
 
 def is_text(name: str) -> bool:
-    """Whether a file's name can be told; on a disk it may be any bytes."""
+    """Whether a file's name is valid text; on disk it can be any bytes."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -63,26 +63,26 @@ def is_text(name: str) -> bool:
 
 
 class Bundle:
-    """Files as one zip, which is made piece by piece. A file that is gone meanwhile is left out."""
+    """Files as one zip, created piece by piece. A file that was removed in the meantime is skipped."""
 
     def __init__(self, files: Iterable[tuple[str, int]], opened: Callable[[str], BinaryIO | None]) -> None:
-        """`files`: the path and size of each. No more of a file is read than its size says."""
+        """`files`: path and size of each. No more of a file is read than its size."""
         self._pieces = _zipped(files, opened)
         self._lock = threading.Lock()
 
     def next_piece(self) -> bytes | None:
-        """The next bytes, which may be none; None at the end. Takes a fraction of a second, whatever the files are."""
+        """The next bytes, possibly empty; None at the end. Takes a fraction of a second, whatever the files are."""
         with self._lock:
             return next(self._pieces, None)
 
     def close(self) -> None:
-        """Close what is open; waits for a piece that another thread is making."""
+        """Close all files. Waits for a piece that another thread is creating."""
         with self._lock:
             self._pieces.close()
 
 
 class _Sink:
-    """What was written since one last looked."""
+    """Collects what was written since the last `take`."""
 
     def __init__(self) -> None:
         self._written = bytearray()
@@ -92,7 +92,7 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def take(self) -> bytes:
         taken = bytes(self._written)
@@ -114,7 +114,7 @@ def _zipped(files: Iterable[tuple[str, int]], opened: Callable[[str], BinaryIO |
 
 
 def _entry_name(archive: zipfile.ZipFile, path: str) -> str:
-    """The path without what some system reads as a folder, a drive or a turn of the line's direction; never a second time."""
+    """The path without characters that some system treats specially. Unique in the archive."""
     clean = name = _UNFIT.sub("_", path)
     number = 1
     while clean != path and name in archive.NameToInfo:
@@ -124,7 +124,7 @@ def _entry_name(archive: zipfile.ZipFile, path: str) -> str:
 
 
 def _added(archive: zipfile.ZipFile, path: str, source: BinaryIO, size: int) -> Iterator[None]:
-    """As long as it was when it was listed: a file that an engine keeps writing to would never end."""
+    """Up to the size when it was listed: a file that an engine keeps writing to would never end."""
     with source, archive.open(path, "w", force_zip64=True) as entry:
         left = size
         while left > 0 and (chunk := source.read(min(left, _CHUNK))):

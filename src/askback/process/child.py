@@ -1,6 +1,6 @@
-"""One child process in a session of its own: its lines as they come, its exit, and its end.
+"""One child process in its own session: its lines of output, its exit, and the end of its process tree.
 
-Who starts it, and who keeps it, is a `Spawner`'s matter: the guardian, or this process itself.
+A `Spawner` starts it: the guardian, a sandbox around it, or this process itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from askback.process.streams import Line, LineFramer, Streams, chunks, writable
 
 _DRAIN_SEC = 2.0
 _LINES_AT_ONCE = 64
-"""After so many, others get their turn: a chunk of short lines holds tens of thousands."""
+"""After so many lines, other tasks get their turn: a chunk can have tens of thousands of short lines."""
 _TRIES = 3
 
 STDOUT = "stdout"
@@ -30,7 +30,7 @@ STDERR = "stderr"
 
 
 class Pipe(Enum):
-    """For a program that stays: its standard input is kept open, and written by `send`."""
+    """For a resident process: its standard input stays open, and `send` writes to it."""
 
     KEPT = "kept"
 
@@ -57,45 +57,47 @@ class SpawnRequest:
     cwd: Path
     limits: OutputLimits
     stdin: bytes | Pipe | None = None
-    """What it reads from its standard input; it cannot change that."""
+    """The content of its standard input, which it cannot change."""
     keep_fds: Sequence[int] = ()
     """Open files that it gets besides its three streams."""
     writable: Sequence[Path] = ()
     """The folders that it needs to write to; in a sandbox there are no others."""
     readable: Sequence[Path] = ()
-    """What it needs to read, also where a sandbox would hide it."""
+    """Files and folders that it needs to read, even if a sandbox would hide them."""
     resources: ResourceLimits = UNLIMITED
-    """What it may use, with everything that it starts; its disk is what it may write to."""
+    """Limits for it and everything that it starts. Its disk usage is that of the `writable` folders."""
     network: Network = Network.HOST
-    """What it can connect to; anything but the host's network needs a sandbox."""
+    """Anything but the host's network needs a sandbox."""
 
 
-class Spawner(Protocol):
-    async def start(self, order: SpawnRequest) -> Child:
-        """The running program; `NotStarted` says why there is none."""
+class Starter(Protocol):
+    async def start(self, request: SpawnRequest) -> Child:
+        """Start a program. Raises `NotStarted`."""
 
-    async def confinement(self) -> Isolation:
-        """How the programs it starts are kept in."""
+
+class Spawner(Starter, Protocol):
+    async def isolation(self) -> Isolation:
+        """How the programs that it starts are isolated."""
 
     async def enforcement(self) -> Enforcement:
-        """How far limits of programs are enforced here."""
+        """How the limits of programs are enforced on this machine."""
 
     async def close(self) -> None:
-        """End whatever still lives of what it started."""
+        """End everything that it started and that is still alive."""
 
 
 @contextmanager
-def starting(order: SpawnRequest) -> Iterator[Streams]:
-    """The streams of a program that the block starts; when it cannot, they are closed and it is told why."""
+def starting(request: SpawnRequest) -> Iterator[Streams]:
+    """The streams of a program that the block starts. On failure they are closed, and `NotStarted` is raised."""
     streams: Streams | None = None
     try:
-        streams = Streams.open(None if isinstance(order.stdin, Pipe) else order.stdin or b"")
+        streams = Streams.open(None if isinstance(request.stdin, Pipe) else request.stdin or b"")
         yield streams
     except BaseException as error:
         if streams is not None:
             streams.close()
         if isinstance(error, OSError | ValueError):
-            raise NotStarted(f"{order.argv[0]} cannot be started: {error}") from error
+            raise NotStarted(f"{request.argv[0]} cannot be started: {error}") from error
         raise
     finally:
         if streams is not None:
@@ -103,18 +105,18 @@ def starting(order: SpawnRequest) -> Iterator[Streams]:
 
 
 class ProcessHandle(Protocol):
-    """A spawner's hold on one program and all that descends from it."""
+    """A spawner's handle on one program and its descendants."""
 
     identity: ProcessIdentity
     exit: asyncio.Future[int]
 
     @property
     def gone(self) -> bool:
-        """Whether nothing of the tree lives any more, as far as the spawner can know."""
+        """Whether nothing of the tree is alive, as far as the spawner knows."""
 
     @property
     def lost(self) -> bool:
-        """Whether the hold broke, and the program was ended for that and not by its own doing."""
+        """Whether the program was ended because its keeper was killed."""
 
     @property
     def breach(self) -> Breach | None:
@@ -126,10 +128,10 @@ class ProcessHandle(Protocol):
 
 
 class Child:
-    """A running program, made by a spawner; whoever starts it must see it `end`ed."""
+    """A running program. The caller who started it must `end` it."""
 
-    def __init__(self, hold: ProcessHandle, streams: Streams, limits: OutputLimits) -> None:
-        self._hold = hold
+    def __init__(self, handle: ProcessHandle, streams: Streams, limits: OutputLimits) -> None:
+        self._handle = handle
         self._streams = streams
         self._limits = limits
         self._printed = 0
@@ -138,28 +140,28 @@ class Child:
 
     @property
     def identity(self) -> ProcessIdentity:
-        return self._hold.identity
+        return self._handle.identity
 
     async def lines(self, on_line: OnLine) -> int:
-        """Hand over every line of both streams in the order it comes; return the exit code when all is read."""
+        """Pass every line of both streams to `on_line` as it arrives. Returns the exit code when all is read."""
         pipes = ((self._streams.stdout, STDOUT), (self._streams.stderr, STDERR))
         async with asyncio.TaskGroup() as group:
             pumps = [group.create_task(self._pump(pipe, name, on_line)) for pipe, name in pipes]
             code = await self.exited()
-            # Who still has the pipes open may never close them; who is held up in handing over gets to the end.
+            # A descendant may keep the pipes open forever. A pump that waits for `on_line` gets to the end.
             await asyncio.wait(pumps, timeout=_DRAIN_SEC)
             self._enough.set_result(None)
         return code
 
     def begin_turn(self) -> None:
-        """What it prints counts anew."""
+        """Reset the count of printed bytes."""
         self._printed = 0
 
     async def send(self, data: bytes) -> None:
-        """Write to a standard input that was kept open. A program that is gone gets nothing: its exit tells."""
+        """Write to a standard input of `Pipe.KEPT`. Does nothing once the program has exited."""
         pipe = self._streams.stdin
         if pipe is None:
-            raise ValueError("its standard input was not kept open")
+            raise ValueError("the standard input was not kept open")
         with suppress(BrokenPipeError):
             while data:
                 try:
@@ -169,7 +171,7 @@ class Child:
 
     async def _writable_or_gone(self, pipe: int) -> None:
         ready = asyncio.ensure_future(writable(pipe))
-        either: set[asyncio.Future[Any]] = {ready, self._hold.exit}
+        either: set[asyncio.Future[Any]] = {ready, self._handle.exit}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -179,34 +181,34 @@ class Child:
             raise BrokenPipeError
 
     async def exited(self) -> int:
-        return await asyncio.shield(self._hold.exit)
+        return await asyncio.shield(self._handle.exit)
 
     async def end(self, mark: str, *, grace_sec: float, lock: Path | None = None) -> bool:
-        """End it with its whole tree. True once nothing of it lives."""
-        return await self._hold.end(mark, grace_sec=grace_sec, lock=lock)
+        """End it with its whole tree. True if nothing of it is alive."""
+        return await self._handle.end(mark, grace_sec=grace_sec, lock=lock)
 
     @property
     def has_exited(self) -> bool:
-        return self._hold.exit.done()
+        return self._handle.exit.done()
 
     @property
     def gone(self) -> bool:
-        """Whether it has ended with everything that descends from it, as far as is known without looking further."""
-        return self._hold.gone
+        """Whether it has ended with all its descendants, as far as is known without a search."""
+        return self._handle.gone
 
     @property
     def lost(self) -> bool:
-        """Whether it ended because whoever kept it was killed: neither its own doing nor ours."""
-        return self._hold.lost
+        """Whether it ended because its keeper was killed, not by itself or by us."""
+        return self._handle.lost
 
     @property
     def breach(self) -> Breach | None:
-        """The limit that it exceeded while it ran, for which it was killed with everything that descends from it."""
-        return self._hold.breach
+        """The limit for which it was killed with all its descendants."""
+        return self._handle.breach
 
     def close(self) -> None:
-        """Let go of it and of the pipes. Only once nothing reads them any more."""
-        self._hold.close()
+        """Close the pipes and the handle. Nothing may read the pipes any more."""
+        self._handle.close()
         self._streams.close()
 
     async def _pump(self, pipe: int, name: str, on_line: OnLine) -> None:
@@ -226,7 +228,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
-    """What a short call printed. `exit_code` is None when it did not end in time."""
+    """The output of a short call. `exit_code` is None if it did not end in time."""
 
     exit_code: int | None
     stdout: str
@@ -234,7 +236,7 @@ class Printed:
 
 
 async def call(
-    spawner: Spawner,
+    spawner: Starter,
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
@@ -244,28 +246,28 @@ async def call(
     readable: Sequence[Path] = (),
     network: Network = Network.HOST,
 ) -> Printed:
-    """Run a short program to its end and keep what it prints; one that hangs is ended with its tree.
+    """Run a short program to its end and return its output. If it hangs, its tree is ended.
 
-    One whose keeper was killed is run again: it only tells something, and did nothing wrong.
+    If its keeper was killed it is run again, so it must have no side effects.
     """
     limits = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 22)
     env = {**env, tree.MARK: mark}
-    order = SpawnRequest(
+    request = SpawnRequest(
         argv=argv, env=env, cwd=cwd, limits=limits, writable=(cwd,), readable=readable, network=network
     )
     for _ in range(_TRIES):
-        if (printed := await _call(spawner, order, timeout_sec, mark)) is not None:
+        if (printed := await _call(spawner, request, timeout_sec, mark)) is not None:
             return printed
     return Printed(exit_code=None, stdout="", stderr="")
 
 
-async def _call(spawner: Spawner, order: SpawnRequest, timeout_sec: float, mark: str) -> Printed | None:
+async def _call(spawner: Starter, request: SpawnRequest, timeout_sec: float, mark: str) -> Printed | None:
     texts: dict[str, list[str]] = {STDOUT: [], STDERR: []}
 
     async def keep(name: str, line: Line) -> None:
         texts[name].append(line.data.decode(errors="replace"))
 
-    child = await spawner.start(order)
+    child = await spawner.start(request)
     code: int | None = None
     try:
         async with asyncio.timeout(timeout_sec):

@@ -1,9 +1,9 @@
-"""Signing in: the few files that an engine keeps its sign-in in, lent to each turn and removed when it is over.
+"""Sign-ins: the few files in which an engine stores its sign-in, copied for each turn and removed after it.
 
-Engines renew a sign-in by writing a new one over it, and the old one is void from then on. So every turn starts from
-the newest, and what a turn renewed is merged into the file it came from, under a lock: runs side by side do not sign
-each other out. What an engine wrote is never copied: only declared token fields are merged, and a file that differs in
-anything else changes nothing (`core/renewals.py`).
+Engines renew a sign-in by overwriting it, and the old one is invalid from then on. So every turn gets the newest one, and
+what a turn renewed is merged into the original file, under a lock: concurrent runs do not sign each other out. A file that
+an engine wrote is never copied back. Only declared token fields are merged, and a file with any other difference is
+ignored (`core/renewals.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from askback.process.artifacts import open_below
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
-    """What came of a loan: the files that were renewed, or why nothing was taken back."""
+    """The files that were renewed, or why nothing was merged."""
 
     renewed: tuple[str, ...] = ()
     refused: str | None = None
@@ -30,16 +30,16 @@ class Returned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """`names` are paths below `source`, a home folder, and below every run's own home."""
+    """`names` are paths relative to `source`, a home folder, and to the home of every run."""
 
     source: Path
     names: Sequence[str]
     lock: Path
     renewals: Sequence[Renewal] = ()
-    """The files that may be renewed. Without any nothing is ever taken back."""
+    """The files that may be renewed. Without any, nothing is ever merged."""
 
     def lend(self, home: Path) -> Loan:
-        """Put the newest sign-in into a run's home."""
+        """Copy the newest sign-in into a run's home."""
         with locked(self.lock):
             lent = {name: content for name in self.names if (content := _read(self.source / name)) is not None}
         for name, content in lent.items():
@@ -47,7 +47,7 @@ class Credentials:
         return Loan(credentials=self, home=home, lent={name: _digest(content) for name, content in lent.items()})
 
     def take_back(self, home: Path, lent: Mapping[str, str]) -> Returned:
-        """Merge what was renewed, unless the source was renewed by somebody else meanwhile: all files, or none."""
+        """Merge what was renewed, unless the source was renewed in the meantime. All files or none."""
         rules = [rule for rule in self.renewals if rule.name in lent]
         if not rules:
             return Returned()
@@ -76,14 +76,14 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loan:
-    """What one turn was given. Once nothing of its engine lives, it is ended."""
+    """The copies of one turn. To be ended once nothing of its engine is alive."""
 
     credentials: Credentials
     home: Path
     lent: Mapping[str, str]
 
     def end(self) -> Returned:
-        """Take back what was renewed, and remove the copies."""
+        """Merge what was renewed, and remove the copies."""
         try:
             return self.credentials.take_back(self.home, self.lent)
         finally:
@@ -91,7 +91,7 @@ class Loan:
 
 
 def remove_copies(home: Path, names: Sequence[str]) -> None:
-    """Leave no sign-in in a run's home. The next turn is lent it anew."""
+    """Leave no sign-in in a run's home. The next turn gets new copies."""
     for name in names:
         beneath.remove(home.parent, f"{home.name}/{name}")
 
@@ -103,7 +103,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _read_left(home: Path, name: str) -> bytes | None:
-    """What an engine left in its home may be anything: a link to somebody's keys, a pipe, a file without end."""
+    """A file in an engine's home may be anything: a link to keys, a pipe, an endless file."""
     file = open_below(home.parent, f"{home.name}/{name}")
     if file is None:
         return None

@@ -1,4 +1,4 @@
-"""How programs are kept in on this machine, in words for `/healthz` and `askback doctor`."""
+"""Levels of isolation and networks of engines, and what protects our own process and data folder from other users."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ class IsolationLevel(StrEnum):
     """From the strongest to the weakest."""
 
     BUBBLEWRAP = "bubblewrap"
-    """A guardian ends the tree, and each engine has its own process table and sees only what it needs."""
+    """As `guardian`, and each engine has its own process table and sees only what it needs."""
     GUARDIAN = "guardian"
-    """Nothing of an engine outlives its turn or us; it may do what the user may do."""
+    """Nothing of an engine outlives its turn or Askback. The engine can do what the user can do."""
     NONE = "none"
-    """An engine's process group is ended; what leaves it may live on."""
+    """An engine's process group is ended. A process that leaves the group may survive."""
 
 
 class Network(StrEnum):
     """What an engine can connect to."""
 
     HOST = "host"
-    """Everything that the user can, services on the loopback interface and metadata addresses of clouds included."""
+    """Everything that the user can, including services on the loopback interface and metadata addresses of clouds."""
     NO_LOOPBACK = "no-loopback"
-    """Other machines, by IPv4: neither this machine nor metadata addresses."""
+    """Other machines, over IPv4. Not this machine, and no metadata addresses."""
     NONE = "none"
-    """Nothing but itself."""
+    """Only itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    in_force: IsolationLevel
+    level: IsolationLevel
     why_not_more: str = ""
     advice: str = ""
     shared: tuple[str, ...] = ()
-    """Folders outside of its run that an engine may write to, by the settings."""
+    """Folders outside its run that an engine may write to, from the settings."""
     no_network: Mapping[Network, str] = field(default_factory=dict)
-    """Why a network cannot be had here, with what to do about it."""
+    """Networks that are not available here, with the reason and a fix."""
 
     @property
     def hides_files(self) -> bool:
-        return self.in_force is IsolationLevel.BUBBLEWRAP
+        return self.level is IsolationLevel.BUBBLEWRAP
 
 
 _SET_DUMPABLE = 4
 
 
 def close_to_others() -> None:
-    """From now on nobody of the same user may read this process, nor what it was started with.
+    """Hide the memory and environment of this process from other processes of the same user.
 
-    A program that is started from here is readable again; only what it is given can be read there.
+    A program that it starts is readable again, but only with what that program was given.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
@@ -77,7 +77,7 @@ def access_of_others(folder: Path) -> Access:
 
 
 def withdraw_write_access(folder: Path, own_file: str) -> bool:
-    """Let nobody else write there. False where the folder is not ours alone to change: another's, or with other files."""
+    """Deny write access to others. False if the folder may not be only ours: another owner, or other files in it."""
     status = folder.stat()
     names = {path.name for path in folder.iterdir()}
     if status.st_uid != os.geteuid() or status.st_mode & stat.S_ISVTX or (names and own_file not in names):

@@ -1,4 +1,4 @@
-"""What one engine may use, which of it is exceeded, and how far that is enforced here, in words for people."""
+"""Resource limits of an engine, which one was exceeded, and how each is enforced on this machine."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceLimits:
-    """For one engine with everything that it starts; 0 is no limit."""
+    """For one engine and everything that it starts. 0 means no limit."""
 
     memory_bytes: int = 0
     processes: int = 0
     cpu_sec: float = 0
     disk_bytes: int = 0
-    """In the run's own folders."""
+    """In the folders of the run."""
     reserve_bytes: int = 0
-    """Below so much free disk a run that took as much itself is ended."""
+    """With less free disk than this, a run that used as much itself is ended."""
 
     def as_figures(self) -> dict[str, float]:
-        """As the keeper reads them."""
+        """In the form that the keeper reads."""
         return {
             "memory": self.memory_bytes,
             "processes": self.processes,
@@ -46,7 +46,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
-    """A limit that was exceeded, and the figure that was seen, in the limit's own unit."""
+    """A limit that was exceeded, and the measured figure, in the unit of the limit."""
 
     resource: Resource
     figure: int
@@ -54,20 +54,20 @@ class Breach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforcement:
-    """By what each limit is enforced on this machine: names of means, none where it is not."""
+    """The means by which each limit is enforced on this machine; none if it is not."""
 
     means: Mapping[str, tuple[str, ...]]
     why_not_more: str = ""
 
     def sandboxed(self) -> Enforcement:
-        """A sandbox with a user namespace caps processes by the kernel, too; root's does not have one."""
+        """In a user namespace the kernel limits processes too. The sandbox of root has none."""
         if os.geteuid() == 0:
             return self
         return replace(self, means={**self.means, "processes": (*self.means["processes"], "rlimit")})
 
 
 def by_watchdog(*, groups: bool, why_not_more: str = "") -> Enforcement:
-    """What a keeper does on Linux: it looks several times a second, and the kernel caps what it can."""
+    """On Linux: the keeper checks several times a second, and the kernel enforces what it can."""
     kernel = ("cgroup v2",) if groups else ()
     means = {
         "memory": (*kernel, "watchdog"),
@@ -88,9 +88,9 @@ _LARGE_BYTES = 1 << 20
 
 
 def give_back_large_blocks() -> None:
-    """Have large blocks mapped one by one, so that they go back to the system when they are freed.
+    """Make glibc map large blocks separately, so that they go back to the system when they are freed.
 
-    By itself glibc raises the size from which it does so to 32 MB, and keeps what a few large requests took.
+    By default glibc raises that threshold up to 32 MB, and keeps the memory of a few large requests.
     """
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)

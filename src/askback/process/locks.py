@@ -1,4 +1,4 @@
-"""Locks that end with their holder: on a file, held by an open descriptor, so that no crash can leave one behind."""
+"""File locks that the kernel releases when their holder ends, so that no crash leaves one behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOOK_SEC = 0.001
 
 
 class FileLock:
-    """An exclusive lock on a file. Handed to a child as a descriptor, it is held until the last holder is gone."""
+    """An exclusive lock on a file. A child can inherit the descriptor; the last holder releases the lock."""
 
     def __init__(self, fd: int, path: Path) -> None:
         self.fd = fd
@@ -21,7 +21,7 @@ class FileLock:
 
     @classmethod
     def take(cls, path: Path) -> FileLock | None:
-        """The lock, or None when somebody else has it."""
+        """The lock, or None if another process has it."""
         while True:
             fd = _open(path)
             if not _locked(fd):
@@ -29,11 +29,11 @@ class FileLock:
                 return None
             if _is_at(path, fd):
                 return cls(fd, path)
-            # Whoever had it removed the file between our opening and our locking it: others would lock another one.
+            # The previous holder removed the file after we opened it, so others would lock another file.
             os.close(fd)
 
     def outlived(self) -> bool:
-        """Let go of our own hold and say whether somebody we handed the lock to still has it; takes it again if not."""
+        """Release our descriptor and return whether a process that inherited it still has the lock. If not, take it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -59,7 +59,7 @@ def _open(path: Path) -> int:
 
 
 def _locked(fd: int) -> bool:
-    """Whether we have the lock now. Whoever only looks has it for a moment, and shares it; that is waited for."""
+    """Try to take the lock. `is_held` takes a shared lock for a moment; we wait for that."""
     for _ in range(_LOOKS):
         if _flock(fd, fcntl.LOCK_EX):
             return True
@@ -86,7 +86,7 @@ def _is_at(path: Path, fd: int) -> bool:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody has the lock. Takes it in shared mode for a moment, so two who look do not see each other."""
+    """Whether a process has the lock. Takes a shared lock for a moment, so two checks do not see each other."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -98,13 +98,13 @@ def is_held(path: Path) -> bool:
 
 
 class Instances:
-    """The programs that work on one data folder. Each holds a lock for as long as it lives."""
+    """The programs that work on one data folder. Each holds a lock as long as it lives."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def register(self) -> tuple[str, FileLock]:
-        """A name for this program, and the lock that proves it alive. Its pid stands in the file, for people."""
+        """A name for this program, and the lock that proves it alive. The file contains its pid, for people."""
         while True:
             name = f"program-{secrets.token_hex(6)}"
             if (lock := FileLock.take(self._path(name))) is not None:
@@ -115,13 +115,13 @@ class Instances:
         return is_held(self._path(name))
 
     def take_turn(self) -> FileLock | None:
-        """For what one program at a time may do; None while another does it."""
+        """A lock for work that only one program may do at a time; None if another has it."""
         return FileLock.take(self._folder / "turn.lock")
 
     def forget_dead(self) -> None:
-        """Remove the files of programs that were killed; whoever is not there is dead."""
+        """Remove the files of programs that were killed. A program without a file counts as dead."""
         for path in self._folder.glob("program-*.lock"):
-            # With the lock in hand: one that registers just now would lose its file.
+            # Only with the lock: a program that registers at this moment would lose its file.
             if (lock := FileLock.take(path)) is not None:
                 path.unlink(missing_ok=True)
                 lock.release()

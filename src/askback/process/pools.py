@@ -1,7 +1,7 @@
-"""Threads for slow work: each kind has a small pool, so that no kind can take the threads of another.
+"""Threads for slow work: each kind of work has a small pool, so that no kind can use up the threads of another.
 
-A job ends early when its caller is gone or the program stops, if it looks at its checkpoint. The threads are daemons:
-one that is stuck in a system call cannot hold up a stop. Knows nothing of what the work is.
+A job that calls its checkpoint ends early when its caller is gone or the program stops. The threads are daemons: one that
+is stuck in a system call cannot delay a stop.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from askback.core.errors import RefusalCode, Unavailable
 T = TypeVar("T")
 
 Checkpoint = Callable[[], None]
-"""Raises `Abandoned` once nobody waits for the job any more."""
+"""Raises `Abandoned` once nobody waits for the job."""
 STUCK_SEC = 120.0
-"""A pool whose threads have all been at one job for so long, while others wait, is reported as stuck."""
+"""A pool is stuck if all its threads have worked on one job for this long while others wait."""
 
 
 class Abandoned(Exception):
-    """The caller of this job is gone, or the program stops."""
+    """The caller of this job is gone, or the program is stopping."""
 
 
 def unchecked() -> None:
-    """The checkpoint of work that nobody can abandon."""
+    """A checkpoint for work that cannot be abandoned."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +53,7 @@ class _Job:
 
 
 class Pool:
-    """Up to `threads` jobs at a time; up to `waiting` more wait, and one beyond those is refused."""
+    """Runs up to `threads` jobs at a time. Up to `waiting` more wait; further ones are refused."""
 
     def __init__(self, name: str, *, threads: int, waiting: int) -> None:
         self.name = name
@@ -67,11 +67,11 @@ class Pool:
         self._closed = False
 
     async def run(self, work: Callable[..., T], *args: Any, admitted: bool = False) -> T:
-        """Run `work(*args)` in a thread. `admitted`: the next piece of something that was let in before."""
+        """Run `work(*args)` in a thread. `admitted`: a further piece of work that was accepted before."""
         return await self._run(lambda _: work(*args), admitted=admitted)
 
     async def run_abandonable(self, work: Callable[[Checkpoint], T]) -> T:
-        """As `run`; the work is given a checkpoint, which ends it when the caller is gone."""
+        """Like `run`. The work gets a checkpoint, which ends it when the caller is gone."""
         return await self._run(work, admitted=False)
 
     async def _run(self, work: Callable[[Checkpoint], T], *, admitted: bool) -> T:
@@ -94,7 +94,7 @@ class Pool:
         return result
 
     def post(self, work: Callable[[], object]) -> None:
-        """Run something whose outcome nobody waits for, such as closing a file that a thread may still read."""
+        """Run something without waiting for it, such as closing a file that a thread may still read."""
         job = _Job(lambda _: work(), asyncio.get_running_loop().create_future())
         if self._threads == 0:
             self._start_thread()
@@ -102,13 +102,13 @@ class Pool:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether every thread has been at one job for long while others wait."""
+        """Whether every thread has worked on one job for `STUCK_SEC` while others wait."""
         now, began = time.monotonic(), list(self._began.values())
         full = len(began) >= self._most_threads and len(self._open) > len(began)
         return full and all(now - at > STUCK_SEC for at in began)
 
     def close(self) -> None:
-        """Take no more work and abandon what there is. Waits for nothing."""
+        """Refuse new work and abandon all jobs. Does not wait."""
         self._closed = True
         for job in self._open:
             job.abandoned.set()
@@ -127,7 +127,7 @@ class Pool:
             self._began[me] = time.monotonic()
             result, error = _outcome(job)
             del self._began[me]
-            # The loop may be gone, and with it everyone who waits.
+            # The loop may be closed, with everyone who waits.
             with suppress(RuntimeError):
                 job.answer.get_loop().call_soon_threadsafe(job.settle, result, error)
             del job, result, error

@@ -1,6 +1,6 @@
-"""Starting programs ourselves: where there is no guardian to be had.
+"""Starts programs as children of this process, on systems without a guardian.
 
-What a program leaves when we are killed lives until the run is taken up, and is ended then.
+If this process is killed, its programs keep running until their run restarts, which ends them.
 """
 
 from __future__ import annotations
@@ -19,42 +19,40 @@ from askback.process.streams import Streams
 
 
 class Direct:
-    """The spawner of every system that has process groups."""
+    """A spawner for every system that has process groups."""
 
-    async def start(self, order: SpawnRequest) -> Child:
-        with starting(order) as streams:
-            hold = _Own(_popen(order, streams))
-        return Child(hold, streams, order.limits)
+    async def start(self, request: SpawnRequest) -> Child:
+        with starting(request) as streams:
+            handle = _DirectHandle(_popen(request, streams))
+        return Child(handle, streams, request.limits)
 
-    async def confinement(self) -> Isolation:
-        why = (
-            "this system cannot adopt orphaned processes: what an engine leaves behind in a session of its own lives on"
-        )
-        return Isolation(in_force=IsolationLevel.NONE, why_not_more=why, advice="run it on Linux for more")
+    async def isolation(self) -> Isolation:
+        why = "this system cannot adopt orphaned processes: a daemon in another session survives its engine"
+        return Isolation(level=IsolationLevel.NONE, why_not_more=why, advice="run it on Linux for more")
 
     async def enforcement(self) -> Enforcement:
-        return not_enforced("this system has no table of processes that a watchdog could read")
+        return not_enforced("this system has no process table that a watchdog could read")
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Nothing to close."""
 
 
-def _popen(order: SpawnRequest, streams: Streams) -> subprocess.Popen[bytes]:
+def _popen(request: SpawnRequest, streams: Streams) -> subprocess.Popen[bytes]:
     stdin, stdout, stderr = streams.theirs
     return subprocess.Popen(
-        order.argv,
-        env=dict(order.env),
-        cwd=order.cwd,
+        request.argv,
+        env=dict(request.env),
+        cwd=request.cwd,
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
-        pass_fds=order.keep_fds,
+        pass_fds=request.keep_fds,
     )
 
 
-class _Own:
-    """A child of this very process."""
+class _DirectHandle:
+    """A child of this process."""
 
     lost = False
     breach = None
@@ -69,7 +67,7 @@ class _Own:
 
     @property
     def gone(self) -> bool:
-        """As far as can be seen without the process table: what left its group is not noticed."""
+        """By its process group: a descendant that left the group is not noticed."""
         if not self.exit.done():
             return False
         try:
@@ -85,13 +83,13 @@ class _Own:
         return gone
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Nothing to close."""
 
     def _watch(self) -> None:
-        """By a pidfd, for a descendant may keep the pipes open long after the child is gone."""
+        """By a pidfd: a descendant may keep the pipes open long after the child has exited."""
         loop = asyncio.get_running_loop()
 
-        def tell() -> None:
+        def report() -> None:
             code = self._process.wait()
             if not self.exit.done():
                 self.exit.set_result(code)
@@ -102,9 +100,9 @@ class _Own:
             def ended() -> None:
                 loop.remove_reader(pidfd)
                 os.close(pidfd)
-                tell()
+                report()
 
             loop.add_reader(pidfd, ended)
         else:
             waiting = loop.run_in_executor(None, self._process.wait)
-            waiting.add_done_callback(lambda _: tell())
+            waiting.add_done_callback(lambda _: report())

@@ -1,4 +1,4 @@
-"""The three streams between a program and us: our ends, and theirs until it has them."""
+"""The three standard streams of a child: our ends, the child's ends until it has them, and the framing of lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Streams:
 
     @classmethod
     def open(cls, stdin: bytes | None) -> Self:
-        """Input as a file, so that one of any length neither blocks nor is cut; or, without one, from a pipe."""
+        """Input of any length is a file, so it neither blocks nor is cut. None: the input is a pipe."""
         with ExitStack() as opened:
             our_in: int | None = None
             if stdin is None:
@@ -43,7 +43,7 @@ class Streams:
         return cls(our_in, out, err, (their_in, their_out, their_err))
 
     def hand_over(self) -> None:
-        """The program has its ends now."""
+        """Close the child's ends: it has them now."""
         for fd in self.theirs:
             os.close(fd)
 
@@ -54,7 +54,7 @@ class Streams:
 
 
 def read_only(content: bytes) -> int:
-    """An open file with this content that nobody can change, however it is opened again: no name on a disk leads to it."""
+    """An open file without a name, whose content nobody can change, even by opening it again."""
     if not content:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     if not hasattr(os, "memfd_create"):
@@ -69,7 +69,7 @@ def read_only(content: bytes) -> int:
 
 
 def _unnamed(content: bytes) -> int:
-    """For systems without sealed files: there an open file cannot be opened again with more rights."""
+    """For systems without sealed files. There, an open file cannot be reopened with more rights."""
     fd, name = tempfile.mkstemp(prefix="askback-stdin-")
     try:
         _write_all(fd, content)
@@ -93,16 +93,16 @@ def _pipe(opened: ExitStack) -> tuple[int, int]:
 
 
 def _widen(pipe: int) -> None:
-    """Programs on Node lose what does not fit into the pipe when they end; a long line then takes the last one with it.
+    """Enlarge a pipe. Programs on Node lose what does not fit into the pipe when they exit.
 
-    Only Linux can widen a pipe, and only so many of them for one user.
+    Only Linux can do this, and only for a limited number of pipes per user.
     """
     with suppress(OSError, AttributeError):
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
 
 
 async def chunks(fd: int, enough: asyncio.Future[None]) -> AsyncIterator[bytes]:
-    """What comes out of a pipe, until its end; when that is `enough`, only what the pipe can hold by then."""
+    """Read a pipe to its end. Once `enough` is done, read at most what the pipe can hold by then."""
     left = _PIPE
     while left > 0:
         try:
@@ -117,7 +117,7 @@ async def chunks(fd: int, enough: asyncio.Future[None]) -> AsyncIterator[bytes]:
         if enough.done():
             left -= len(chunk)
         yield chunk
-        # Who prints without a pause must not keep everybody else from their turn.
+        # A program that prints without a pause must not block other tasks.
         await asyncio.sleep(0)
 
 
@@ -150,7 +150,7 @@ def _resolve(ready: asyncio.Future[None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line without its newline. `dropped` lines were longer than allowed; of them only the beginning is kept."""
+    """One line without its newline. A `dropped` line was too long, and only its beginning is kept."""
 
     data: bytes
     dropped: bool = False
@@ -160,7 +160,7 @@ _KEPT_OF_DROPPED = 200
 
 
 class LineFramer:
-    """Feed it chunks as they are read; a line over the cap is discarded to its newline."""
+    """Splits chunks into lines. A line over the limit is discarded up to its newline."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -175,7 +175,7 @@ class LineFramer:
         self._take(rest)
 
     def finish(self) -> Iterator[Line]:
-        """What stands after the last newline counts as a line."""
+        """Text after the last newline counts as a line."""
         if self._buffer:
             yield self._flush()
 

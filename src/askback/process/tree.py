@@ -1,11 +1,11 @@
-"""Which processes belong to a turn, and ending all of them.
+"""Finds the processes of a turn, and ends all of them.
 
-A process belongs when it descends from the turn's first process, shares its session, carries the run's mark in its
-environment, or was handed the turn's lock; so a child that made itself a daemon is found too. Reads `/proc`; where there
-is none, the process group is all that can be reached.
+A process belongs to a turn if it descends from the turn's first process, shares its session, has the run's mark in its
+environment, or inherited the turn's lock. So daemons are found too. Reads `/proc`; without it, only the process group can
+be reached.
 
-Where a guardian's keeper holds the lock, it is about to end the tree itself and knows better what belongs to it; it is
-let do so, and only counts as one of the tree when it takes too long.
+If a guardian's keeper holds the lock, it is ending the tree itself, and knows better what belongs to it. It gets some time
+to finish. After that it counts as part of the tree.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARK = "ASKBACK_RUN"
 """The variable that marks every process of a run."""
 
 KEEPER = "guardian/program.py"
-"""The file whose name a guardian and its keepers have in their command line."""
+"""Part of the command line of a guardian and its keepers."""
 
 _PROC = Path("/proc")
 _POLL_SEC = 0.01
@@ -34,24 +34,24 @@ _KILL_SEC = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """The processes of one turn, by what they have in common."""
+    """The processes of one turn."""
 
     mark: str
     root: ProcessIdentity | None = None
     lock: Path | None = None
 
     def members(self) -> set[int]:
-        """Every living process of the turn; zombies do not count, for they do nothing any more."""
+        """Every living process of the turn. Zombies do not count."""
         table = {entry.pid: entry for entry in _table() if entry.lives}
         lock = _inode(self.lock)
         found = {pid for pid in table if _has_mark(pid, self.mark) or _holds(pid, lock)}
         found |= self._session(table)
-        # Whoever looks may hold the lock too, and has children of other turns.
+        # This process may have the lock too, and it has children of other turns.
         found.discard(os.getpid())
         return found | _descendants(found, table.values())
 
     async def end(self, *, grace_sec: float) -> bool:
-        """Ask the tree to end, then kill it. True once nothing of it lives."""
+        """Send SIGTERM, wait, then kill. True if nothing of the tree is alive."""
         if not _has_table():
             return self.root is None or await _end_group(self.root.pid, grace_sec)
         await self._wait_for_keeper()
@@ -79,13 +79,13 @@ class Tree:
         if root is None or root.boot_id != boot_id():
             return set()
         leader = table.get(root.pid)
-        # The pid of a dead leader is not given away while its session lives, so the number alone is safe then.
+        # The pid of a dead leader is not reused while its session exists, so the number alone is safe then.
         if leader is not None and leader.start_ticks != root.start_ticks:
             return set()
         return {entry.pid for entry in table.values() if root.pid in (entry.pid, entry.session, entry.group)}
 
     def _freeze_and_kill(self, living: set[int]) -> None:
-        """Stop every member before killing any, so that none can start another in between."""
+        """Stop all processes before killing any, so that none can start another in between."""
         stopped: set[int] = set()
         while living - stopped:
             _signal_all(living - stopped, signal.SIGSTOP)
@@ -112,13 +112,13 @@ def boot_id() -> str:
 
 
 def identity(pid: int) -> ProcessIdentity | None:
-    """The process that has this pid now, or None when there is none."""
+    """The process that has this pid now, or None."""
     entry = _entry(pid)
     return None if entry is None else ProcessIdentity(pid=pid, start_ticks=entry.start_ticks, boot_id=boot_id())
 
 
 async def _end_group(group: int, grace_sec: float) -> bool:
-    """Where there is no process table to read, the group is what can be reached."""
+    """Without a process table, only the group can be reached."""
     for number, seconds in ((signal.SIGTERM, grace_sec), (signal.SIGKILL, _KILL_SEC)):
         deadline = time.monotonic() + seconds
         try:
@@ -133,7 +133,7 @@ async def _end_group(group: int, grace_sec: float) -> bool:
 
 def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
-        # One that is not ours to signal is still there afterwards, and is told of then.
+        # A process that we may not signal is still alive afterwards, and is reported then.
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
@@ -150,7 +150,7 @@ class _Entry:
 
     @property
     def lives(self) -> bool:
-        """A process whose first thread has ended looks like a zombie, and works on in the others."""
+        """A process whose first thread has ended looks like a zombie, but its other threads run."""
         return self.state not in "ZX" or self.threads > 1
 
 
@@ -168,7 +168,7 @@ def _entry(pid: int) -> _Entry | None:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return None
-    # The command name is in parentheses and may hold anything; the fields follow the last one.
+    # The command name is in parentheses and may contain anything; the fields follow the last one.
     fields = text[text.rindex(")") + 2 :].split()
     return _Entry(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), fields[0], int(fields[17]))
 
@@ -200,7 +200,7 @@ def _is_kept(lock: tuple[int, int]) -> bool:
 
 
 def _is_keeper(pid: int) -> bool:
-    """Guardian and keepers are one program. Whoever poses as one of them gains no more than the time to wait for it."""
+    """Guardian and keepers are one program. An impostor only gains the time that we wait for it."""
     try:
         return KEEPER.encode() in (_PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
@@ -216,7 +216,7 @@ def _inode(path: Path | None) -> tuple[int, int] | None:
 
 
 def _holds(pid: int, inode: tuple[int, int] | None) -> bool:
-    """Whether the process was handed the lock on that file. Who merely has it open, or locked it by himself, has not."""
+    """Whether the process inherited the lock on that file; not if it only opened the file, or took the lock itself."""
     if inode is None:
         return False
     try:
@@ -227,7 +227,7 @@ def _holds(pid: int, inode: tuple[int, int] | None) -> bool:
 
 
 def _was_handed_lock(pid: int, descriptor: str) -> bool:
-    """The system names the process that took the lock; whoever inherited it is another one."""
+    """`fdinfo` names the process that took the lock. A process that inherited it has another pid."""
     try:
         lines = (_PROC / str(pid) / "fdinfo" / descriptor).read_text().splitlines()
     except OSError:

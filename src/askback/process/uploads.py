@@ -1,4 +1,4 @@
-"""Files that callers sent ahead of the run that will use them."""
+"""Files that clients upload before the run that uses them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from askback.files.tree import remove_tree
 
 _ID = re.compile(r"up-[0-9a-f]{24}", re.ASCII)
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Separators, what some file system forbids, control characters, and those that turn the direction of a line."""
+"""Separators, characters that some file system forbids, control characters, and bidirectional controls."""
 _LONGEST_NAME_BYTES = 120
 _OWNER = ".owner"
-"""Beside the upload: the name of the token it came with. No upload has a name that begins with a dot."""
+"""A file beside the upload with the name of its token. No upload has a name that begins with a dot."""
 _LEAST_BYTES = 65_536
 
 
@@ -34,7 +34,7 @@ class Upload:
 
 
 class Uploads:
-    """Each in a folder of its own, under the name it came with, as far as that is a name."""
+    """Each upload is in its own folder, under a safe form of its name."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -64,13 +64,14 @@ class Uploads:
 
     @contextmanager
     def room(self, owner: str, size: int, most: int | None) -> Iterator[None]:
-        """Room for an upload of that size while it comes. `Conflict` where its owner has no more."""
+        """Reserve space for an upload while it arrives. Raises `Conflict` if its owner's quota is used up."""
         self.survey()
         ticket = secrets.token_hex(8)
         with self._lock:
             held = self._held.setdefault(owner, {})
             if most is not None and sum(held.values()) + size > most:
-                message = f"the uploads of this token take {sum(held.values())} of {most} bytes; they go after a day"
+                used = sum(held.values())
+                message = f"the uploads of this token use {used} of {most} bytes; they are removed after a day"
                 raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
             held[ticket] = size
         try:
@@ -80,7 +81,7 @@ class Uploads:
                 held.pop(ticket, None)
 
     def survey(self) -> None:
-        """Find out who has how much here; the disk is read once."""
+        """Measure the uploads of each owner. The disk is read once."""
         with self._lock:
             if self._surveyed:
                 return
@@ -93,7 +94,7 @@ class Uploads:
 
     def path(self, upload_id: str) -> Path:
         if _ID.fullmatch(upload_id):
-            # It may be swept away while we look.
+            # It may be removed at this moment.
             with suppress(FileNotFoundError):
                 for file in (self._root / upload_id).iterdir():
                     if file.name != _OWNER:
@@ -101,7 +102,7 @@ class Uploads:
         raise NotFound(RefusalCode.UPLOAD_NOT_FOUND, "there is no such upload; send the file to /v1/uploads first")
 
     def sweep(self, older_than_sec: float) -> int:
-        """Remove what has lain here for so long; a run copies what it takes."""
+        """Remove old uploads. A run has its own copy of what it uses."""
         removed = 0
         with suppress(FileNotFoundError):
             for folder in self._root.iterdir():
@@ -119,12 +120,12 @@ class Uploads:
 
 
 def _weight(size: int) -> int:
-    """What an upload counts: also an empty one takes a folder."""
+    """What an upload counts: even an empty one needs a folder."""
     return max(size, _LEAST_BYTES)
 
 
 def safe_name(name: str) -> str:
-    """A file's own name: no folders, nothing hidden, nothing that some file system forbids."""
+    """The file name without folders, leading dots, and characters that some file system forbids."""
     last = re.split(r"[/\\]", name)[-1]
     clean = _UNFIT.sub("_", last).strip(". \t") or "file"
     if len(clean.encode()) <= _LONGEST_NAME_BYTES:

@@ -1,11 +1,11 @@
-"""The files of one run: where the engine works, its private home, and what every turn printed.
+"""The files of one run: the engine's working directory, its private home, and the output of every turn.
 
 <run>/work/             the engine's working directory
-<run>/work/artifacts/   what the run leaves for its user
+<run>/work/artifacts/   the run's files for the user
 <run>/work/skill/       the skill package
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
-<run>/snapshots/        the home before the turn, from the second one on; never with a sign-in
+<run>/snapshots/        the home before the current turn, from the second turn on; without sign-ins
 <run>/turns/            prompt and raw output of every turn
 """
 
@@ -33,7 +33,7 @@ SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
 ARTIFACTS_DIR = "artifacts"
 MOST_LISTED = 100_000
-"""More files of one run are not listed."""
+"""How many files of one folder are listed."""
 _MOST_BUNDLED = 50_000
 
 
@@ -55,7 +55,7 @@ class Workspace:
         self._snapshots = root / "snapshots"
 
     def prepare(self, package: Path) -> None:
-        """Make what every turn needs; done again it changes nothing."""
+        """Create what every turn needs. Idempotent."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.artifacts_path, self.tmp, self.turns):
             beneath.make_folder(self.root, self._below(folder))
@@ -65,7 +65,7 @@ class Workspace:
         name = self._below(self.cwd / SKILL_DIR)
         if beneath.has_folder(self.root, name):
             return
-        # Beside the engine's folders, where a sandboxed engine cannot write; there at once and whole.
+        # Copied beside the engine's folders, where a sandboxed engine cannot write, then moved in as a whole.
         partial = self.root / f"{SKILL_DIR}.partial"
         remove_tree(partial)
         shutil.copytree(package, partial, symlinks=True)
@@ -75,7 +75,7 @@ class Workspace:
         return path.relative_to(self.root).as_posix()
 
     def begin_first_turn(self, home_template: Path | None) -> None:
-        """A new home. There is no session yet that could be lost, so this is also how a first turn is taken up again."""
+        """Create a new home. A restart of the first turn does the same: there is no session to lose yet."""
         beneath.remove(self.root, self.home.name)
         if home_template is None:
             self.home.mkdir(mode=0o700)
@@ -83,26 +83,26 @@ class Workspace:
             shutil.copytree(home_template, self.home, symlinks=True)
 
     def begin_later_turn(self, attempt_number: int) -> None:
-        """The home as it was before the first try of this turn."""
+        """Save the home, or restore it if this turn was started before."""
         self._snapshots.mkdir(exist_ok=True, mode=0o700)
-        # A sign-in is lent anew to every turn, so none is saved; nor is one used that an earlier version saved.
+        # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
         snapshot.begin_turn(self.home, self._snapshots, attempt_number)
         self.remove_sign_ins()
 
     def remove_sign_ins(self) -> None:
-        """Remove what a turn was lent that was cut off. Nothing of its engine may live."""
+        """Remove the copies that an interrupted turn left. Nothing of its engine may be alive."""
         remove_copies(self.home, self._sign_ins)
 
     def close(self) -> None:
-        """The run is over: no turn will be tried again, and none needs a sign-in."""
+        """The run is over: no turn restarts, and none needs a sign-in."""
         self.remove_sign_ins()
         beneath.remove(self.root, self._below(self._snapshots))
 
     def stage_input(self, key: str, source: Path) -> str:
-        """Copy a file that was given as input; returns its path as the engine sees it.
+        """Copy an input file into the run. Returns its path as the engine sees it.
 
-        The engine of a sticky run lives meanwhile, and may put links in the way.
+        A resident process is alive at this moment, and may put links in the way.
         """
         name = f"{INPUTS_DIR}/{key}/{source.name}"
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -110,7 +110,7 @@ class Workspace:
         return name
 
     def drop_input(self, key: str) -> None:
-        """Take back what was staged and is not used after all."""
+        """Remove a staged file that is not used after all."""
         with suppress(OSError):
             beneath.remove(self.root, self._below(self.cwd / INPUTS_DIR / key))
 
@@ -138,7 +138,7 @@ class Workspace:
         return self.cwd / ARTIFACTS_DIR
 
     def artifacts(self, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
-        """Plain files only: a link that an engine planted is neither listed nor followed. Names that are no text are not told."""
+        """Regular files only: links are neither listed nor followed. Names that are not valid text are skipped."""
         base = self.artifacts_path
         if base.is_symlink() or self.cwd.is_symlink():
             return
@@ -147,7 +147,7 @@ class Workspace:
         while pending:
             checkpoint()
             folders: list[Path] = []
-            for path, status in _looked_at(pending.pop()):
+            for path, status in _entries(pending.pop()):
                 if stat.S_ISDIR(status.st_mode):
                     folders.append(path)
                 elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
@@ -155,20 +155,19 @@ class Workspace:
             pending += reversed(folders)
 
     def open_artifact(self, path: str) -> BinaryIO | None:
-        # From the run's own folder: the engine could have put a link in the place of its working directory.
+        # From the run's folder: the engine could have replaced its working directory by a link.
         return open_below(self.root, f"{self._below(self.artifacts_path)}/{path}")
 
     def bundle(self, most_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
-        """All artifacts as one zip. A sparse file counts with its whole length, since all of it is read."""
+        """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
         found: list[tuple[str, int]] = []
         total = 0
         for each in self.artifacts(checkpoint):
             found.append((each.path, each.size))
             total += each.size
             if total > most_bytes or len(found) > _MOST_BUNDLED:
-                message = (
-                    f"the run's files are more than {most_bytes} bytes or {_MOST_BUNDLED} files; fetch them one by one"
-                )
+                limit = f"{most_bytes} bytes or {_MOST_BUNDLED} files"
+                message = f"the run's files are more than {limit}; download them one by one"
                 raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
         return Bundle(found, self.open_artifact)
 
@@ -179,31 +178,31 @@ class Workspaces:
     def __init__(self, root: Path, sign_ins: Sequence[str] = ()) -> None:
         self._root = root
         self._sign_ins = sign_ins
-        """The sign-in files of all engines, by their paths below a home."""
+        """The sign-in files of all engines, relative to a home."""
 
     def of(self, run_id: str) -> Workspace:
         return Workspace(self._root / run_id, self._sign_ins)
 
     def sizes(self) -> dict[str, int]:
-        """What each run takes on the disk, in bytes, by its id."""
+        """The disk usage of each run in bytes, by run id."""
         with suppress(FileNotFoundError):
             return {folder.name: _disk_usage(folder) for folder in self._root.iterdir()}
         return {}
 
     def unbegun(self, before: float) -> list[str]:
-        """Runs that have files but never began a turn, by their ids; those that were last touched before then."""
+        """Ids of runs that have files but never started a turn, and were last modified before this time."""
         with suppress(FileNotFoundError):
             folders = [folder for folder in self._root.iterdir() if not (folder / "turns").exists()]
             return [folder.name for folder in folders if folder.lstat().st_mtime < before]
         return []
 
     def remove(self, run_id: str) -> None:
-        """Remove all files of a run, also where its engine has locked a folder."""
+        """Remove all files of a run, even from folders that its engine made read-only."""
         remove_tree(self._root / run_id)
 
 
-def _looked_at(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """What is in a folder, by name; what cannot be looked at, or is gone meanwhile, is left out."""
+def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The entries of a folder by name, without those that are inaccessible or removed in the meantime."""
     with suppress(OSError):
         for path in sorted(itertools.islice(folder.iterdir(), MOST_LISTED)):
             with suppress(OSError):

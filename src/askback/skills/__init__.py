@@ -1,1 +1,1 @@
-"""Skills: reading, checking and keeping packages, and the texts that tell an engine what to do. Knows core only."""
+"""Skills: reading, validating and storing packages, and the prompts for engines. Does not know engines or runs' states."""

@@ -1,6 +1,6 @@
-"""Zip archives of skill packages: refused whole or unpacked whole, never repaired.
+"""Zip archives of skill packages: refused or extracted as a whole, never repaired.
 
-Every entry's name is judged before anything is written; sizes are counted while reading, not believed.
+The names of all entries are checked before anything is written. Sizes are counted while reading; the headers may lie.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from askback.core.errors import FULL_DISK, Invalid, RefusalCode, Unavailable, raise_if_temporary
-from askback.skills.diagnostics import in_one_line
+from askback.skills.diagnostics import in_one_line, short
 from askback.skills.files import MAX_DEPTH, refused
-from askback.skills.schema_errors import short
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _MAX_COMPONENT_BYTES = 255
@@ -30,13 +29,13 @@ _MAX_NAME_BYTES = 1024
 _CHUNK = 1 << 16
 _SMALL = 1 << 20
 _DIRECTORY_BYTES_PER_ENTRY = 300
-_MAX_TOLD = 50
-_NOT_MINE = "__MACOSX"
+_MAX_PROBLEMS = 50
+_IGNORED = "__MACOSX"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZipLimits:
-    """`ratio` is how many times its own size an archive may unpack to, once it is more than a megabyte."""
+    """`ratio`: how many times its own size an archive may extract to. Below one megabyte it does not matter."""
 
     entries: int = 10_000
     total_bytes: int = 512 * 1024 * 1024
@@ -50,13 +49,21 @@ def extract_zip(
     checkpoint: Callable[[], None] = lambda: None,
     config_names: frozenset[str] = frozenset(),
 ) -> Path:
-    """Unpack into a folder that does not exist yet. A single top folder is taken off. Leaves nothing when it refuses.
+    """Extract into a folder that does not exist yet, without a single top folder. Leaves nothing behind on failure.
 
-    `checkpoint` is called again and again, and raises where nobody waits any more.
+    `checkpoint` is called for every entry, and raises if the caller is gone.
     """
     bounds = limits or ZipLimits()
-    with _telling(path), _opened(path, bounds) as archive:
-        entries = [info for info in archive.infolist() if info.filename.split("/")[0] != _NOT_MINE]
+    with _zip_errors(path):
+        _refuse_large_directory(path, bounds)
+        return _extract(path, into, bounds, config_names, checkpoint)
+
+
+def _extract(
+    path: Path, into: Path, bounds: ZipLimits, config_names: frozenset[str], checkpoint: Callable[[], None]
+) -> Path:
+    with zipfile.ZipFile(path) as archive:
+        entries = [info for info in archive.infolist() if info.filename.split("/")[0] != _IGNORED]
         _refuse_names(path, entries, bounds, config_names)
         top = _single_top(entries)
         with _fresh_folder(into.parent) as fresh:
@@ -69,7 +76,7 @@ def extract_zip(
 
 @contextmanager
 def _fresh_folder(parent: Path) -> Iterator[Path]:
-    """A private folder, gone afterwards unless it was renamed."""
+    """A private folder that is removed afterwards, unless it was renamed."""
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=parent))
     try:
@@ -79,56 +86,49 @@ def _fresh_folder(parent: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _telling(path: Path) -> Iterator[None]:
-    """Say what is wrong with an archive that `zipfile` cannot read."""
+def _zip_errors(path: Path) -> Iterator[None]:
+    """Raise `Invalid` for an archive that `zipfile` cannot read."""
     broken = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error, ValueError)
     try:
         yield
     except OSError as fault:
         if fault.errno in FULL_DISK:
-            raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again") from fault
+            raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; free some space and try again") from fault
         raise_if_temporary(fault)
         raise _refusal(path, [f"cannot be read: {fault.strerror or fault}"]) from fault
     except broken as fault:
-        raise _refusal(path, [f"is damaged or not a zip: {fault}"]) from fault
+        raise _refusal(path, [f"is damaged or not a zip archive: {fault}"]) from fault
 
 
 def _refusal(path: Path, problems: list[str]) -> Invalid:
     message = f"{path.name} is refused: {in_one_line(problems)}"
-    return Invalid(RefusalCode.SKILL_INVALID, message, problems[:_MAX_TOLD])
+    return Invalid(RefusalCode.SKILL_INVALID, message, problems[:_MAX_PROBLEMS])
 
 
 # The archive as a whole.
-
-
-@contextmanager
-def _opened(path: Path, limits: ZipLimits) -> Iterator[zipfile.ZipFile]:
-    _refuse_large_directory(path, limits)
-    with zipfile.ZipFile(path) as archive:
-        yield archive
-
-
 def _refuse_large_directory(path: Path, limits: ZipLimits) -> None:
-    """`zipfile` builds an object for each entry before it can be asked how many there are."""
+    """`zipfile` creates an object for every entry before it can say how many there are."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - (1 << 16) - 22 - 20))
         tail = file.read()
     end = tail.rfind(b"PK\x05\x06")
     if end < 0 or len(tail) - end < 22:
-        raise _refusal(path, ["is not a zip; name a zip of the folder that holds SKILL.md, or that folder"])
+        raise _refusal(path, ["is not a zip archive; name a zip of the folder that contains SKILL.md, or that folder"])
     if end >= 20 and tail[end - 20 : end - 16] == b"PK\x06\x07":
-        raise _refusal(path, ["is a zip64 archive, which is for more than a skill may hold"])
+        raise _refusal(path, ["is a zip64 archive, which is not supported"])
     count, directory_bytes = struct.unpack("<HI", tail[end + 10 : end + 16])
     if count > limits.entries or directory_bytes > limits.entries * _DIRECTORY_BYTES_PER_ENTRY + _CHUNK:
         raise _refusal(path, [f"has more than {limits.entries} entries"])
 
 
-# Names and kinds, before anything is written.
+# Names and types of entries, before anything is written.
 
 
 def _refuse_names(path: Path, entries: list[zipfile.ZipInfo], limits: ZipLimits, config_names: frozenset[str]) -> None:
-    problems = [f"{short(info.orig_filename)} {reason}" for info in entries if (reason := _unfit(info, config_names))]
+    problems = [
+        f"{short(info.orig_filename)} {reason}" for info in entries if (reason := _invalid_entry(info, config_names))
+    ]
     problems = problems or _clashes(entries)
     if len(entries) > limits.entries:
         problems.append(f"has more than {limits.entries} entries")
@@ -139,25 +139,27 @@ def _refuse_names(path: Path, entries: list[zipfile.ZipInfo], limits: ZipLimits,
 
 
 def _too_large(limits: ZipLimits) -> str:
-    return f"unpacks to more than {limits.total_bytes // 2**20} MB"
+    return f"extracts to more than {limits.total_bytes // 2**20} MB"
 
 
-def _unfit(info: zipfile.ZipInfo, config_names: frozenset[str]) -> str | None:
-    """Both names are judged: `zipfile` cuts one at a NUL and may take the other from an extra field."""
+def _invalid_entry(info: zipfile.ZipInfo, config_names: frozenset[str]) -> str | None:
+    """Both names are checked: `zipfile` cuts one at a NUL and may take the other from an extra field."""
     names = (info.orig_filename, info.filename)
-    return next((reason for name in names if (reason := _unfit_name(name, config_names))), None) or _unfit_kind(info)
+    return next((reason for name in names if (reason := _invalid_name(name, config_names))), None) or _invalid_type(
+        info
+    )
 
 
-def _unfit_name(name: str, config_names: frozenset[str]) -> str | None:
+def _invalid_name(name: str, config_names: frozenset[str]) -> str | None:
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or _DRIVE.match(name):
         return "is an absolute path"
     if "\\" in name:
-        return "holds a backslash"
+        return "has a backslash"
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in name) or not name.isprintable():
-        return "holds a character that cannot be printed"
+        return "has a character that is not printable"
     if ".." in parts:
-        return "leads out of the package"
+        return "is outside the package"
     if "" in parts or "." in parts:
         return "is not a plain path"
     if len(parts) > MAX_DEPTH or len(name.encode()) > _MAX_NAME_BYTES:
@@ -169,23 +171,23 @@ def _unfit_name(name: str, config_names: frozenset[str]) -> str | None:
     return refused(name, config_names)
 
 
-def _unfit_kind(info: zipfile.ZipInfo) -> str | None:
+def _invalid_type(info: zipfile.ZipInfo) -> str | None:
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind == stat.S_IFLNK:
         return "is a symbolic link"
     if kind not in (0, stat.S_IFDIR if info.is_dir() else stat.S_IFREG):
         return "is neither a file nor a folder"
     if info.is_dir() and info.file_size:
-        return "is a folder with content of its own"
+        return "is a folder that has content like a file"
     if info.flag_bits & 0x1:
         return "is encrypted"
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return "is packed in a way that is not supported; use the usual deflate"
+        return "has a compression that is not supported; use deflate"
     return None
 
 
 def _clashes(entries: list[zipfile.ZipInfo]) -> list[str]:
-    """Names that are one and the same on some file systems, and files that are folders as well."""
+    """Names that are the same on some file systems, and files that are also folders."""
     problems: list[str] = []
     spelled: dict[str, str] = {}
     files: set[str] = set()
@@ -198,7 +200,7 @@ def _clashes(entries: list[zipfile.ZipInfo]) -> list[str]:
             if spelled.setdefault(_folded(prefix), prefix) != prefix:
                 problems.append(f"{short(name)} differs only in case from {short(spelled[_folded(prefix)])}")
         if name in seen:
-            problems.append(f"{short(name)} is there twice")
+            problems.append(f"{short(name)} occurs twice")
         seen.add(name)
         if not info.is_dir():
             files.add(name)
@@ -211,7 +213,7 @@ def _folded(name: str) -> str:
 
 
 def _single_top(entries: list[zipfile.ZipInfo]) -> str | None:
-    """The one folder that holds everything, if there is one."""
+    """The one folder that contains everything, if there is one."""
     tops = {info.filename.split("/")[0] for info in entries}
     nested = all("/" in info.filename for info in entries)
     return tops.pop() if len(tops) == 1 and nested else None
@@ -243,8 +245,7 @@ def _write(
             while chunk := source.read(_CHUNK):
                 written += len(chunk)
                 if written > allowed:
-                    over = (
-                        _too_large(limits) if written > limits.total_bytes else "unpacks to far more than its own size"
-                    )
-                    raise _refusal(Path(archive.filename or ""), [f"{short(info.filename)} {over}"])
+                    bomb = "extracts to far more than its own size"
+                    reason = _too_large(limits) if written > limits.total_bytes else bomb
+                    raise _refusal(Path(archive.filename or ""), [f"{short(info.filename)} {reason}"])
                 file.write(chunk)

@@ -1,15 +1,25 @@
-"""What is wrong with a package or a request, in one form: where it is, what it is, and how to mend it."""
+"""Problems of packages and requests: where each one is, what is wrong, and how to fix it.
+
+Values and names in messages are shortened and printable, whatever a package or a request contains.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from askback.core.interactions import Json
 from askback.text.suggestions import nearest
 
 SHOWN = 3
-"""How many problems a one-line message holds before it says how many more there are."""
+"""How many problems a one-line message lists before it only counts them."""
+MAX_UNKNOWN = 50
+"""How many unknown names of one object are listed. Looking for similar names is slow."""
+_SHORT = 60
+_MAX_COMPARED = 200
 
 
 class Severity(StrEnum):
@@ -19,23 +29,23 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One mistake. `where` is the file and the path in it: `assets/runner.json: max_attempt`."""
+    """`where` is the file and the path in it: `assets/runner.json: max_attempt`."""
 
     severity: Severity
     where: str
     message: str
-    mend: str = ""
+    fix: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.message}" + (f"; {self.mend}" if self.mend else "")
+        return f"{self.where}: {self.message}" + (f"; {self.fix}" if self.fix else "")
 
 
-def error(where: str, message: str, mend: str = "") -> Problem:
-    return Problem(severity=Severity.ERROR, where=where, message=message, mend=mend)
+def error(where: str, message: str, fix: str = "") -> Problem:
+    return Problem(severity=Severity.ERROR, where=where, message=message, fix=fix)
 
 
-def warning(where: str, message: str, mend: str = "") -> Problem:
-    return Problem(severity=Severity.WARNING, where=where, message=message, mend=mend)
+def warning(where: str, message: str, fix: str = "") -> Problem:
+    return Problem(severity=Severity.WARNING, where=where, message=message, fix=fix)
 
 
 def errors_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
@@ -48,13 +58,52 @@ def in_one_line(problems: Iterable[object]) -> str:
     return shown if len(texts) <= SHOWN else f"{shown}; and {len(texts) - SHOWN} more"
 
 
-MOST_UNKNOWN = 50
-"""How many unknown names of one object are named; to look for what each may mean takes far longer than to send it."""
-
-
 def unknown_name(name: str, known: Iterable[str]) -> str:
-    """How a name that is not known is told: the nearest known one, or all of them."""
+    """`is unknown`, with the most similar known name, or all of them."""
     names = list(known)
     if near := nearest(name, names, cutoff=0.7):
         return f"is unknown; did you mean {near!r}?"
-    return f"is unknown; known: {', '.join(names)}" if names else "is unknown; none is known here"
+    return f"is unknown; known: {', '.join(names)}" if names else "is unknown; no names are known here"
+
+
+def format_path(root: str, path: Iterable[Any]) -> str:
+    """`input`, `items`, 3, `name` → `input.items[3].name`."""
+    text = root
+    for part in path:
+        if not isinstance(part, str):
+            text += f"[{part}]"
+        elif part.isprintable() and part and not set(part) & set(' .[]:"'):
+            text += f".{short(part, quoted=False)}"
+        else:
+            text += f"[{short(part)}]"
+    return text
+
+
+def short(value: Json, *, quoted: bool = True) -> str:
+    """The value as printable JSON, cut to about 60 characters."""
+    if isinstance(value, str):
+        cut = value if len(value) <= _SHORT else value[: _SHORT - 1] + "…"
+        return printable(json.dumps(cut, ensure_ascii=False) if quoted else cut)
+    text = ""
+    try:
+        for chunk in json.JSONEncoder(ensure_ascii=False).iterencode(value):
+            text += chunk[: _SHORT + 1]
+            if len(text) > _SHORT:
+                return printable(text[: _SHORT - 1] + "…")
+    except (ValueError, TypeError, RecursionError):
+        return "the value"
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Control characters, and characters that hide or reorder text, become escapes."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def is_encodable(text: str) -> bool:
+    """False for text with a lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,6 +1,6 @@
-"""The files of a package: what belongs to it, what it may not hold, its digest, and copies of it.
+"""The files of a package: which ones belong to it, which ones it must not have, its digest, and copies of it.
 
-Knows nothing of what the files say. Links are never followed.
+Does not know what the files contain. Links are never followed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from askback.core.interactions import Json
-from askback.skills.diagnostics import Problem, error, warning
-from askback.skills.schema_errors import short
+from askback.skills.diagnostics import Problem, error, short, warning
 from askback.text.json_text import refuse_constant
 
 LEFT_OUT = frozenset({"__pycache__", ".ds_store", ".git"})
-"""Neither copied nor counted. Compared without case."""
+"""Not part of a package. Compared without case."""
 
 _COMMON_CONFIG_NAMES = frozenset({".mcp.json", ".env"})
 """Read by several CLIs. The names of a single engine are declared by the engine and passed in as `config_names`."""
@@ -31,7 +30,7 @@ MAX_ENTRIES = 100_000
 MAX_TOTAL_BYTES = 2 * 1024 * 1024 * 1024
 MAX_DEPTH = 32
 _COARSEST_TICK_NS = 2_000_000_000
-"""Between two times that a file system can tell apart: some know only every other second."""
+"""The coarsest time stamps of a file system: FAT has a resolution of two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ class Entry:
 
 
 def refused(name: str, config_names: frozenset[str] = frozenset()) -> str | None:
-    """Why a package may not hold this entry, judged by its relative name; None if it may.
+    """Why a package must not have an entry of this relative name; None if it may.
 
     `config_names` are the casefolded names of the engines' configuration.
     """
@@ -62,7 +61,7 @@ def refused(name: str, config_names: frozenset[str] = frozenset()) -> str | None
 def list_files(
     folder: Path, config_names: frozenset[str] = frozenset()
 ) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
-    """The package's files in a fixed order, and every entry that it may not have."""
+    """The files in a fixed order, and a problem for each entry that the package must not have."""
     entries: list[Entry] = []
     problems: list[Problem] = []
     total = 0
@@ -71,7 +70,7 @@ def list_files(
         total += found.size
         if len(entries) > MAX_ENTRIES or total > MAX_TOTAL_BYTES:
             most = f"{MAX_ENTRIES} files or {MAX_TOTAL_BYTES // 2**20} MB"
-            problems.append(error(found.name, f"the package holds more than {most}", "leave out what is not needed"))
+            problems.append(error(found.name, f"the package has more than {most}", "remove what is not needed"))
             break
     return tuple(sorted(entries, key=lambda entry: entry.name)), tuple(problems)
 
@@ -106,27 +105,27 @@ def _entry(name: str, path: Path, status: os.stat_result) -> Entry:
 
 def _problem_of(entry: os.DirEntry[str], name: str, config_names: frozenset[str]) -> Problem | None:
     if not name.isprintable():
-        return error(ascii(name), "the name holds characters that cannot be printed", "rename it")
+        return error(ascii(name), "the name has characters that are not printable", "rename it")
     if name.count("/") >= MAX_DEPTH:
         return error(name, f"is nested deeper than {MAX_DEPTH} folders", "move it up")
     reason = refused(entry.name, config_names)
     if reason is not None:
-        return error(name, reason, "take it out of the package")
+        return error(name, reason, "remove it from the package")
     if entry.is_symlink():
         return error(name, "is a symbolic link", "put the file itself there")
     if not entry.is_dir(follow_symlinks=False) and not entry.is_file(follow_symlinks=False):
-        return error(name, "is neither a file nor a folder", "take it out of the package")
+        return error(name, "is neither a file nor a folder", "remove it from the package")
     return None
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """At most one byte more than `limit`; a link is not followed."""
+    """At most one byte more than `limit`, so that the caller sees that the file is longer."""
     with open(_open_plain(path), "rb") as file:
         return file.read(limit + 1)
 
 
 def digest_of(entries: tuple[Entry, ...]) -> str:
-    """One name for the exact content: relative names, executable bits and bytes."""
+    """A digest of the exact content: relative names, executable bits and bytes."""
     whole = hashlib.sha256()
     for entry in entries:
         with open(_open_plain(entry.path), "rb") as file:
@@ -136,16 +135,16 @@ def digest_of(entries: tuple[Entry, ...]) -> str:
 
 
 class Digests:
-    """Digests of folders whose files have not changed since; a changed file is known by its size, times and inode."""
+    """A cache of digests. A file counts as unchanged if its size, times and inode are the same."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._clock_ns = clock_ns
         self._known: dict[Path, tuple[tuple[Entry, ...], str]] = {}
 
-    def recalled(self, folder: Path, most_files: int) -> str | None:
-        """The folder's digest, where none of its few files has to be read for it."""
+    def cached(self, folder: Path, max_files: int) -> str | None:
+        """The digest of a small folder, if no file has to be read for it."""
         entries, digest = self._known.get(folder, ((), None))
-        return digest if len(entries) <= most_files and list_files(folder) == (entries, ()) else None
+        return digest if len(entries) <= max_files and list_files(folder) == (entries, ()) else None
 
     def of(self, folder: Path, entries: tuple[Entry, ...]) -> str:
         known = self._known.get(folder)
@@ -153,14 +152,14 @@ class Digests:
             return known[1]
         now_ns = self._clock_ns()
         digest = digest_of(entries)
-        # A file that was just written may be written again without its times becoming others.
+        # A file that was just written could change again within the same time stamp.
         if all(entry.changed_ns < now_ns - _COARSEST_TICK_NS for entry in entries):
             self._known[folder] = entries, digest
         return digest
 
 
 def copy_files(entries: tuple[Entry, ...], target: Path) -> None:
-    """Write the files below a fresh folder, safe on disk when this returns."""
+    """Write the files into a new folder. They are durable when this returns."""
     for entry in entries:
         path = target / entry.name
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -173,12 +172,12 @@ def copy_files(entries: tuple[Entry, ...], target: Path) -> None:
 
 
 def _open_plain(path: Path) -> int:
-    """Non-blocking, because a pipe that took a file's place would hold us for ever."""
+    """Non-blocking: opening a named pipe in the place of the file would wait forever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(f"{path} is no longer a plain file")
+    raise OSError(f"{path} is not a regular file any more")
 
 
 def _create(path: Path, mode: int) -> int:
@@ -189,7 +188,7 @@ MAX_JSON_BYTES = 1_000_000
 
 
 def read_json(content: bytes, where: str) -> tuple[Json, tuple[Problem, ...]]:
-    """The document, or None with the reason."""
+    """The document, or None and the reason."""
     if len(content) > MAX_JSON_BYTES:
         return None, (error(where, "is larger than 1 MB", "make it smaller"),)
     twice: list[str] = []
@@ -203,11 +202,11 @@ def read_json(content: bytes, where: str) -> tuple[Json, tuple[Problem, ...]]:
         return None, (error(where, f"byte {fault.start} is not UTF-8", "save the file as UTF-8"),)
     except json.JSONDecodeError as fault:
         spot = f"line {fault.lineno}, column {fault.colno}"
-        return None, (error(where, f"is not JSON: {fault.msg} at {spot}", "mend it there"),)
+        return None, (error(where, f"is not JSON: {fault.msg} at {spot}", "fix the syntax there"),)
     except (ValueError, RecursionError) as fault:
         reason = "it is nested too deep" if isinstance(fault, RecursionError) else str(fault)
-        return None, (error(where, f"is not JSON that can be read: {reason}", "mend it"),)
-    return document, tuple(warning(where, f"{short(name)} stands twice", "keep one of the two") for name in twice)
+        return None, (error(where, f"is not valid JSON: {reason}", "fix it"),)
+    return document, tuple(warning(where, f"{short(name)} occurs twice", "keep one of the two") for name in twice)
 
 
 def _object(pairs: list[tuple[str, Any]], twice: list[str]) -> dict[str, Any]:

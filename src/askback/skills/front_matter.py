@@ -1,6 +1,6 @@
-"""`SKILL.md`: its front matter by the rules of the Agent Skills format, and the instructions after it.
+"""`SKILL.md`: its front matter, by the rules of the Agent Skills format, and the instructions after it.
 
-YAML is read in a small, safe part: texts, lists and maps, with no aliases, no tags, and bounds on size and depth.
+Only a small, safe part of YAML is accepted: strings, lists and maps, without aliases and tags, limited in size and depth.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from askback.skills.diagnostics import Problem, error, errors_of, unknown_name, warning
-from askback.skills.schema_errors import encodes, short
+from askback.skills.diagnostics import Problem, error, errors_of, is_encodable, short, unknown_name, warning
 
 FILE = "SKILL.md"
 MAX_SKILL_BYTES = 1_000_000
@@ -30,7 +29,7 @@ _FRAME = "begin the file with a line ---, then name: and description:, then anot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillText:
-    """What `SKILL.md` says. `name` and `description` are empty where it does not say them properly."""
+    """`name` and `description` are empty if they are missing or invalid."""
 
     name: str
     description: str
@@ -41,24 +40,24 @@ def read_skill_text(content: bytes, folder_name: str) -> tuple[SkillText, tuple[
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
-        return _nothing(error(FILE, f"byte {fault.start} is not UTF-8", "save the file as UTF-8"))
+        return _invalid(error(FILE, f"byte {fault.start} is not UTF-8", "save the file as UTF-8"))
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if lines[0].rstrip() != "---":
-        return _nothing(error(FILE, "has no front matter", _FRAME))
+        return _invalid(error(FILE, "has no front matter", _FRAME))
     end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
     if end is None:
-        return _nothing(error(FILE, "the front matter has no end", _FRAME))
+        return _invalid(error(FILE, "the front matter has no end", _FRAME))
     front, problems = _load("\n".join(lines[1:end]))
     body = "\n".join(lines[end + 1 :]).strip("\n")
     if not errors_of(problems):
         problems = (*problems, *_check(front, folder_name))
     if not body.strip():
-        problems = (*problems, warning(FILE, "has no instructions", "say after the front matter what is to be done"))
+        problems = (*problems, warning(FILE, "has no instructions", "write them after the front matter"))
     skill = SkillText(name=_text(front, "name"), description=_text(front, "description"), body=body)
     return skill, problems
 
 
-def _nothing(problem: Problem) -> tuple[SkillText, tuple[Problem, ...]]:
+def _invalid(problem: Problem) -> tuple[SkillText, tuple[Problem, ...]]:
     return SkillText(name="", description="", body=""), (problem,)
 
 
@@ -77,7 +76,7 @@ class _Refused(Exception):
 
 
 def _load(text: str) -> tuple[dict[str, Any], tuple[Problem, ...]]:
-    """The map that the front matter is. Every scalar stays a text, as the format has it."""
+    """Parse the front matter. Every scalar is a string, as the format says."""
     if len(text.encode()) > MAX_FRONT_MATTER_BYTES:
         return {}, (error(FILE, "the front matter is larger than 64 kB", "move the text below it"),)
     try:
@@ -88,26 +87,26 @@ def _load(text: str) -> tuple[dict[str, Any], tuple[Problem, ...]]:
         return {}, (refusal.problem,)
     except yaml.YAMLError as fault:
         return {}, (_yaml_problem(fault),)
-    # The parser lets through what Python says of a character or a version that does not exist.
+    # PyYAML does not catch Python's own errors about invalid characters and versions.
     except (ValueError, OverflowError):
-        mend = "take the odd character, or the line %YAML, out"
-        return {}, (error(FILE, "is not YAML: a character or a version in it does not exist", mend),)
+        fix = "remove the invalid character, or the line %YAML"
+        return {}, (error(FILE, "is not YAML: it has an invalid character or version", fix),)
     if not isinstance(value, dict):
         return {}, (error(FILE, "the front matter is not a list of `key: value` lines", _FRAME),)
     return value, ()
 
 
 def _scan(text: str) -> None:
-    """Refuse what could blow up, before anything is built from it."""
+    """Refuse anything that could use much time or memory, before it is parsed."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.BaseLoader):
         line = f"{FILE}: line {event.start_mark.line + 2}" if event.start_mark else FILE
         if getattr(event, "anchor", None):
             raise _Refused(error(line, "aliases (&, *) are not allowed", "write it out, or put the text in quotes"))
         if getattr(event, "tag", None):
-            raise _Refused(error(line, "tags (!) are not allowed", "write it plainly, or put the text in quotes"))
-        if not encodes(getattr(event, "value", "")):
-            raise _Refused(error(line, "holds half of a character", "write the whole one, as it is"))
+            raise _Refused(error(line, "tags (!) are not allowed", "remove it, or put the text in quotes"))
+        if not is_encodable(getattr(event, "value", "")):
+            raise _Refused(error(line, "has a lone surrogate, which is not a character", "write the character itself"))
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_YAML_DEPTH:
             raise _Refused(error(line, f"is nested deeper than {MAX_YAML_DEPTH} levels", "make it flatter"))
@@ -120,8 +119,8 @@ def _value(node: yaml.Node, path: str) -> Any:
             key = _key(key_node)
             inner = f"{path}.{key}" if path else key
             if key in result:
-                mend = "keep one of the two"
-                raise _Refused(error(f"{FILE}: {inner}", f"stands twice (line {key_node.start_mark.line + 2})", mend))
+                message = f"occurs twice (line {key_node.start_mark.line + 2})"
+                raise _Refused(error(f"{FILE}: {inner}", message, "keep one of the two"))
             result[key] = _value(value_node, inner)
         return result
     if isinstance(node, yaml.SequenceNode):
@@ -133,15 +132,15 @@ def _key(node: yaml.Node) -> str:
     if isinstance(node, yaml.ScalarNode):
         return str(node.value)
     line = f"{FILE}: line {node.start_mark.line + 2}"
-    raise _Refused(error(line, "a key is not a text", "write `key: value`"))
+    raise _Refused(error(line, "a key is not a string", "write `key: value`"))
 
 
 def _yaml_problem(fault: yaml.YAMLError) -> Problem:
     mark = getattr(fault, "problem_mark", None)
     where = f"{FILE}: line {mark.line + 2}" if mark is not None else FILE
     what = getattr(fault, "problem", None) or getattr(fault, "reason", None) or "cannot be read"
-    mend = "put a text that holds `: `, `#` or quotes in quotes" if mark is not None else "take the odd character out"
-    return error(where, f"is not YAML: {what}", mend)
+    fix = "put a text that has `: `, `#` or quotes in quotes" if mark is not None else "remove the invalid character"
+    return error(where, f"is not YAML: {what}", fix)
 
 
 # The rules of the format.
@@ -163,9 +162,9 @@ def _name_problems(front: Mapping[str, Any], folder_name: str) -> list[Problem]:
     if name is None:
         return [error(where, "is missing", rule)]
     if not isinstance(name, str):
-        return [error(where, "is not a text", rule)]
+        return [error(where, "is not a string", rule)]
     if len(name) > MAX_NAME or not NAME.fullmatch(name):
-        return [error(where, f"{short(name)} is not a proper name", rule)]
+        return [error(where, f"{short(name)} is not a valid name", rule)]
     if folder_name and name != folder_name:
         return [warning(where, f"differs from the folder's name {short(folder_name)}", "give both the same name")]
     return []
@@ -183,7 +182,7 @@ def _description_problems(front: Mapping[str, Any]) -> list[Problem]:
         return [error(where, "is missing", rule)]
     description = front["description"]
     if not isinstance(description, str):
-        return [error(where, "is not a text", rule)]
+        return [error(where, "is not a string", rule)]
     if not description.strip():
         return [error(where, "is empty", rule)]
     if len(description) > MAX_DESCRIPTION:
@@ -193,13 +192,13 @@ def _description_problems(front: Mapping[str, Any]) -> list[Problem]:
 
 def _optional_problems(front: Mapping[str, Any]) -> list[Problem]:
     problems = [
-        error(f"{FILE}: {key}", "is not a text", "write one text")
+        error(f"{FILE}: {key}", "is not a string", "write a string")
         for key in ("license", "compatibility")
         if not isinstance(front.get(key, ""), str)
     ]
     if not isinstance(front.get("allowed-tools", ""), str):
-        mend = "write the names in one line, with spaces between"
-        problems.append(warning(f"{FILE}: allowed-tools", "is not a text", mend))
+        fix = "write the names in one line, separated by spaces"
+        problems.append(warning(f"{FILE}: allowed-tools", "is not a string", fix))
     compatibility = front.get("compatibility")
     if isinstance(compatibility, str) and not 1 <= len(compatibility) <= MAX_COMPATIBILITY:
         message = f"has {len(compatibility)} characters"
@@ -214,7 +213,7 @@ def _metadata_problems(metadata: Any) -> list[Problem]:
     if not isinstance(metadata, dict):
         return [error(where, "is not a map", "write lines `key: value` below it, indented")]
     return [
-        warning(f"{where}.{short(key, quoted=False)}", "is not a text", "give each key one text")
+        warning(f"{where}.{short(key, quoted=False)}", "is not a string", "give each key a string")
         for key, value in metadata.items()
         if not isinstance(value, str)
     ]

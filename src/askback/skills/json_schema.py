@@ -1,24 +1,30 @@
-"""JSON Schemas: compiled once, with no network and no file ever read, and every mistake of a value named by its path.
+"""JSON Schemas: compiled once, without network or file access. Every error in a value is reported with its path.
 
-A schema is checked against its own draft before it is used. References stay within the document.
+A schema is validated against its draft before it is used. References stay within the document.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jsonschema_rs
 
 from askback.core.interactions import Json
-from askback.skills.schema_errors import Mistake, mistakes_of, spell, survey
-from askback.skills.schema_work import MOST_LISTED, MOST_STEPS, SchemaWork, TooMuchWork
+from askback.skills.diagnostics import format_path, is_encodable
+from askback.skills.schema_errors import MASK, SchemaError, describe, library_message
+from askback.skills.schema_work import MAX_LISTED, MAX_STEPS, SchemaWork, TooMuchWork
 
 MAX_PROBLEMS = 50
 MAX_COUNTED = 1000
 WHOLE_WEIGHT = 256_000
-"""Above this size only the first mistake of a value is looked for: the validator copies the value into each."""
+"""In a larger value only the first error is looked for: the validator copies the value into each error."""
+MAX_DEPTH = 100
+MAX_VALUES = 1_000_000
+MAX_NOT_JSON = 1000
 
 _DEFAULT_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _DRAFTS = (
@@ -32,7 +38,7 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class SchemaInvalid(ValueError):
-    """The schema itself is wrong. `problems` names each mistake by its path."""
+    """The schema itself is wrong. `problems` has a line for each error, with its path."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -47,34 +53,34 @@ class Checker:
         self._validator = validator
         self._work = work or SchemaWork({})
         self.is_quick = self._work.is_small()
-        """Whether a small value may be checked in the event loop."""
+        """Whether a small value may be validated in the event loop."""
 
     def problems(self, value: Json, root: str = "input") -> tuple[str, ...]:
-        """Every mistake of the value, at most fifty, in the order of the document. Never raises."""
-        seen = survey(value, root)
-        if seen.problems:
-            return _capped(seen.problems)
+        """The errors in the value, 50 at most, in the order of the document. Never raises."""
+        scanned = scan(value, root)
+        if scanned.problems:
+            return _capped(scanned.problems)
         cost = self._work.cost(value)
-        if cost.steps > MOST_STEPS:
-            return (f"{root}: cannot be checked: it is too large for a schema that applies so many others to it",)
+        if cost.steps > MAX_STEPS:
+            return (f"{root}: cannot be validated: it is too large for a schema with this many subschemas",)
         try:
             if self._validator.is_valid(value):
                 return ()
         except ValueError as error:
-            return (f"{root}: cannot be checked: {error}",)
-        if cost.listed > MOST_LISTED and not self._work.stops_at_first:
-            return (f"{root}: does not fit the schema; the value is too large to list its mistakes",)
-        whole = seen.weight <= WHOLE_WEIGHT and cost.listed <= MOST_LISTED
-        found = {mistake.text_at(root): None for mistake in self._mistakes(value, whole=whole)}
-        return _capped(tuple(found))
+            return (f"{root}: cannot be validated: {error}",)
+        if cost.listed > MAX_LISTED and not self._work.stops_at_first:
+            return (f"{root}: does not match the schema; the value is too large to list its errors",)
+        whole = scanned.weight <= WHOLE_WEIGHT and cost.listed <= MAX_LISTED
+        errors = self._errors(value, whole=whole)
+        return _capped(tuple(dict.fromkeys(each.line(root) for each in errors)))
 
-    def _mistakes(self, value: Json, *, whole: bool) -> list[Mistake]:
+    def _errors(self, value: Json, *, whole: bool) -> list[SchemaError]:
         if whole:
             errors = list(itertools.islice(self._validator.iter_errors(value), MAX_COUNTED))
         else:
             errors = [_first_error(self._validator, value)]
-        found = [mistake for error in errors for mistake in mistakes_of(error, value, self._document)]
-        return sorted(found, key=Mistake.order)
+        found = [each for error in errors for each in describe(error, value, self._document)]
+        return sorted(found, key=SchemaError.sort_key)
 
 
 def _first_error(validator: jsonschema_rs.Validator, value: Json) -> jsonschema_rs.ValidationError:
@@ -82,7 +88,7 @@ def _first_error(validator: jsonschema_rs.Validator, value: Json) -> jsonschema_
         validator.validate(value)
     except jsonschema_rs.ValidationError as error:
         return error
-    raise AssertionError("the validator found a mistake and then none")
+    raise AssertionError("the validator found an error and then none")
 
 
 def _capped(problems: tuple[str, ...]) -> tuple[str, ...]:
@@ -91,10 +97,84 @@ def _capped(problems: tuple[str, ...]) -> tuple[str, ...]:
     return (*problems[:MAX_PROBLEMS], f"and {len(problems) - MAX_PROBLEMS} more")
 
 
+# Values that are not JSON, or too large to validate.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """`weight` is the size of the value, roughly in bytes."""
+
+    problems: tuple[str, ...]
+    weight: int
+
+
+def scan(value: Json, root: str) -> Scan:
+    """Look for anything in a value that JSON does not have, and for too much of it. Never raises."""
+    problems: list[str] = []
+    weight = 0
+    for count, (path, item) in enumerate(_walk(value)):
+        reason = _not_json(item, len(path))
+        if reason is not None:
+            problems.append(f"{format_path(root, path)}: {reason}")
+        else:
+            weight += _weight(item)
+        if count >= MAX_VALUES or len(problems) > MAX_NOT_JSON:
+            problems.append(f"{root}: has too many values or too many errors to check all of them")
+            break
+    return Scan(problems=tuple(problems), weight=weight)
+
+
+def _walk(value: Json) -> Iterator[tuple[Sequence[Any], Any]]:
+    """Every value with its path, parents first. Values that are nested too deep are not entered."""
+    path: list[Any] = []
+    levels: list[Iterator[tuple[Any, Any]]] = [iter([("", value)])]
+    while levels:
+        pair = next(levels[-1], None)
+        if pair is None:
+            levels.pop()
+            continue
+        path[len(levels) - 1 :] = [pair[0]]
+        yield path[1:], pair[1]
+        if len(levels) > MAX_DEPTH + 1:
+            continue
+        if isinstance(pair[1], dict):
+            levels.append(iter(pair[1].items()))
+        elif isinstance(pair[1], list | tuple):
+            levels.append(iter(enumerate(pair[1])))
+
+
+def _weight(item: Any) -> int:
+    if isinstance(item, dict):
+        return 4 + sum(len(name) for name in item)
+    return 4 + (len(item) if isinstance(item, str) else 0)
+
+
+def _not_json(item: Any, depth: int) -> str | None:
+    if depth > MAX_DEPTH:
+        return f"is nested deeper than {MAX_DEPTH} levels"
+    match item:
+        case None | bool() | list() | tuple():
+            return None
+        case int():
+            return None if -(2**63) <= item < 2**64 else "is a number of more than 64 bits; send it as a string"
+        case float():
+            return None if math.isfinite(item) else "is not a finite number"
+        case str():
+            return None if is_encodable(item) else "has a lone surrogate, which is not a character"
+        case dict():
+            valid = all(isinstance(key, str) and is_encodable(key) for key in item)
+            return None if valid else "has a property name that is not a valid string"
+        case _:
+            return f"is of the type {type(item).__name__}, which JSON does not have"
+
+
+# Compiling.
+
+
 def compile_schema(document: Json, where: str) -> Checker:
-    """Compile a schema; raises `SchemaInvalid` with every mistake, each beginning with `where`."""
+    """Compile a schema. Raises `SchemaInvalid` with every error; each line begins with `where`."""
     problems = (
-        survey(document, where).problems or _draft_problems(document, where) or _reference_problems(document, where)
+        scan(document, where).problems or _draft_problems(document, where) or _reference_problems(document, where)
     )
     if problems:
         raise SchemaInvalid(_capped(tuple(problems)))
@@ -102,33 +182,35 @@ def compile_schema(document: Json, where: str) -> Checker:
     try:
         return Checker(document, _validator(document), work)
     except jsonschema_rs.ValidationError as error:
-        raise SchemaInvalid([f"{spell(where, error.instance_path)}: {error.message}"]) from error
+        raise SchemaInvalid(
+            [f"{format_path(where, error.instance_path)}: {library_message(error, error.instance)}"]
+        ) from error
     except ValueError as error:
         raise SchemaInvalid([f"{where}: {error}"]) from error
 
 
 def _bounded_work(document: Json, where: str) -> SchemaWork:
-    """Before the validator sees a schema: compiling it, and each check, may cost no more than this allows."""
+    """Bound the cost of compiling the schema and of validating a value, before the validator sees it."""
     try:
         work = SchemaWork(document)
-    except TooMuchWork as fault:
-        raise SchemaInvalid([f"{where}: has too many references and anchors"]) from fault
+    except TooMuchWork as error:
+        raise SchemaInvalid([f"{where}: has too many references and anchors"]) from error
     if (problem := work.problem()) is not None:
-        path, told = problem
-        raise SchemaInvalid([f"{spell(where, path)}: {told}"])
+        path, message = problem
+        raise SchemaInvalid([f"{format_path(where, path)}: {message}"])
     return work
 
 
 def _validator(document: Json) -> jsonschema_rs.Validator:
-    return jsonschema_rs.validator_for(document, retriever=_refuse, validate_formats=True, mask="the value")
+    return jsonschema_rs.validator_for(document, retriever=_refuse, validate_formats=True, mask=MASK)
 
 
 def _refuse(uri: str) -> NoReturn:
-    raise ValueError(f"{uri} is outside of this document")
+    raise ValueError(f"{uri} is outside this document")
 
 
 def _draft_problems(document: Json, where: str) -> tuple[str, ...]:
-    """What the schema's own draft says against it."""
+    """Errors of the schema itself, by the meta-schema of its draft."""
     if isinstance(document, bool):
         return ()
     if not isinstance(document, dict):
@@ -144,7 +226,7 @@ def _draft_problems(document: Json, where: str) -> tuple[str, ...]:
 
 def _reference_problems(document: Json, where: str) -> tuple[str, ...]:
     outside = [
-        f"{spell(where, path)}: {target!r} points outside of this document; put it under $defs and refer to #/$defs/…"
+        f"{format_path(where, path)}: {target!r} points outside this document; put it under $defs and refer to #/$defs/…"
         for path, target in _references(document, ())
         if not target.startswith("#")
     ]
@@ -166,7 +248,7 @@ def _references(node: Any, path: tuple[str | int, ...]) -> list[tuple[tuple[str 
 
 
 def resolve(document: Json, node: Json) -> Json:
-    """The schema that `node` stands for: local references are followed, a few times at most."""
+    """Follow local references from `node`, a few at most."""
     for _ in range(8):
         target = node.get("$ref") if isinstance(node, Mapping) else None
         if not isinstance(target, str) or not target.startswith("#"):
@@ -187,7 +269,7 @@ def _pointed(document: Json, pointer: str) -> Json:
 
 
 def property_schema(schema: Mapping[str, Any] | None, name: str) -> Mapping[str, Any] | None:
-    """What a schema says of one of its properties; None where it says nothing."""
+    """The schema of one property, or None."""
     properties = schema.get("properties") if schema is not None else None
     found = resolve(schema, properties.get(name)) if isinstance(properties, Mapping) else None
     return found if isinstance(found, Mapping) else None

@@ -1,6 +1,6 @@
 """The skills that can be run by name: installed ones, and those in the user's skill folders.
 
-<root>/packages/<digest>/    every package that a run uses, kept as it was; the digest names the content
+<root>/packages/<digest>/    a copy of every package that a run uses, named by the digest of its content
 <root>/skills/<id>.json      an installed skill: its versions, the newest last
 """
 
@@ -43,11 +43,11 @@ class InstalledVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillListing:
-    """A skill that can be named. One that is broken has a `problem` and no `package`."""
+    """A skill in a list. An invalid one has a `problem` and no `package`."""
 
     id: str
     source: str
-    """`installed`, or the folder that it lies in."""
+    """`installed`, or the path of its folder."""
     package: SkillPackage | None = None
     versions: tuple[InstalledVersion, ...] = ()
     problem: str | None = None
@@ -70,10 +70,10 @@ class Library:
         self._read: dict[str, SkillPackage] = {}
         self._digests = Digests()
 
-    # Packages by their content.
+    # Packages by digest.
 
     def package(self, digest: str) -> SkillPackage:
-        """A kept package. It is read and its content compared with its digest once in a program's life."""
+        """A stored package. It is read, and compared with its digest, once in the life of a program."""
         if digest not in self._read:
             self._read[digest] = self._verified(digest)
         return self._read[digest]
@@ -84,17 +84,16 @@ class Library:
     def _verified(self, digest: str) -> SkillPackage:
         folder = self._packages / digest
         if not _DIGEST.fullmatch(digest) or not folder.is_dir():
-            raise NotFound(
-                RefusalCode.SKILL_NOT_FOUND, f"package {digest[:12]} is not kept here; install the skill again"
-            )
+            message = f"package {digest[:12]} is not stored here; install the skill again"
+            raise NotFound(RefusalCode.SKILL_NOT_FOUND, message)
         package = read_package(folder, None, self._config_names)
         if package.digest != digest:
-            message = f"{folder} was changed or is damaged; remove it and install the skill again"
+            message = f"{folder} was changed or damaged; remove it and install the skill again"
             raise Unavailable(RefusalCode.SKILL_DAMAGED, message)
         return package
 
     def keep(self, skill: SkillPackage | Path) -> SkillPackage:
-        """Keep a copy of a package for as long as runs may need it; done again it changes nothing."""
+        """Store a copy of a package for the runs that use it. Idempotent."""
         package = read_package(skill, None, self._config_names) if isinstance(skill, Path) else skill
         folder = self._packages / package.digest
         if folder.is_dir():
@@ -104,7 +103,7 @@ class Library:
             return self.package(self._copy(package.folder))
 
     def _copy(self, folder: Path) -> str:
-        """Copy, then read the copy: the folder may have changed since it was looked at."""
+        """Copy, then read the copy: the folder may have changed since it was read."""
         self._sweep()
         fresh = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages))
         try:
@@ -116,7 +115,7 @@ class Library:
         return digest
 
     def _put(self, fresh: Path, digest: str) -> None:
-        """Of several who keep the same package at once, each finds it there; a damaged one is replaced."""
+        """Move the copy to its place, unless another process was faster. A damaged package is replaced."""
         target = self._packages / digest
         with locked(self._skills / ".lock"):
             try:
@@ -128,28 +127,26 @@ class Library:
         sync_folder(self._packages)
 
     def _sweep(self) -> None:
-        """What a program left unfinished when it was killed."""
+        """Remove what killed programs left unfinished."""
         for left in self._packages.glob(f"{_UNFINISHED}*"):
             with suppress(OSError):
                 if time.time() - left.stat().st_mtime > _STALE_SEC:
                     shutil.rmtree(left)
 
-    # Installed skills by their id.
+    # Installed skills by id.
 
     def install(self, path: Path, checkpoint: Callable[[], None] = lambda: None) -> SkillPackage:
-        """Install a zip or a folder; the skill of that id is the new one from now on.
+        """Install a zip or a folder as the newest version of its skill.
 
-        `checkpoint` raises where nobody waits any more; nothing is installed then.
+        `checkpoint` raises if the caller is gone; nothing is installed then.
         """
         if _is(path, Path.is_dir):
             package = self.keep(path)
         elif _is(path, Path.is_file):
             package = self._keep_zip(path, checkpoint)
         else:
-            raise NotFound(
-                RefusalCode.SKILL_NOT_FOUND,
-                f"there is no file or folder {path}; name a zip or the folder that holds {FILE}",
-            )
+            message = f"there is no file or folder {path}; name a zip or the folder that contains {FILE}"
+            raise NotFound(RefusalCode.SKILL_NOT_FOUND, message)
         checkpoint()
         with _writing(self._skills), locked(self._skills / ".lock"):
             others = [each for each in self._versions(package.id) if each.digest != package.digest]
@@ -163,7 +160,7 @@ class Library:
             return self.keep(read_package(folder, path.name, self._config_names))
 
     def remove(self, skill_id: str) -> None:
-        """Take a skill from the list; its packages stay for the runs that use them."""
+        """Remove a skill from the list. Its packages stay for the runs that use them."""
         with _writing(self._skills), locked(self._skills / ".lock"):
             if not self._versions(skill_id):
                 raise self._not_installed(skill_id)
@@ -172,7 +169,7 @@ class Library:
     def _not_installed(self, skill_id: str) -> NotFound:
         if all(each.id != skill_id for each in self.in_folders()):
             return self._unknown(skill_id)
-        message = f"skill {skill_id!r} is not installed; take it out of its folder of `skills_dir`"
+        message = f"skill {skill_id!r} is not installed; remove it from its folder in `skills_dir`"
         return NotFound(RefusalCode.SKILL_NOT_FOUND, message)
 
     def installed(self) -> list[SkillListing]:
@@ -189,7 +186,7 @@ class Library:
         return SkillListing(id=skill_id, source="installed", package=package, versions=versions, problem=problem)
 
     def in_folders(self) -> list[SkillListing]:
-        """The skills of the user's skill folders, the broken ones with what is wrong."""
+        """The skills in the user's skill folders. Invalid ones have a `problem`."""
         return [self._listing_of(folder) for place in self._skills_dirs for folder in _skill_folders(place)]
 
     def _listing_of(self, folder: Path) -> SkillListing:
@@ -200,17 +197,17 @@ class Library:
         return SkillListing(id=package.id, source=str(folder), package=package)
 
     def names(self) -> list[str]:
-        """What a run may name, found without reading any package."""
+        """The names of all skills, found without reading any package."""
         installed = {path.stem for path in self._skills.glob("*.json")}
         return sorted(installed | {folder.name for place in self._skills_dirs for folder in _skill_folders(place)})
 
     # Finding.
 
     def find(self, name: str, *, paths: bool = True) -> SkillPackage:
-        """A skill by its folder, its installed id, or its folder's name in a skill folder or here; the demo's; last, by
-        the id under which a skill folder's is listed.
+        """Find a skill, in this order: by path; by installed id; by folder name, in the skill folders or the working
+        directory; the demo; by the id of a skill in a skill folder.
 
-        With `paths=False` only names count, for callers who may not name files of this machine.
+        `paths=False` is for callers who must not read files of this machine by path.
         """
         place = self._place(name, paths=paths)
         if place is None:
@@ -218,14 +215,14 @@ class Library:
         return self.package(place) if isinstance(place, str) else self._in(place)
 
     def at_hand(self, name: str, *, paths: bool = True) -> SkillPackage | None:
-        """What `keep` gives of what `find` finds, where no file has to be read for it; None where one has to.
+        """`keep(find(name))` if no file has to be read for it, else None. For callers who must not block.
 
-        For callers who must not wait: that is so for installed skills and small folders that were used before.
+        Works for installed skills and small folders that were used before.
         """
         with suppress(AskbackError, OSError):
             place = self._place(name, paths=paths)
             if isinstance(place, Path):
-                place = self._digests.recalled(place.resolve(), _FEW_FILES)
+                place = self._digests.cached(place.resolve(), _FEW_FILES)
             if place is not None and (self._packages / place).is_dir():
                 return self._read.get(place)
         return None
@@ -240,11 +237,11 @@ class Library:
         for place in places if ID.fullmatch(name) else ():
             if _holds_skill(place / name):
                 return place / name
-        # The demo names its skill like this, and what it prints can be typed.
+        # `askback demo` prints commands with this name, and they must work.
         return DEMO if name == DEMO.name else None
 
     def _in(self, folder: Path) -> SkillPackage:
-        """A folder whose very content is kept needs no second reading."""
+        """Read a folder, unless a package with the same content was read before."""
         resolved = folder.resolve()
         with suppress(OSError):
             entries, problems = list_files(resolved, self._config_names)
@@ -254,7 +251,7 @@ class Library:
         return read_package(folder, None, self._config_names)
 
     def _listed_as(self, skill_id: str) -> SkillPackage:
-        """A skill of a skill folder is listed by its id, which need not be its folder's name."""
+        """Find a skill in the skill folders by its id, which may differ from the name of its folder."""
         for listed in self.in_folders():
             if listed.id == skill_id and listed.package is not None:
                 return listed.package
@@ -279,7 +276,7 @@ class Library:
         return self._skills / f"{skill_id}.json"
 
     def _versions(self, skill_id: str) -> tuple[InstalledVersion, ...]:
-        """The newest last; none for an id that is not installed or whose entry cannot be read."""
+        """The newest last. Empty for an id that is not installed, and for an unreadable entry."""
         if not ID.fullmatch(skill_id):
             return ()
         try:
@@ -295,13 +292,12 @@ class Library:
 
     def _write_versions(self, skill_id: str, versions: list[InstalledVersion]) -> None:
         document = {"id": skill_id, "versions": [{"version": v.version, "digest": v.digest} for v in versions]}
-        path = self._listing_path(skill_id)
-        write_private(path, json.dumps(document, indent=1).encode())
+        write_private(self._listing_path(skill_id), json.dumps(document, indent=1).encode())
         sync_folder(self._skills)
 
 
 def _folder_at(path: Path) -> Path:
-    """The folder of a skill that was named by its path, or by that of its main file."""
+    """The folder of a skill, given its path or the path of its `SKILL.md`."""
     if _is(path, Path.is_dir):
         return path
     if _is(path, Path.is_file):
@@ -309,7 +305,7 @@ def _folder_at(path: Path) -> Path:
             return path.parent
         message = f"{path} is a file; name the folder of a skill, or install a zip with `askback skills install`"
         raise Invalid(RefusalCode.SKILL_INVALID, message)
-    raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no folder {path}; name the folder that holds {FILE}")
+    raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no folder {path}; name the folder that contains {FILE}")
 
 
 def _is_path(name: str) -> bool:
@@ -329,7 +325,7 @@ def _holds_skill(folder: Path) -> bool:
 
 
 def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
-    """A path that cannot be looked at (too long, not permitted) is nothing."""
+    """False also for a path that cannot be checked: too long, or not permitted."""
     try:
         return kind(path)
     except OSError:
@@ -338,15 +334,14 @@ def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Say what is wrong with a folder that cannot be written to."""
+    """Create the folder, and raise `Unavailable` if it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         yield
     except OSError as fault:
         if fault.errno in FULL_DISK:
-            raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again") from fault
+            raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; free some space and try again") from fault
         raise_if_temporary(fault)
-        message = (
-            f"{fault.filename or folder} cannot be written or read: {fault.strerror or fault}; check its permissions"
-        )
+        path = fault.filename or folder
+        message = f"{path} cannot be read or written: {fault.strerror or fault}; check its permissions"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from fault

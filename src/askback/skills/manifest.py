@@ -1,23 +1,31 @@
-"""`runner.json`: what a package says about how it is to be run.
+"""`runner.json`: how a package wants to be run, and the options of a run.
 
-Packages written for Skill-Runner are read as they are: what Askback does not use is passed over with a warning.
+Packages written for Skill-Runner are accepted as they are: fields that Askback does not use give a warning.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Protocol
+from functools import cache
+from typing import Any
 
 from askback.core.interactions import Json
 from askback.core.runs import Mode, ProfileChoice, RunOptions, Validation
-from askback.skills.diagnostics import MOST_UNKNOWN, Problem, error, unknown_name, warning
-from askback.skills.schema_errors import encodes, short, spell
+from askback.skills.diagnostics import (
+    MAX_UNKNOWN,
+    Problem,
+    error,
+    format_path,
+    short,
+    unknown_name,
+    warning,
+)
+from askback.skills.json_schema import Checker, compile_schema
 
 PLACES = ("assets/runner.json", "runner.json")
-"""Where it may lie; the first that exists counts."""
+"""The first of these files that exists is used."""
 
 SCHEMA_KEYS = ("input", "parameter", "output")
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -41,7 +49,7 @@ _UNUSED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What holds where nothing is said: both modes, any engine, no bound on attempts."""
+    """The defaults are both modes, any engine and unlimited attempts."""
 
     id: str | None = None
     version: str | None = None
@@ -56,8 +64,8 @@ class Manifest:
 
 def read_manifest(document: Json, where: str) -> tuple[Manifest, tuple[Problem, ...]]:
     if not isinstance(document, dict):
-        mend = 'write {"id": …, "version": …, "execution_modes": […]}'
-        return Manifest(), (error(where, "is not an object", mend),)
+        fix = 'write {"id": …, "version": …, "execution_modes": […]}'
+        return Manifest(), (error(where, "is not an object", fix),)
     reading = _Reading(document, where)
     manifest = Manifest(
         id=reading.id(),
@@ -85,22 +93,22 @@ def _unknown_keys(document: Mapping[str, Any], where: str) -> list[Problem]:
 
 
 class _Reading:
-    """One pass over the document; each mistake is noted and the default taken, so that all are told at once."""
+    """Reads the document. A wrong field is reported and gets its default, so that all problems are found."""
 
     def __init__(self, document: Mapping[str, Any], where: str) -> None:
         self._document = document
         self._where = where
         self.problems: list[Problem] = []
 
-    def _wrong(self, key: str, message: str, mend: str) -> None:
-        self.problems.append(error(f"{self._where}: {key}", message, mend))
+    def _wrong(self, key: str, message: str, fix: str) -> None:
+        self.problems.append(error(f"{self._where}: {key}", message, fix))
 
     def id(self) -> str | None:
         value = self._document.get("id")
         if value is None or (isinstance(value, str) and ID.fullmatch(value)):
             return value
-        mend = "use letters, digits, `-`, `_` and `.`, at most 64, beginning with a letter or digit"
-        self._wrong("id", f"{short(value)} is not a proper id", mend)
+        fix = "use letters, digits, `-`, `_` and `.`, at most 64, beginning with a letter or digit"
+        self._wrong("id", f"{short(value)} is not a valid id", fix)
         return None
 
     def version(self) -> str | None:
@@ -109,7 +117,7 @@ class _Reading:
             return None
         if isinstance(value, str) and value.isprintable() and 0 < len(value) <= MAX_VERSION:
             return value
-        self._wrong("version", f"{short(value)} is not a version", 'write a short text such as "1.0.0"')
+        self._wrong("version", f"{short(value)} is not a version", 'write a short string such as "1.0.0"')
         return None
 
     def execution_modes(self) -> tuple[Mode, ...]:
@@ -123,32 +131,30 @@ class _Reading:
         return tuple(Mode(name) for name in given if name not in unknown) or Manifest().execution_modes
 
     def engines(self) -> tuple[str, ...] | None:
-        wanted, refused = self.names("engines"), self.names("unsupported_engines", tell=False) or ()
-        if wanted is None:
+        named, unsupported = self.names("engines"), self.names("unsupported_engines", report=False) or ()
+        if named is None:
             return None
-        left = tuple(name for name in wanted if name not in refused)
+        left = tuple(name for name in named if name not in unsupported)
         if not left:
-            self._wrong("engines", "unsupported_engines leaves none of them", "name an engine that is supported")
+            self._wrong("engines", "unsupported_engines excludes all of them", "name an engine that is supported")
         return left
 
-    def names(self, key: str, *, tell: bool = True) -> tuple[str, ...] | None:
-        """A list of texts, each once; None if it is not given or not proper."""
+    def names(self, key: str, *, report: bool = True) -> tuple[str, ...] | None:
+        """A list of strings without duplicates. None if it is missing or invalid."""
         value = self._document.get(key)
         if value is None:
             return None
         if isinstance(value, list) and value and all(isinstance(name, str) and name.strip() for name in value):
             return tuple(dict.fromkeys(name.strip() for name in value))
-        if tell:
-            self._wrong(key, f"{short(value)} is not a list of names", "write at least one text in a list")
+        if report:
+            self._wrong(key, f"{short(value)} is not a list of names", "write a list with at least one string")
         return None
 
     def max_attempt(self) -> int | None:
         value = self._document.get("max_attempt")
         if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**31):
             return value
-        self._wrong(
-            "max_attempt", f"{short(value)} is not a whole number from 1", "write how many turns a run may take"
-        )
+        self._wrong("max_attempt", f"{short(value)} is not a positive integer", "write how many turns a run may have")
         return None
 
     def ask_user_validation(self) -> Validation | None:
@@ -183,15 +189,17 @@ class _Reading:
         if path is None:
             return False
         if not isinstance(path, str) or not path:
-            self._wrong(f"schemas.{key}", f"{short(path)} is not a path", "name a file of the package")
+            self._wrong(f"schemas.{key}", f"{short(path)} is not a path", "name a file in the package")
             return False
         return True
 
 
+# Options of a run. A package sets defaults for them.
+
 TEN_YEARS_SEC = 10 * 365.25 * 24 * 3600
 MAX_REPAIR_ATTEMPTS = 10
 MAX_MODEL_LENGTH = 30_000
-"""Linux takes at most 131,071 bytes as one argument, and a character may have four."""
+"""On Linux an argument has at most 131,071 bytes, and a character may take four."""
 
 OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "session_timeout_sec": {"type": "number", "exclusiveMinimum": 0, "maximum": TEN_YEARS_SEC},
@@ -202,22 +210,11 @@ OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "repair_attempts": {"type": "integer", "minimum": 0, "maximum": MAX_REPAIR_ATTEMPTS},
     "model": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_MODEL_LENGTH},
 }
-"""What each option takes, as JSON Schema: for typing the texts of a command line, and for documents."""
-
-
-class WithOptions(Protocol):
-    """A package, as far as options go."""
-
-    @property
-    def options(self) -> Mapping[str, Any]: ...
-
-
-class _Unfit(Exception):
-    """The value cannot be taken; the text says why."""
+"""The JSON Schema of each option: to validate it, to parse it from a command line, and for forms."""
 
 
 def read_options(raw: Json, where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Type the options of a request. Every mistake is named by its path: `options.turn_timeout_sec: …`."""
+    """Parse the options of a request. Each error has its path: `options.turn_timeout_sec: …`."""
     options, problems = check_options(raw, where)
     return options, tuple(str(problem) for problem in problems)
 
@@ -228,78 +225,44 @@ def check_options(raw: Json, where: str) -> tuple[dict[str, Any], tuple[Problem,
     options: dict[str, Any] = {}
     problems: list[Problem] = []
     for name, value in raw.items():
-        if len(problems) >= MOST_UNKNOWN:
-            problems.append(error(where, f"there are more mistakes in its {len(raw)} options"))
+        if len(problems) >= MAX_UNKNOWN:
+            problems.append(error(where, f"there are more errors in its {len(raw)} options"))
             break
-        try:
-            options[name] = _read(name, value)
-        except _Unfit as unfit:
-            problems.append(error(spell(where, [name]), str(unfit)))
+        if (reason := _invalid(name, value)) is None:
+            options[name] = _typed(name, value)
+        else:
+            problems.append(error(format_path(where, [name]), reason))
     return options, tuple(problems)
 
 
-def merge_options(package: WithOptions, own: Mapping[str, Any]) -> RunOptions:
-    """The package's defaults, and over them the run's own; both as `read_options` gives them."""
-    return RunOptions(**{**package.options, **own})
+def merge_options(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> RunOptions:
+    """The package's defaults, overridden by the run's own options; both from `read_options`."""
+    return RunOptions(**{**defaults, **own})
 
 
-def _read(name: Any, value: Json) -> Any:
-    reader = _READERS.get(name) if isinstance(name, str) else None
-    if reader is None:
-        raise _Unfit(unknown_name(str(name), _READERS))
-    return reader(value)
+def _invalid(name: Any, value: Json) -> str | None:
+    """Why an option cannot have this value, or None."""
+    if name not in OPTION_SCHEMAS:
+        return unknown_name(str(name), OPTION_SCHEMAS)
+    if problems := _checker(name).problems(value, ""):
+        return problems[0].removeprefix(": ")
+    if name == "model" and value is not None and ("\0" in value or not value.strip()):
+        return f"{short(value)} is not the name of a model"
+    return None
 
 
-def _seconds(value: Json) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Unfit(f"{short(value)} is not a number of seconds")
-    if not value > 0:
-        raise _Unfit(f"{short(value)} is not more than 0")
-    if value > TEN_YEARS_SEC:
-        raise _Unfit(f"{short(value)} is more than ten years ({TEN_YEARS_SEC:.0f})")
-    return value
+@cache
+def _checker(name: str) -> Checker:
+    return compile_schema(OPTION_SCHEMAS[name], name)
 
 
-def _flag(value: Json) -> bool:
-    if not isinstance(value, bool):
-        raise _Unfit(f"{short(value)} is not true or false")
-    return value
-
-
-def _repairs(value: Json) -> int:
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-    if not whole or not 0 <= value <= MAX_REPAIR_ATTEMPTS:
-        raise _Unfit(f"{short(value)} is not a whole number from 0 to {MAX_REPAIR_ATTEMPTS}")
-    return int(value)
-
-
-def _one_of(choices: type[StrEnum]) -> Callable[[Json], StrEnum]:
-    def read(value: Json) -> StrEnum:
-        if not isinstance(value, str) or value not in list(choices):
-            raise _Unfit("is not one of " + ", ".join(f'"{choice}"' for choice in choices))
-        return choices(value)
-
-    return read
-
-
-def _model(value: Json) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.strip():
-        raise _Unfit(f"{short(value)} is not the name of a model")
-    if "\0" in value or not encodes(value):
-        raise _Unfit(f"{short(value)} holds a character that no program can be given")
-    if len(value) > MAX_MODEL_LENGTH:
-        raise _Unfit(f"{short(value)} is longer than {MAX_MODEL_LENGTH} characters, which no program can be given")
-    return value
-
-
-_READERS: dict[str, Callable[[Json], Any]] = {
-    "session_timeout_sec": _seconds,
-    "turn_timeout_sec": _seconds,
-    "interactive_require_user_reply": _flag,
-    "interactive_profile": _one_of(ProfileChoice),
-    "ask_user_validation": _one_of(Validation),
-    "repair_attempts": _repairs,
-    "model": _model,
-}
+def _typed(name: str, value: Json) -> Any:
+    match name:
+        case "interactive_profile":
+            return ProfileChoice(value)
+        case "ask_user_validation":
+            return Validation(value)
+        case "repair_attempts":
+            return int(value)
+        case _:
+            return value

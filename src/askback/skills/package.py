@@ -1,6 +1,6 @@
-"""A skill package: a folder with a `SKILL.md`, read and checked as a whole.
+"""A skill package: a folder with a `SKILL.md`, read and validated as a whole.
 
-Every mistake is found in one pass and told with how to mend it. A plain Agent Skills folder is a package too.
+One pass reports all problems, each with a fix. A plain Agent Skills folder is a package too.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from typing import Any
 
 from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
 from askback.core.runs import Mode, Validation
-from askback.skills.diagnostics import Problem, error, errors_of, in_one_line, warning
+from askback.skills.diagnostics import Problem, error, errors_of, in_one_line, short, warning
 from askback.skills.files import MAX_JSON_BYTES, Entry, digest_of, list_files, read_bytes, read_json
 from askback.skills.front_matter import FILE, MAX_SKILL_BYTES, SkillText, read_skill_text
 from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema, property_schema
 from askback.skills.manifest import PLACES, SCHEMA_KEYS, Manifest, read_manifest
-from askback.skills.schema_errors import short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillPackage:
-    """What a run needs to know of its skill. `digest` names the exact content of `folder`."""
+    """What a run needs to know about its skill. `digest` identifies the exact content of `folder`."""
 
     id: str
     version: str | None
@@ -41,33 +40,32 @@ class SkillPackage:
     folder: Path
     digest: str
     checkers: Mapping[str, Checker] = field(default_factory=dict, compare=False, repr=False)
-    """By `input`, `parameter` and `output`; a schema that the package does not have is not there."""
+    """The compiled schemas that the package has, by `input`, `parameter` and `output`."""
 
     def allows_engine(self, name: str) -> bool:
-        allowed = self.engines is None or name in self.engines
-        return allowed and name not in self.unsupported_engines
+        return (self.engines is None or name in self.engines) and name not in self.unsupported_engines
 
     def checks_quickly(self) -> bool:
-        """Whether a small value is checked at once, by each of its schemas."""
+        """Whether each of its schemas validates a small value quickly."""
         return all(checker.is_quick for checker in self.checkers.values())
 
     def moved(self, folder: Path) -> SkillPackage:
-        """The same content in another place."""
+        """The same content in another folder."""
         return replace(self, folder=folder)
 
 
 def check_package(folder: Path, config_names: frozenset[str] = frozenset()) -> tuple[Problem, ...]:
-    """Every mistake of a package; without one of severity `error` it can be run."""
+    """All problems of a package. It can be run if none has the severity `error`."""
     return _read(folder, config_names)[1]
 
 
 def read_package(folder: Path, title: str | None = None, config_names: frozenset[str] = frozenset()) -> SkillPackage:
-    """The package, or `Invalid` with all its mistakes; `title` is what the message calls it."""
+    """Read a package. Raises `Invalid` with all its errors; `title` is its name in the message."""
     package, problems = _read(folder, config_names)
-    wrong = errors_of(problems)
-    if package is None or wrong:
-        message = f"{title or folder} is not a skill that can be run: {in_one_line(wrong)}"
-        raise Invalid(RefusalCode.SKILL_INVALID, message, [str(problem) for problem in wrong])
+    errors = errors_of(problems)
+    if package is None or errors:
+        message = f"{title or folder} is not a valid skill: {in_one_line(errors)}"
+        raise Invalid(RefusalCode.SKILL_INVALID, message, [str(problem) for problem in errors])
     return package
 
 
@@ -81,10 +79,9 @@ def _read(folder: Path, config_names: frozenset[str]) -> tuple[SkillPackage | No
 
 
 def _no_skill(names: set[str]) -> Problem:
-    """A folder without a `SKILL.md` is no skill; what else is wrong with it does not matter."""
     near = next((name for name in sorted(names) if name.casefold() == FILE.casefold()), None)
-    mend = f"rename {near} to {FILE}" if near else "write it: front matter with name and description, then instructions"
-    return error(FILE, "is missing", mend)
+    fix = f"rename {near} to {FILE}" if near else "write it: front matter with name and description, then instructions"
+    return error(FILE, "is missing", fix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +91,7 @@ class _Schemas:
 
 
 class _Reading:
-    """One reading of one folder; notes every problem on the way."""
+    """Reads one folder and collects its problems."""
 
     def __init__(self, folder: Path, config_names: frozenset[str]) -> None:
         self._folder = folder
@@ -104,7 +101,7 @@ class _Reading:
 
     def read(self) -> tuple[SkillPackage | None, tuple[Problem, ...]]:
         if not self._folder.is_dir():
-            return None, (error(str(self._folder), "is not a folder", "name the folder that holds SKILL.md"),)
+            return None, (error(str(self._folder), "is not a folder", "name the folder that contains SKILL.md"),)
         names = {path.name for path in self._folder.iterdir()}
         if FILE not in names:
             return None, (_no_skill(names),)
@@ -142,21 +139,21 @@ class _Reading:
         )
 
     def _skill_text(self) -> SkillText:
-        nothing = SkillText(name="", description="", body="")
+        empty = SkillText(name="", description="", body="")
         if FILE not in self._files:
             if not any(problem.where == FILE for problem in self._problems):
-                self._problems.append(error(FILE, "is not a file", "write a file of that name"))
-            return nothing
+                self._problems.append(error(FILE, "is not a file", "write a file with this name"))
+            return empty
         content = read_bytes(self._files[FILE].path, MAX_SKILL_BYTES)
         if len(content) > MAX_SKILL_BYTES:
             self._problems.append(error(FILE, "is larger than 1 MB", "move parts of it into references/"))
-            return nothing
+            return empty
         text, problems = read_skill_text(content, self._folder.name)
         self._problems.extend(problems)
         return text
 
     def _json(self, name: str) -> tuple[Any, bool]:
-        """The document, and whether it could be read."""
+        """The document, and whether it could be parsed."""
         document, problems = read_json(read_bytes(self._files[name].path, MAX_JSON_BYTES), name)
         self._problems.extend(problems)
         return document, not errors_of(problems)
@@ -167,7 +164,7 @@ class _Reading:
             return Manifest()
         place, *others = present
         for other in others:
-            self._problems.append(warning(other, f"is passed over, because there is {place}", "keep one of the two"))
+            self._problems.append(warning(other, f"is ignored, because there is {place}", "keep one of the two"))
         document, readable = self._json(place)
         if not readable:
             return Manifest()
@@ -184,10 +181,10 @@ class _Reading:
     def _check_place(self, named: str, where: str, default: str) -> None:
         place = PurePosixPath(named)
         if place.is_absolute() or ".." in place.parts or "\\" in named:
-            self._problems.append(error(where, f"{short(named)} leads out of the package", f"use {default}"))
+            self._problems.append(error(where, f"{short(named)} is outside the package", f"use {default}"))
         elif str(place) not in self._files:
             message = f"there is no file {short(named)} in the package"
-            self._problems.append(error(where, message, "write the schema there, or take this line out"))
+            self._problems.append(error(where, message, "write the schema there, or remove this line"))
 
     def _schemas(self, manifest: Manifest) -> _Schemas:
         documents: dict[str, dict[str, Any]] = {}
@@ -216,7 +213,7 @@ def _schema(key: str, place: str, document: Any) -> tuple[Checker | None, tuple[
     if key == "output":
         return checker, ()
     if "object" not in _types_of(document):
-        return None, (error(f"{place}: type", f"{key} is always an object", 'write "type": "object"'),)
+        return None, (error(f"{place}: type", f"{key} must be an object", 'write "type": "object"'),)
     paths = _with_files_as_paths(document) if key == "input" else document
     return (checker if paths is document else compile_schema(paths, place)), _source_problems(place, document)
 
@@ -240,17 +237,17 @@ def _schema_problem(place: str, text: str) -> Problem:
     """`assets/x.json.properties.a: …` → the file, then the path in it."""
     path, _, message = text.removeprefix(place).lstrip(".").partition(": ")
     where = f"{place}: {path}" if path else place
-    return error(where, message or text, "see json-schema.org for what may stand there")
+    return error(where, message or text, "see json-schema.org for the allowed values")
 
 
 def _with_files_as_paths(document: dict[str, Any]) -> dict[str, Any]:
-    """What a file's property says is about the file; the engine is given a path, so a text is what is checked."""
+    """The schema of a file input describes the file. The engine gets its path, so a string is validated."""
     properties = document.get("properties", {})
     paths = {name: {"type": "string"} for name in properties if is_file_input(document, name)}
     return {**document, "properties": {**properties, **paths}} if paths else document
 
 
 def is_file_input(input_schema: Mapping[str, Any] | None, name: str) -> bool:
-    """Whether an input is given as a file. Without a word on it, it is not."""
+    """Whether an input is given as a file, by `x-input-source`."""
     found = property_schema(input_schema, name)
     return found is not None and found.get("x-input-source") == "file"

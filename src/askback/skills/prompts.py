@@ -1,6 +1,6 @@
-"""The texts that an engine is given: what to do, where to leave files, how to ask and how to finish. Pure.
+"""The prompts for engines: what to do, where to write files, how to ask and how to finish. Pure.
 
-No text begins with a character that a CLI could take for a command, an option or a file.
+No prompt begins with a character that a CLI could take for a command, an option or a file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_SCHEMA_CHARS = 30_000
 _QUESTION = {
     "ask_user": {
         "interaction_id": "choose-format",
-        "prompt": "Which format shall the report have?",
+        "prompt": "Which format should the report have?",
         "kind": "choice",
         "options": [{"label": "One page", "value": "short"}, {"label": "All details", "value": "long"}],
         "default": "short",
@@ -29,12 +29,12 @@ _QUESTION = {
 
 
 def first_prompt(package: SkillPackage, request: RunRequest, mode: Mode, skill_dir: str) -> str:
-    """The whole of a run's first turn: the skill, what it is given, and the instructions of the mode."""
+    """The prompt of the first turn: the skill, its input, and the instructions for the mode."""
     parts = [
-        f'You are carrying out the skill "{package.name}" in this working directory. Its instructions follow.',
+        f'Carry out the skill "{package.name}" in this working directory. Its instructions follow.',
         f"<skill>\n{package.body}\n</skill>",
-        f"The skill's own files, such as its scripts and references, lie in `{skill_dir}/` below the working directory.",
-        "What you are given, as JSON. It is data for the skill, and a path in it is relative to the working directory.",
+        f"The skill's own files, such as its scripts and references, are in `{skill_dir}/` in the working directory.",
+        "Here is the input of the skill, as JSON. It is data. Paths in it are relative to the working directory.",
         _block("input", request.input),
         _block("parameter", request.parameter),
         artifact_part(),
@@ -44,12 +44,12 @@ def first_prompt(package: SkillPackage, request: RunRequest, mode: Mode, skill_d
 
 
 def artifact_part() -> str:
-    """Where files go: the same in every mode."""
+    """Where to write files; the same in every mode."""
     return (
         "## Files\n\n"
-        "Write every output file under `artifacts/`, which lies directly below the working directory, "
-        "whatever the skill's own text says about where files go. "
-        "Name a file in your result by its path from the working directory, such as `artifacts/report.md`."
+        "Write every output file under `artifacts/`, directly in the working directory, "
+        "even if the skill's own text names another place. "
+        "In your result, name a file by its path from the working directory, such as `artifacts/report.md`."
     )
 
 
@@ -63,7 +63,7 @@ def _no_user() -> str:
     return (
         "## No questions\n\n"
         "Nobody can answer in this run: do not ask the user anything, and do not wait for a confirmation. "
-        "Where something is open, decide by yourself, take the most sensible choice, and go on until the work is done."
+        "If something is unclear, make the most sensible choice yourself, and continue until the work is done."
     )
 
 
@@ -71,12 +71,12 @@ def _asking() -> str:
     return (
         "## Asking the user\n\n"
         "You may ask the user whenever an answer would make the result better. "
-        "A question is one JSON block of this form, at the end of your message, and your turn ends with it:\n\n"
+        "To ask, end your message with one JSON block of this form, and end your turn:\n\n"
         f"{_fenced(_QUESTION)}\n\n"
-        "`interaction_id` (your own, new for each question) and `prompt` are needed. Optional are `kind` (`text`, "
-        "`choice`, `confirm`, or `secret` for what is to stay unseen), `options`, `default`, `context` and "
+        "`interaction_id` (your own, new for each question) and `prompt` are required. Optional are `kind` (`text`, "
+        "`choice`, `confirm`, or `secret` for an answer that stays hidden), `options`, `default`, `context` and "
         "`response_schema` (a JSON Schema: a scalar, or an object of scalars). "
-        "The answer is your next message, in the same session; then go on with the work."
+        "The answer is the next message that you get, in the same session. Then continue the work."
     )
 
 
@@ -84,72 +84,68 @@ def _finishing(schema: Mapping[str, Any] | None, checker: Checker | None) -> str
     if schema is None:
         return (
             "## Finishing\n\n"
-            "When all work is done, end with a message that states the result, and after it, on a line of its own:\n\n"
+            "When all work is done, end with a message that states the result, and after it, on a separate line:\n\n"
             f"{MARKER}"
         )
-    told = f"{_block('output_schema', schema)}\n\n" if len(json.dumps(schema)) <= MAX_SCHEMA_CHARS else ""
+    shown = f"{_block('output_schema', schema)}\n\n" if len(json.dumps(schema)) <= MAX_SCHEMA_CHARS else ""
     return (
         "## Finishing\n\n"
-        "When all work is done, end with one JSON value that fits this JSON Schema:\n\n"
-        f"{told}{_example(schema, checker)}"
+        "When all work is done, end with one JSON value that matches this JSON Schema:\n\n"
+        f"{shown}{_example(schema, checker)}"
     )
 
 
 def _example(schema: Mapping[str, Any], checker: Checker | None) -> str:
-    """The marker, with an output that passes; without the output where none can be made up."""
-    made = sample(schema)
-    passes = checker is not None and not checker.problems(made, "output")
-    looks = "The end of your last message then looks like this, only with your own values:"
-    if not isinstance(made, dict):
-        value = f"{_fenced(made)}\n\n" if passes else ""
-        return (
-            f"After it, on a line of its own, write {MARKER}: it says that the run is done. {looks}\n\n{value}{MARKER}"
-        )
-    content = {**made, MARKER: True} if passes else {"…": "…", MARKER: True}
-    return f'Add the key "{MARKER}" to it, set to true: it says that the run is done. {looks}\n\n{_fenced(content)}'
+    """The marker, with a valid output if one can be generated."""
+    example = sample(schema)
+    valid = checker is not None and not checker.problems(example, "output")
+    looks = "The end of your last message then looks like this, with your own values:"
+    if not isinstance(example, dict):
+        value = f"{_fenced(example)}\n\n" if valid else ""
+        return f"After it, write {MARKER} on a separate line: the run is done. {looks}\n\n{value}{MARKER}"
+    content = {**example, MARKER: True} if valid else {"…": "…", MARKER: True}
+    return f'Add the key "{MARKER}" to it, set to true: the run is done. {looks}\n\n{_fenced(content)}'
 
 
 def reply_prompt(package: SkillPackage, interaction: Interaction) -> str:
-    """The user's answer, or that there was none, and how to go on."""
+    """The user's answer, or that there was none, and how to continue."""
     if interaction.outcome is InteractionOutcome.AUTO_DECIDED:
-        return f"{_unanswered(interaction)}\n\n{_going_on(package)}\n"
+        return f"{_unanswered(interaction)}\n\n{_continuing(package)}\n"
     answer = interaction.response
     text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
     return (
-        f'The user has answered your question "{interaction.interaction_id}". The answer, word for word:\n\n'
+        f'The user answered your question "{interaction.interaction_id}". The answer, word for word:\n\n'
         f'<user_reply interaction_id="{interaction.interaction_id}">\n{text}\n</user_reply>\n\n'
-        f"{_going_on(package)}\n"
+        f"{_continuing(package)}\n"
     )
 
 
 def _unanswered(interaction: Interaction) -> str:
-    told = f'The user did not answer your question "{interaction.interaction_id}" in time; nobody has decided it. '
+    intro = f'The user did not answer your question "{interaction.interaction_id}" in time. '
     if interaction.default is None:
-        return told + "Decide it by yourself, take the most sensible choice, and say in the result that you did."
+        return intro + "Make the most sensible choice yourself, and say in the result that you did."
     value = json.dumps(interaction.default, ensure_ascii=False)
-    return told + f"Decide it by yourself; the default that you named is {value}. Say in the result that you did."
+    return intro + f"Decide it yourself; the default that you named is {value}. Say in the result that you did."
 
 
-def _going_on(package: SkillPackage) -> str:
-    how = f'one JSON value that fits the output schema, with "{MARKER}": true'
+def _continuing(package: SkillPackage) -> str:
+    how = f'one JSON value that matches the output schema, with "{MARKER}": true'
     if package.output_schema is None:
-        how = f"the result and, on a line of its own, {MARKER}"
+        how = f"the result and, on a separate line, {MARKER}"
     return (
-        "Go on with the skill. For a further question, end your message with a JSON block "
+        "Continue the skill. To ask another question, end your message with a JSON block "
         '{"ask_user": {"interaction_id": …, "prompt": …}}. '
         f"When all work is done, end with {how}. Files go under `artifacts/`."
     )
 
 
 def repair_prompt(package: SkillPackage, problems: Sequence[str], mode: Mode) -> str:
-    """What is wrong with the output, and how to give it again."""
+    """The errors in the output, and how to send a corrected one."""
     listed = "\n".join(f"- {problem}" for problem in problems)
-    alone = (
-        "Nobody can answer a question in this run: decide by yourself whatever is open. " if mode is Mode.AUTO else ""
-    )
+    alone = "Nobody can answer a question in this run: decide everything yourself. " if mode is Mode.AUTO else ""
     return (
-        f"Your result cannot be taken yet. What is wrong with it:\n\n{listed}\n\n"
-        f"{alone}Give the whole result again, corrected.\n\n"
+        f"Your result is not valid yet. Its errors:\n\n{listed}\n\n"
+        f"{alone}Send the whole result again, corrected.\n\n"
         f"{_finishing(package.output_schema, package.checkers.get('output'))}\n"
     )
 
@@ -159,13 +155,15 @@ def _block(tag: str, value: Json) -> str:
 
 
 def _untagged(text: str, tag: str) -> str:
-    """JSON in which no text looks like the tag around it; the escapes mean the same to a JSON reader."""
+    """JSON in which no text looks like the tag around it. The escapes mean the same to a JSON parser."""
     return text.replace("</", "<\\/").replace(f"<{tag}>", f"\\u003c{tag}>")
 
 
 def _fenced(value: Json) -> str:
     return f"```json\n{json.dumps(value, ensure_ascii=False, indent=2)}\n```"
 
+
+# An example output, generated from the schema.
 
 MAX_DEPTH = 8
 MAX_ITEMS = 3
@@ -191,13 +189,13 @@ _FORMATS = {
 def sample(schema: Json) -> Json:
     try:
         return _Sampling(schema).of(schema, MAX_DEPTH)
-    # A draft has no say in the keywords of another, and none in how far two numbers lie apart.
+    # A draft does not validate the keywords of another one, nor the distance of two numbers.
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
         return _UNKNOWN
 
 
 class _Sampling:
-    """One example in the making. `left` bounds it: a schema may refer to itself without end."""
+    """Generates one example of bounded size: a schema may refer to itself."""
 
     def __init__(self, document: Json) -> None:
         self._document = document
@@ -222,7 +220,7 @@ class _Sampling:
         return self._of_type(schema, depth)
 
     def _merged(self, schema: Mapping[str, Any], branch: Json, word: str) -> dict[str, Any]:
-        """One form of several, with what stands beside them."""
+        """One of several alternatives, merged with the keywords beside them."""
         rest = {key: value for key, value in schema.items() if key != word}
         chosen = resolve(self._document, branch)
         if not isinstance(chosen, Mapping):

@@ -1,8 +1,9 @@
 """How much work a JSON Schema can cause, counted before the validator sees it. Pure, and linear in the schema.
 
-Keywords such as `allOf` and `$ref` apply schemas to the same value; `properties` and `items` apply them to values inside
-it. A schema may refer to itself through values inside, because each step uses up a part of the value. What it applies
-to one value is expanded by the validator, so a few references that each occur twice can ask for any amount of work.
+Keywords such as `allOf` and `$ref` apply schemas to the same value (in place); `properties` and `items` apply them to
+values inside it. A schema may refer to itself through values inside, because each step consumes a part of the value.
+The validator expands everything that applies in place, so a few references that each occur twice can cause any amount
+of work.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from urllib.parse import unquote
 
 from askback.core.interactions import Json
 
-MOST_IN_PLACE = 10_000
-"""Schemas that may apply to one value. The validator needs about 5 KB for each that the value does not fit."""
-MOST_STEPS = 10_000_000
-"""Schemas that may apply to a value and all values inside it, together; about 15 ns each."""
-MOST_LISTED = 100_000_000
-"""Bytes that the validator may need to list the mistakes of a value."""
+MAX_IN_PLACE = 10_000
+"""Schemas that may apply to one value. The validator needs about 5 KB for each one that the value does not match."""
+MAX_STEPS = 10_000_000
+"""Schemas that may apply to a value and all values inside it, in total; about 15 ns each."""
+MAX_LISTED = 100_000_000
+"""Bytes that the validator may need to list the errors of a value."""
 _ERROR_BYTES = 5_000
 _QUOTED_BYTES = 16
 _FEW = 500
-_MOST_LOOKUPS = 1_000_000
-"""Places that are looked at to find out what all references of a document point to."""
+_MAX_LOOKUPS = 1_000_000
+"""Nodes that are visited to resolve all references of a document."""
 
 _LISTS = ("allOf", "anyOf", "oneOf")
 _SINGLE = ("not", "if", "then", "else")
@@ -46,7 +47,7 @@ class TooMuchWork(Exception):
 
 @dataclass(slots=True)
 class _Schema:
-    """One subschema, with the places in `Schemas.order` of those that it applies."""
+    """One subschema, with the indexes of the subschemas that it applies."""
 
     in_place: list[int] = field(default_factory=list)
     any_property: list[int] = field(default_factory=list)
@@ -54,14 +55,14 @@ class _Schema:
     properties: dict[str, int] = field(default_factory=dict)
     items: list[int] = field(default_factory=list)
     weight: int = 1
-    """Itself, the `true` and `false` that it applies in place, and the names that it requires."""
+    """Itself, each `true` and `false` that it applies in place, and the names that it requires."""
     patterns: int = 0
     quoted: int = 0
-    """Characters of `enum` and `const`, which the validator copies into each mistake."""
+    """Characters of `enum` and `const`, which the validator copies into each error."""
     chooses: bool = False
-    """It has `anyOf` or `oneOf`, whose mistake holds every mistake of every form."""
+    """It has `anyOf` or `oneOf`, whose error contains every error of every alternative."""
     tracks: bool = False
-    """It has `unevaluated…`, for which the validator compiles everything that applies in place once more."""
+    """It has `unevaluated…`, for which the validator compiles everything that applies in place a second time."""
 
     def applied(self) -> list[int]:
         placed = [index for index in self.items if index >= 0]
@@ -69,7 +70,7 @@ class _Schema:
 
 
 class _References:
-    """What references may point to. Where the drafts differ, everything that one of them could mean."""
+    """The targets of references. Where the drafts differ, every target that one of them allows."""
 
     def __init__(self, document: Node) -> None:
         self._document = document
@@ -94,7 +95,7 @@ class _References:
         fragment = unquote(reference.partition("#")[2])
         anchored = self._anchors.get(fragment, ())
         self._lookups += len(self._roots) + len(anchored)
-        if self._lookups > _MOST_LOOKUPS:
+        if self._lookups > _MAX_LOOKUPS:
             raise TooMuchWork
         found = {id(node): node for node in anchored}
         if not fragment or fragment.startswith("/"):
@@ -106,7 +107,7 @@ class _References:
 
 
 def _light(node: Node) -> int:
-    """What a schema looks at besides its subschemas: lists of required names, and `true` and `false` in place."""
+    """What a schema checks besides its subschemas: lists of required names, and `true` and `false` in place."""
     named = [value for word in (*_NAMED, "dependentRequired") if isinstance(value := node.get(word), Mapping)]
     lists = [node.get("required"), *(inner for each in named for inner in each.values())]
     found = sum(len(each) for each in lists if isinstance(each, list))
@@ -117,7 +118,7 @@ def _light(node: Node) -> int:
 
 
 def _mappings(document: Json) -> Iterator[tuple[Path, Node]]:
-    """Every object in the document, with its path; the holder before what it holds."""
+    """Every object in the document, with its path; parents first."""
     left: list[tuple[Path, Json]] = [((), document)]
     while left:
         path, item = left.pop()
@@ -142,14 +143,14 @@ def _pointed(document: Json, pointer: str) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a value may cost at most: schemas applied, and bytes that a list of its mistakes takes."""
+    """Upper bounds for one value: schemas applied, and bytes that a list of its errors takes."""
 
     steps: int
     listed: int
 
 
 class SchemaWork:
-    """The graph of a document's subschemas. Raises `TooMuchWork` where even that is too large."""
+    """The graph of a document's subschemas. Raises `TooMuchWork` if the graph itself is too large."""
 
     def __init__(self, document: Json) -> None:
         self._schemas: list[_Schema] = []
@@ -163,7 +164,7 @@ class SchemaWork:
                 self._read(self._left.pop())
         self._order, self._endless = self._sorted(lambda schema: schema.in_place)
         self.stops_at_first = not any(schema.chooses for schema in self._schemas)
-        """The validator can name one mistake without listing all: no form is one of several."""
+        """The validator can return one error without listing all: there are no alternatives."""
         self._rank = {index: rank for rank, index in enumerate(self._order)}
 
     def _index(self, node: Node) -> int:
@@ -174,7 +175,7 @@ class SchemaWork:
         return self._indexes[id(node)]
 
     def _all(self, values: Any) -> list[int]:
-        """The schemas among the values; `true` and `false` cost nothing that counts."""
+        """The schemas among the values. `true` and `false` cost next to nothing."""
         return [self._index(value) for value in values if isinstance(value, Mapping)]
 
     def _read(self, node: Node) -> None:
@@ -183,7 +184,7 @@ class SchemaWork:
         schema.quoted = sum(len(json.dumps(node[word])) for word in ("enum", "const") if word in node)
         for word, value in node.items():
             if word in _REFERENCES and isinstance(value, str):
-                # A schema that is nothing but itself asks for nothing.
+                # A schema that only refers to itself causes no work.
                 schema.in_place += self._all(each for each in self._references.targets(value) if each is not node)
             elif word in _LISTS and isinstance(value, list):
                 schema.in_place += self._all(value)
@@ -210,7 +211,7 @@ class SchemaWork:
             schema.any_item += self._all([value])
 
     def _sorted(self, edges: Callable[[_Schema], Iterable[int]]) -> tuple[list[int], list[int]]:
-        """Every schema before those that it applies, and those that apply themselves or come after such."""
+        """Topological order: every schema before those that it applies; and those that are in or behind a cycle."""
         waiting = [0] * len(self._schemas)
         for schema in self._schemas:
             for index in edges(schema):
@@ -226,7 +227,7 @@ class SchemaWork:
         return order, [index for index, count in enumerate(waiting) if count]
 
     def is_small(self) -> bool:
-        """Whether a small value is checked at once: few schemas, even with all references written out."""
+        """Whether a small value is validated quickly: few schemas, even with all references expanded."""
         order, endless = self._sorted(_Schema.applied)
         total = [schema.weight + schema.patterns for schema in self._schemas]
         for index in reversed(order):
@@ -236,7 +237,7 @@ class SchemaWork:
         return not endless
 
     def _first_too_wide(self) -> int | None:
-        """The first schema, inner ones first, for which the validator expands too many for one value."""
+        """The first schema, inner ones first, that expands to too many schemas for one value."""
         plain = [schema.weight for schema in self._schemas]
         compiled = [*plain]
         for index in reversed(self._order):
@@ -245,26 +246,26 @@ class SchemaWork:
             compiled[index] += sum(compiled[each] for each in schema.in_place)
             if schema.tracks:
                 compiled[index] += plain[index]
-            if compiled[index] > MOST_IN_PLACE:
+            if compiled[index] > MAX_IN_PLACE:
                 return index
         return None
 
     def problem(self) -> tuple[Path, str] | None:
-        """Why the schema is refused, with the path in the document."""
+        """The path and the reason if the schema is refused."""
         if self._endless:
-            return self._path(self._endless[0]), "applies itself to the same value without end"
+            return self._path(self._endless[0]), "applies itself to the same value in an endless loop"
         wide = self._first_too_wide()
         if wide is None:
             return None
-        told = f"expands to more than {MOST_IN_PLACE:,} schemas for one value; use fewer nested references"
-        return self._path(wide), told
+        message = f"expands to more than {MAX_IN_PLACE:,} schemas for one value; use fewer nested references"
+        return self._path(wide), message
 
     def _path(self, index: int) -> Path:
         wanted = next(key for key, each in self._indexes.items() if each == index)
         return next(path for path, node in _mappings(self._document) if id(node) == wanted)
 
     def cost(self, value: Json) -> Cost:
-        """Follows the schema through the value. Above `MOST_STEPS` it stops, and the cost is that of a part."""
+        """Follow the schema through the value. Stops above `MAX_STEPS`; the cost is then that of a part."""
         walk = _Walk(self._schemas, self._rank)
         with suppress(TooMuchWork):
             walk.weigh(value, ((0, 1),) if self._schemas else ())
@@ -272,11 +273,11 @@ class SchemaWork:
 
 
 Counts = tuple[tuple[int, int], ...]
-"""Schemas with how often each applies."""
+"""Pairs of a schema and how often it applies."""
 
 
 class _Applied:
-    """What applies to one value: given schemas, and those that they apply in place."""
+    """What applies to one value: the given schemas, and those that they apply in place."""
 
     def __init__(self, schemas: list[_Schema], counts: dict[int, int]) -> None:
         self.steps = sum(schemas[index].weight * count for index, count in counts.items())
@@ -303,7 +304,7 @@ class _Applied:
                 _add(self._inside.setdefault(name, {}), inner, count)
 
     def at(self, name: str | int) -> Counts:
-        """What applies to the property of that name, or to the item at that place."""
+        """What applies to the property of this name, or to the item at this index."""
         if name not in self._inside:
             return self.every[isinstance(name, str)]
         if name not in self._known:
@@ -315,7 +316,7 @@ class _Applied:
 
 
 class _Walk:
-    """One walk through a value. What applies together is expanded once, and counted wherever it applies."""
+    """One walk through a value. A set of schemas is expanded once, and counted wherever it applies."""
 
     def __init__(self, schemas: list[_Schema], rank: Mapping[int, int]) -> None:
         self._schemas = schemas
@@ -325,7 +326,7 @@ class _Walk:
         self.listed = 0
 
     def weigh(self, value: Json, counts: Counts) -> int:
-        """Count what applies to the value; gives its size, roughly in bytes."""
+        """Count what applies to the value. Returns its size, roughly in bytes."""
         applied = self._seen.get(counts)
         if applied is None:
             applied = self._seen[counts] = _Applied(self._schemas, self._expanded(counts))
@@ -344,11 +345,11 @@ class _Walk:
 
     def _count(self, steps: int) -> None:
         self.steps += steps
-        if self.steps > MOST_STEPS:
+        if self.steps > MAX_STEPS:
             raise TooMuchWork
 
     def _expanded(self, counts: Counts) -> dict[int, int]:
-        """With what applies in place, each schema after all that apply it."""
+        """Add the schemas that apply in place, each one after all that apply it."""
         applied = dict(counts)
         heap = [(self._rank[index], index) for index in applied]
         heapify(heap)

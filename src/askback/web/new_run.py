@@ -73,7 +73,7 @@ async def _again(desk: PageContext, request: Request, package: SkillPackage) -> 
 
 def option_schema(package: SkillPackage, t: Words) -> dict[str, Any]:
     """The options of a run as a schema for a form, in the reader's language, with the defaults of this skill."""
-    defaults = asdict(merge_options(package, {}))
+    defaults = asdict(merge_options(package.options, {}))
     properties = {name: _option(name, schema, defaults[name], t) for name, schema in OPTION_SCHEMAS.items()}
     return {"type": "object", "properties": properties}
 

@@ -67,8 +67,8 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
         if not options.exists(folder):
             advice = "make it, or take it out of skills_dir in the settings"
             yield Finding(what="skills", ok=False, message=f"there is no folder {folder}", advice=advice)
-    confinement = await app.spawner.confinement()
-    yield _sandbox(confinement)
+    isolation = await app.spawner.isolation()
+    yield _sandbox(isolation)
     for finding in _limits(await app.spawner.enforcement()):
         yield finding
     yield _network("", app.settings.network)
@@ -76,7 +76,7 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
         if engine.network is not None:
             yield _network(name, engine.network)
     reports = await app.service.engines.reports()
-    if confinement.hides_files:
+    if isolation.hides_files:
         for finding in _homes(app, reports):
             yield finding
     for report in reports:
@@ -125,7 +125,7 @@ def _access(data_dir: Path) -> Iterator[Finding]:
         yield Finding(what="data folder", ok=wrong, message=message, advice=f"chmod 700 {data_dir}")
 
 
-def _sandbox(confinement: Isolation) -> Finding:
+def _sandbox(isolation: Isolation) -> Finding:
     can = "it can read and change everything that you can, including the server's token, other runs and your keys"
     words = {
         "bubblewrap": (
@@ -135,11 +135,11 @@ def _sandbox(confinement: Isolation) -> Finding:
         "guardian": f"guardian: nothing of an engine outlives its run, but {can}",
         "none": f"none: only the process group of an engine is ended, and {can}",
     }
-    message, advice = words[confinement.in_force], confinement.advice
-    if confinement.why_not_more:
-        message += f"; {confinement.why_not_more}"
-    if confinement.shared:
-        message += f"; the settings share {', '.join(confinement.shared)} with all of them"
+    message, advice = words[isolation.level], isolation.advice
+    if isolation.why_not_more:
+        message += f"; {isolation.why_not_more}"
+    if isolation.shared:
+        message += f"; the settings share {', '.join(isolation.shared)} with all of them"
         advice = "take out of sandbox_share what engines need not change"
     return Finding(what="sandbox", ok=None if advice else True, message=message, advice=advice)
 

@@ -87,7 +87,7 @@ async def _find_here(app: App, settings: Settings, run_id: str) -> Run:
 def _piped() -> str:
     if sys.stdin.isatty():
         raise click.UsageError("name the answer: askback reply RUN TEXT, or pipe it in")
-    from askback.skills.schemas import MAX_REPLY_BYTES
+    from askback.skills.validation import MAX_REPLY_BYTES
 
     content = sys.stdin.buffer.read(MAX_REPLY_BYTES + 2)
     if len(content.removesuffix(b"\n")) > MAX_REPLY_BYTES:

@@ -14,7 +14,7 @@ from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
 from askback.service import Submission
 from askback.skills.package import SkillPackage
-from askback.skills.schemas import file_inputs, typed_value
+from askback.skills.validation import file_inputs, typed_value
 
 if TYPE_CHECKING:
     from askback.bootstrap import App

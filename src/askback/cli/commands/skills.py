@@ -65,7 +65,7 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
     wrong = errors_of(problems)
     if as_json:
         documents = [
-            {"severity": each.severity, "where": each.where, "message": each.message, "mend": each.mend}
+            {"severity": each.severity, "where": each.where, "message": each.message, "mend": each.fix}
             for each in problems
         ]
         output.print_json({"ok": not wrong, "problems": documents})
@@ -73,8 +73,8 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
     for each in problems:
         sign = "✘" if each in wrong else "!"
         print(f"{sign} {printable(each.where)}: {printable(each.message)}")
-        if each.mend:
-            print(f"    → {printable(each.mend)}")
+        if each.fix:
+            print(f"    → {printable(each.fix)}")
     verdict = (
         f"✘ {count(len(wrong), 'mistake')}: it cannot be run" if wrong else f"✔ {printable(str(folder))} can be run"
     )

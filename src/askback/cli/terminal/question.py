@@ -10,7 +10,7 @@ from typing import Any
 
 from askback.cli.terminal.prompt import ANSWER_NEEDED, LONGEST, Gone, TooLong, forget_typed, read_line, unseen
 from askback.core.interactions import Interaction, Json, option_label, option_value
-from askback.skills.schemas import fits_reply, typed_value
+from askback.skills.validation import fits_reply, typed_value
 from askback.text.terminal import printable
 
 Write = Callable[[str], None]

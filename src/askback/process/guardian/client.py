@@ -1,6 +1,6 @@
-"""The guardian as a spawner: it starts programs for us, and ends them when we are gone, however that comes.
+"""The guardian as a spawner: it starts programs for us, and ends them when this process ends, for whatever reason.
 
-Owns the socket to `program.py`, which says what is spoken there, and one control socket for each child.
+Owns the socket to `program.py`, which documents the protocol, and a control socket for each child.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
-from askback.process.cgroups import Delegation
 from askback.process.child import Child, NotStarted, SpawnRequest, starting
+from askback.process.guardian.delegation import Delegation
 from askback.process.isolation import Isolation, IsolationLevel
 from askback.process.limits import Breach, Enforcement, Resource, by_watchdog
 from askback.process.streams import Streams, writable
@@ -34,131 +34,131 @@ _PROGRAM = Path(__file__).with_name("program.py")
 _START_SEC = 20.0
 _KILL_SEC = 5.0
 _LATE_SEC = 1.0
-"""A timer that fires this late says that our own loop was held up, not that the other side is slow."""
+"""If a timer fires this late, our own event loop was blocked, and the other side may not be slow."""
 _TRIES = 3
 _PACKET = 1 << 16
 KILLED = -signal.SIGKILL
-"""The exit code of a program whose keeper could not tell it."""
+"""The exit code of a program whose keeper could not report it."""
 
 
 def available() -> bool:
-    """Whether this system has what a guardian needs: adoption of orphans, and a table of processes."""
+    """Whether this system has what a guardian needs: adoption of orphans, and a process table."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open") and Path("/proc/self/stat").exists()
 
 
 class _Lost(Exception):
-    """The keeper was gone before it could say that it had started anything."""
+    """The keeper ended before it reported a start."""
 
 
 class Guardian:
-    """Started with the first program, and again when it was killed."""
+    """The guardian process starts with the first program, and again after it was killed."""
 
     def __init__(self, groups: Delegation | None = None) -> None:
         self._groups = groups or Delegation(why_not="control groups were not asked for")
         self._process: subprocess.Popen[bytes] | None = None
-        self._line: socket.socket | None = None
+        self._socket: socket.socket | None = None
         self._sending = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._held: dict[str, _Held] = {}
+        self._handles: dict[str, _KeptProcess] = {}
         self._boot_id = tree.boot_id()
 
     @property
     def pid(self) -> int | None:
-        """The guardian's own process, while there is one."""
-        return None if self._process is None or self._line is None else self._process.pid
+        """The process id of the guardian, or None."""
+        return None if self._process is None or self._socket is None else self._process.pid
 
-    async def start(self, order: SpawnRequest, *, wrapped: bool = False) -> Child:
-        """Start it. `wrapped`: its first processes make a sandbox, and are killed but never asked to end. A word
-        `\\0` with a number then means the file at that place of `keep_fds`."""
+    async def start(self, request: SpawnRequest, *, wrapped: bool = False) -> Child:
+        """Start a program.
+
+        `wrapped`: its first processes create a sandbox, and get no SIGTERM. An argument `\\0` with a number then
+        stands for the file with that index in `keep_fds`.
+        """
         for _ in range(_TRIES):
             try:
-                return await self._start(order, wrapped=wrapped)
+                with starting(request) as streams:
+                    handle = await self._start(request, streams, wrapped=wrapped)
+                return Child(handle, streams, request.limits)
             except _Lost:
-                await tree.Tree(mark=order.env.get(tree.MARK, "")).end(grace_sec=0)
-        raise NotStarted(f"{order.argv[0]} cannot be started: the process that was to keep it was killed each time")
+                await tree.Tree(mark=request.env.get(tree.MARK, "")).end(grace_sec=0)
+        raise NotStarted(f"{request.argv[0]} cannot be started: its keeper was killed each time")
 
-    async def _start(self, order: SpawnRequest, *, wrapped: bool) -> Child:
-        with starting(order) as streams:
-            held = await self._start_with(order, streams, wrapped=wrapped)
-        return Child(held, streams, order.limits)
-
-    async def _start_with(self, order: SpawnRequest, streams: Streams, *, wrapped: bool) -> _Held:
+    async def _start(self, request: SpawnRequest, streams: Streams, *, wrapped: bool) -> _KeptProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        held = _Held(str(next(self._numbers)), ours, self)
-        self._held[held.name] = held
+        handle = _KeptProcess(str(next(self._numbers)), ours, self)
+        self._handles[handle.name] = handle
         try:
-            with theirs, _written(order, wrapped=wrapped) as request:
-                fds = (request, theirs.fileno(), *streams.theirs, *order.keep_fds)
-                held.line = await self._send(f"spawn {held.name}", fds)
+            with theirs, _request_file(request, wrapped=wrapped) as file:
+                fds = (file, theirs.fileno(), *streams.theirs, *request.keep_fds)
+                handle.guardian_socket = await self._send(f"spawn {handle.name}", fds)
                 theirs.close()
-                pid, ticks = await self._answer(held.started)
+                pid, ticks = await self._started(handle.started)
         except BaseException:
-            held.close()
+            handle.close()
             raise
-        held.identity = ProcessIdentity(pid=pid, start_ticks=ticks, boot_id=self._boot_id)
-        return held
+        handle.identity = ProcessIdentity(pid=pid, start_ticks=ticks, boot_id=self._boot_id)
+        return handle
 
-    async def _answer(self, started: asyncio.Future[tuple[int, int]]) -> tuple[int, int]:
+    async def _started(self, started: asyncio.Future[tuple[int, int]]) -> tuple[int, int]:
         while not await _done_in_time(started, _START_SEC):
             pass
         if started.done():
             return started.result()
-        # Stopped, it seems. Its keepers end what they have.
+        # The guardian seems to be stopped. When it is killed, its keepers end their trees.
         if self._process is not None:
             self._process.kill()
         raise _Lost
 
-    async def kill_keeper(self, name: str, line: socket.socket | None) -> bool:
-        """For a keeper that does not answer: the guardian ends what is left, and says so. False: it is gone too."""
-        if line is None or line is not self._line:
+    async def kill_keeper(self, name: str, guardian_socket: socket.socket | None) -> bool:
+        """For a keeper that does not answer. The guardian ends its tree and reports it. False: it has ended too."""
+        if not self.is_connected(guardian_socket):
             return False
         with suppress(OSError):
             await self._send(f"kill {name}", ())
         return True
 
     def forget(self, name: str) -> None:
-        self._held.pop(name, None)
+        self._handles.pop(name, None)
 
-    def guards(self, line: socket.socket | None) -> bool:
-        """Whether the guardian that was spoken to over this line is still there."""
-        return line is not None and line is self._line
+    def is_connected(self, guardian_socket: socket.socket | None) -> bool:
+        """Whether the guardian at the other end of this socket is still there."""
+        return guardian_socket is not None and guardian_socket is self._socket
 
-    async def confinement(self) -> Isolation:
+    async def isolation(self) -> Isolation:
         why = "the setting 'sandbox' is 'off'"
-        return Isolation(in_force=IsolationLevel.GUARDIAN, why_not_more=why, advice="set it to 'auto'")
+        return Isolation(level=IsolationLevel.GUARDIAN, why_not_more=why, advice="set it to 'auto'")
 
     async def enforcement(self) -> Enforcement:
         return by_watchdog(groups=self._groups.usable, why_not_more=self._groups.why_not)
 
     async def close(self) -> None:
-        """Let go; everything that still lives is ended. Returns when it is."""
-        held = tuple(self._held.values())
-        for each in held:
-            each.close()
-        self._let_go()
+        """End everything that is still alive, and wait for it."""
+        handles = tuple(self._handles.values())
+        for handle in handles:
+            handle.close()
+        self._disconnect()
         process, self._process = self._process, None
         if process is not None:
-            await asyncio.to_thread(_outwait, process)
-        for each in held:
-            each.settled()
+            await asyncio.to_thread(_wait_or_kill, process)
+        for handle in handles:
+            handle.tree_ended()
         self._groups.release()
 
     async def _send(self, text: str, fds: Sequence[int]) -> socket.socket:
         async with self._sending:
             while True:
-                line = self._line or self._begin()
+                connected = self._socket or self._start_guardian()
                 try:
-                    socket.send_fds(line, [text.encode()], fds)
+                    socket.send_fds(connected, [text.encode()], fds)
                 except BlockingIOError:
-                    await writable(line.fileno())
+                    await writable(connected.fileno())
                 except ConnectionError:
-                    self._let_go()
+                    self._disconnect()
                 else:
-                    return line
+                    return connected
 
-    def _begin(self) -> socket.socket:
+    def _start_guardian(self) -> socket.socket:
         if self._process is not None:
-            _outwait(self._process)
+            _wait_or_kill(self._process)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with theirs:
@@ -172,45 +172,45 @@ class Guardian:
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
             )
-        self._line = ours
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, ours)
+        self._socket = ours
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._on_packet, ours)
         return ours
 
-    def _hear(self, line: socket.socket) -> None:
-        packet = _receive(line)
+    def _on_packet(self, connected: socket.socket) -> None:
+        packet = _receive(connected)
         if packet is None:
             return
         if not packet:
-            log.warning("the guardian was killed; what it kept is ended, and the next program gets a new one")
-            self._let_go()
+            log.warning("the guardian was killed; its keepers end their programs, and a new guardian starts on demand")
+            self._disconnect()
             return
         word, name = packet.decode().split()
-        if (held := self._held.get(name)) is None:
+        if (handle := self._handles.get(name)) is None:
             return
         if word == "refused":
-            held.refused(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+            handle.refused(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
         else:
-            held.settled()
+            handle.tree_ended()
 
-    def _let_go(self) -> None:
-        if self._line is None:
+    def _disconnect(self) -> None:
+        if self._socket is None:
             return
-        asyncio.get_running_loop().remove_reader(self._line.fileno())
-        self._line.close()
-        self._line = None
-        for held in self._held.values():
-            held.unguarded()
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._socket = None
+        for handle in self._handles.values():
+            handle.guardian_lost()
 
 
 async def _done_in_time(future: asyncio.Future[Any], seconds: float) -> bool:
-    """Wait for it. False where the loop itself was late: then nothing can be concluded from the time that has passed."""
+    """Wait for the future. False if the loop itself was late: then the elapsed time proves nothing."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + seconds
     await asyncio.wait({future}, timeout=seconds)
     return future.done() or loop.time() - give_up_at < _LATE_SEC
 
 
-def _outwait(process: subprocess.Popen[bytes]) -> None:
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(2 * _KILL_SEC)
     except subprocess.TimeoutExpired:
@@ -219,31 +219,31 @@ def _outwait(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _written(order: SpawnRequest, *, wrapped: bool) -> Iterator[int]:
-    """The order as a file without a name: an environment of any size fits."""
-    argv = [os.fsencode(word) for word in order.argv]
-    env = {os.fsencode(name): os.fsencode(value) for name, value in order.env.items()}
-    folders = [os.fsencode(folder.absolute()) for folder in order.writable]
-    resources = (order.resources.as_figures(), folders)
-    file = os.memfd_create("askback-order")
+def _request_file(request: SpawnRequest, *, wrapped: bool) -> Iterator[int]:
+    """The request as a file without a name: an environment of any size fits."""
+    argv = [os.fsencode(word) for word in request.argv]
+    env = {os.fsencode(name): os.fsencode(value) for name, value in request.env.items()}
+    folders = [os.fsencode(folder.absolute()) for folder in request.writable]
+    resources = (request.resources.as_figures(), folders)
+    file = os.memfd_create("askback-request")
     try:
-        os.pwrite(file, marshal.dumps((argv, env, os.fsencode(order.cwd.absolute()), wrapped, *resources)), 0)
+        os.pwrite(file, marshal.dumps((argv, env, os.fsencode(request.cwd.absolute()), wrapped, *resources)), 0)
         yield file
     finally:
         os.close(file)
 
 
-def _receive(line: socket.socket) -> bytes | None:
-    """A packet; empty when the other side is gone, None when there is none yet."""
+def _receive(connected: socket.socket) -> bytes | None:
+    """A packet; empty if the other side has ended, None if there is none yet."""
     try:
-        return line.recv(_PACKET)
+        return connected.recv(_PACKET)
     except BlockingIOError:
         return None
     except ConnectionError:
         return b""
 
 
-class _Held:
+class _KeptProcess:
     """One program with its keeper."""
 
     identity: ProcessIdentity
@@ -253,40 +253,42 @@ class _Held:
         self.name = name
         self._guardian = guardian
         self._control: socket.socket | None = control
-        self.line: socket.socket | None = None
+        self.guardian_socket: socket.socket | None = None
         self.started: asyncio.Future[tuple[int, int]] = loop.create_future()
         self.exit: asyncio.Future[int] = loop.create_future()
         self._gone = asyncio.Event()
         self.lost = False
         self.breach: Breach | None = None
         control.setblocking(False)
-        loop.add_reader(control.fileno(), self._hear, control)
+        loop.add_reader(control.fileno(), self._on_packet, control)
 
     @property
     def gone(self) -> bool:
         return self._gone.is_set()
 
     async def end(self, mark: str, *, grace_sec: float, lock: Path | None) -> bool:
-        """By its keeper; where that does not answer, by the guardian; where that fails too, by what can be found."""
+        """Ask the keeper; if it does not answer, the guardian; if that fails too, search for the processes."""
         if self._control is not None and not self.gone:
             with suppress(OSError):
                 self._control.send(f"end {grace_sec}".encode())
-            await self._is_gone(grace_sec + _KILL_SEC)
-        if self.gone or (await self._guardian.kill_keeper(self.name, self.line) and await self._is_gone(_KILL_SEC)):
+            await self._wait_gone(grace_sec + _KILL_SEC)
+        if self.gone:
+            return True
+        if await self._guardian.kill_keeper(self.name, self.guardian_socket) and await self._wait_gone(_KILL_SEC):
             return True
         if not await tree.Tree(mark=mark, root=self.identity, lock=lock).end(grace_sec=0):
             return False
-        self.settled()
+        self.tree_ended()
         return True
 
-    async def _is_gone(self, seconds: float) -> bool:
+    async def _wait_gone(self, seconds: float) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._gone.wait()
         return self.gone
 
-    def settled(self) -> None:
-        """Nothing of it lives; whatever was not told yet is known now."""
+    def tree_ended(self) -> None:
+        """Nothing of it is alive. Everything that the keeper did not report is decided now."""
         if not self.started.done():
             self.started.set_exception(_Lost())
         self._end_as_lost()
@@ -298,19 +300,19 @@ class _Held:
             self.started.set_exception(error)
 
     def close(self) -> None:
-        """Whatever still lives of it is killed at once."""
+        """The keeper sees the socket close, and kills what is still alive."""
         self._guardian.forget(self.name)
-        self._hang_up()
+        self._close_control()
 
-    def _hear(self, control: socket.socket) -> None:
+    def _on_packet(self, control: socket.socket) -> None:
         while (packet := _receive(control)) is not None:
             if not packet:
-                self._broken_off()
+                self._keeper_ended()
                 return
             for line in packet.decode(errors="replace").splitlines():
-                self._take(*line.split(" ", 1))
+                self._on_line(*line.split(" ", 1))
 
-    def _take(self, word: str, rest: str = "") -> None:
+    def _on_line(self, word: str, rest: str = "") -> None:
         match word:
             case "started":
                 pid, ticks = rest.split()
@@ -330,14 +332,14 @@ class _Held:
             case "gone":
                 self._gone.set()
 
-    def _broken_off(self) -> None:
-        """The keeper is gone. If it could not say that the tree is, the guardian will, if there is one."""
-        self._hang_up()
-        if not self._guardian.guards(self.line):
-            self.unguarded()
+    def _keeper_ended(self) -> None:
+        """If it did not report the end of the tree, the guardian will, unless that has ended too."""
+        self._close_control()
+        if not self._guardian.is_connected(self.guardian_socket):
+            self.guardian_lost()
 
-    def unguarded(self) -> None:
-        """There is no guardian any more. A keeper that lives says the rest; without one, nobody does."""
+    def guardian_lost(self) -> None:
+        """A keeper that is alive still reports. Without one there are no further reports."""
         if self._control is not None or self.gone:
             return
         if not self.started.done():
@@ -349,7 +351,7 @@ class _Held:
             self.lost = True
             self.exit.set_result(KILLED)
 
-    def _hang_up(self) -> None:
+    def _close_control(self) -> None:
         if self._control is not None:
             asyncio.get_running_loop().remove_reader(self._control.fileno())
             self._control.close()

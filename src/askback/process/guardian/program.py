@@ -1,23 +1,23 @@
-"""The guardian: a program of its own that starts every engine, and leaves nothing of one alive.
+"""The guardian: a separate program that starts every engine, and leaves no process of one alive.
 
-It holds one end of a socket pair; the other end is our program's, so its closing tells that our program is gone.
-For every engine it forks a keeper. Guardian and keepers adopt whatever their descendants leave behind, so a keeper
-that has no children left knows that nothing of its engine's tree lives, and no process table has to be trusted for it.
+It has one end of a socket pair, and Askback the other: when the socket closes, Askback has ended. For every engine it
+forks a keeper. Guardian and keepers adopt the orphans of their descendants. So a keeper without children knows that
+nothing of its engine is alive, without trusting the process table.
 
-Stand-alone on purpose: the standard library and its own parts `keeper_*.py`, so that it starts fast and forks cheaply.
-Linux alone. `guardian.py` is who talks to it:
+Stand-alone on purpose: it imports only the standard library and the modules of this package except `client` and
+`delegation`, so that it starts fast and forks cheaply. Linux only. The protocol, with `client.py` on the other side:
 
-    program → guardian   "spawn <name>" with files: order, control, stdin, stdout, stderr, and those to keep
-                         "kill <name>"  the keeper does not answer any more
-    guardian → program   "lost <name>"  the keeper was killed, and what it left is gone
-    program → keeper     "end <seconds>", on the control socket; its closing kills the tree at once
-                         "refused <name>" there are no open files left for those that came with the order
-    keeper → program     lines: "started <pid> <start ticks>" or "failed <errno> <why>", then "exit <code>", then "gone";
-                         "lost" before these when the guardian was killed, for which the keeper ends the tree;
-                         "limit <which> <figure>" before "exit" when the tree used more than it may, and was killed
+    Askback → guardian   "spawn <name>"    with files: request, control, stdin, stdout, stderr, and those to keep
+                         "kill <name>"     the keeper does not answer any more
+    guardian → Askback   "lost <name>"     the keeper was killed, and the rest of its tree has ended
+                         "refused <name>"  there are too many open files to receive those of the request
+    Askback → keeper     "end <seconds>"   on the control socket; closing it kills the tree at once
+    keeper → Askback     lines: "started <pid> <start ticks>" or "failed <errno> <why>", then "exit <code>", then "gone";
+                         "lost" before these if the guardian was killed, which makes the keeper end the tree;
+                         "limit <which> <figure>" before "exit" if the tree exceeded a limit and was killed
 """
 
-# Without pathlib, which would double the start.
+# Without pathlib, which would double the start-up time.
 # ruff: noqa: PTH118
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ import socket
 import sys
 import time
 
-# Started by its path, and without the folders where packages are: its own parts are found from there.
+# Started by its path and without site-packages, so the package is found from there.
 sys.path.append(__file__.rpartition("/askback/")[0])
 
-from askback.process.guardian.group import Group, remove_all
-from askback.process.guardian.limits import Watchdog
-from askback.process.guardian.tree import descendants, freeze_and_kill, is_inside, signal_all, stat
+from askback.process.guardian.control_group import ControlGroup, remove_all
+from askback.process.guardian.descendants import descendants, freeze_and_kill, is_inside, signal_all, stat
+from askback.process.guardian.watchdog import Watchdog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,29 +48,29 @@ _SET_CHILD_SUBREAPER = 36
 _SET_NAME = 15
 _AGAIN_SEC = 0.05
 _PATIENCE_SEC = 5.0
-_DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 _NEVER = float("inf")
 
 
 class Guardian:
-    """Starts keepers for as long as our program lives, then sees to it that none and nothing is left."""
+    """Starts keepers as long as Askback lives, then waits until no process is left."""
 
-    def __init__(self, program: socket.socket, groups: tuple[str, str] | None) -> None:
-        self._program = program
+    def __init__(self, askback: socket.socket, groups: tuple[str, str] | None) -> None:
+        self._askback = askback
         self._groups = groups
         self._keepers: dict[int, str] = {}
         self._lost: list[str] = []
-        # Closed by the kernel when this process is gone, however that comes: the keepers hold the other end.
-        self._sign, self._life = os.pipe()
+        # The keepers read one end. The kernel closes the other one when this process ends, for whatever reason.
+        self._lifeline, self._held_end = os.pipe()
         self._bell = Bell()
 
     def run(self) -> None:
         while self._listen():
-            self._take_in()
-        self._program.close()
-        patience = time.monotonic() + _PATIENCE_SEC
-        while not self._take_in():
-            if time.monotonic() > patience:
+            self._reap()
+        self._askback.close()
+        kill_at = time.monotonic() + _PATIENCE_SEC
+        while not self._reap():
+            if time.monotonic() > kill_at:
                 for keeper in self._keepers:
                     os.kill(keeper, signal.SIGKILL)
             self._bell.wait((), _AGAIN_SEC)
@@ -78,22 +78,22 @@ class Guardian:
             remove_all(self._groups[0])
 
     def _listen(self) -> bool:
-        """Wait for what comes next and do it. False once our program is gone."""
-        ready = self._bell.wait((self._program.fileno(),), _AGAIN_SEC if self._lost else None)
+        """Wait for a packet and handle it. False once Askback has ended."""
+        ready = self._bell.wait((self._askback.fileno(),), _AGAIN_SEC if self._lost else None)
         if not ready:
             return True
         try:
-            packet, files, whole = receive(self._program)
+            packet, files, complete = receive(self._askback)
         except ConnectionError:
             return False
         if packet:
             word, name = packet.decode().split()
-            if word == "spawn" and whole:
+            if word == "spawn" and complete:
                 self._spawn(name, files)
             elif word == "spawn":
                 for file in files:
                     os.close(file)
-                tell(self._program.fileno(), f"refused {name}")
+                send(self._askback.fileno(), f"refused {name}")
             else:
                 self._kill(name)
         return bool(packet)
@@ -102,7 +102,7 @@ class Guardian:
         try:
             pid = os.fork()
         except OSError as error:
-            tell(files[1], failed(error))
+            send(files[1], failed(error))
         else:
             if pid == 0:
                 self._become_keeper(files)
@@ -113,18 +113,18 @@ class Guardian:
     def _become_keeper(self, files: list[int]) -> NoReturn:
         code = 1
         try:
-            os.close(self._life)
-            self._program.close()
+            os.close(self._held_end)
+            self._askback.close()
             self._bell.close()
             prctl(_SET_CHILD_SUBREAPER, 1)
             prctl(_SET_NAME, b"askback-keeper")
-            order, control, *streams = files
+            request, control, *streams = files
             try:
-                keeper = Keeper(control, self._sign, self._groups)
+                keeper = Keeper(control, self._lifeline, self._groups)
             except OSError as error:
-                tell(control, failed(error))
+                send(control, failed(error))
             else:
-                keeper.run(order, streams)
+                keeper.run(request, streams)
             code = 0
         finally:
             os._exit(code)
@@ -133,14 +133,14 @@ class Guardian:
         for pid in [pid for pid, kept in self._keepers.items() if kept == name]:
             os.kill(pid, signal.SIGKILL)
 
-    def _take_in(self) -> bool:
-        """Reap, and end what a killed keeper left to us. True once there are no children at all."""
-        alone = False
-        while not alone:
+    def _reap(self) -> bool:
+        """Reap children, and end the orphans of killed keepers. True once there are no children."""
+        childless = False
+        while not childless:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                alone = True
+                childless = True
                 continue
             if pid == 0:
                 break
@@ -148,19 +148,19 @@ class Guardian:
                 self._lost.append(name)
         if self._lost:
             self._end_orphans()
-        return alone
+        return childless
 
     def _end_orphans(self) -> None:
-        """Whoever is our child and no keeper has lost its own."""
+        """A child that is not a keeper has lost its keeper."""
         if freeze_and_kill(lambda: descendants(os.getpid(), apart=self._keepers)):
             return
         for name in self._lost:
-            tell(self._program.fileno(), f"lost {name}")
+            send(self._askback.fileno(), f"lost {name}")
         self._lost.clear()
 
 
 class Keeper:
-    """One engine with everything that descends from it."""
+    """Starts one engine and ends it with all its descendants."""
 
     def __init__(self, control: int, guardian: int, groups: tuple[str, str] | None) -> None:
         self._control = control
@@ -172,32 +172,32 @@ class Keeper:
         self._wrapped = False
         self._kill_at = _NEVER
         self._limit: str | None = None
-        self._news: list[str] = []
+        self._reports: list[str] = []
 
-    def run(self, order: int, streams: list[int]) -> None:
+    def run(self, request: int, streams: list[int]) -> None:
         try:
-            ticks = self._start(order, streams)
+            ticks = self._start(request, streams)
         except (OSError, ValueError) as error:
-            self._tell(failed(error))
+            self._report(failed(error))
             if self._engine:
-                # Started, but we cannot look after it: as a keeper that was killed, so that the guardian ends it.
+                # Started, but we cannot watch it. Exit like a keeper that was killed, so that the guardian ends it.
                 raise
             return
-        self._tell(f"started {self._engine} {ticks}")
-        while not self._take_in():
+        self._report(f"started {self._engine} {ticks}")
+        while not self._reap():
             self._wait()
         self._watchdog.end()
-        # The turn's lock is among them: free it only now, and before anybody is told.
+        # The turn's lock is among them: release it only now, and before the report.
         for file in streams:
             os.close(file)
-        self._tell("gone")
+        self._report("gone")
 
-    def _start(self, order: int, streams: list[int]) -> int:
+    def _start(self, request: int, streams: list[int]) -> int:
         # Both sides are the same Python, and bytes stay bytes.
-        argv, env, cwd, self._wrapped, limits, folders = marshal.loads(os.pread(order, os.fstat(order).st_size, 0))
-        os.close(order)
-        # A program gets the files that its words name. The others, the turn's lock among them, are kept for it: a lock
-        # that an engine had it could free, or hand to a stranger who would be taken for a part of it.
+        argv, env, cwd, self._wrapped, limits, folders = marshal.loads(os.pread(request, os.fstat(request).st_size, 0))
+        os.close(request)
+        # A program gets only the files that its arguments name. The others, such as the turn's lock, stay here: an
+        # engine could release the lock, or pass it to another process, which would then count as part of its tree.
         given = [streams[3 + int(word[1:])] for word in argv if self._wrapped and word[:1] == b"\0"]
         named = iter(given)
         argv = [b"%d" % rewound(next(named)) if self._wrapped and word[:1] == b"\0" else word for word in argv]
@@ -214,15 +214,15 @@ class Keeper:
         del streams[:3]
         return stat(self._engine)[2]
 
-    def _group(self) -> Group | None:
-        """Where the group cannot be made there is the watchdog alone."""
+    def _group(self) -> ControlGroup | None:
+        """None if no group can be created; the watchdog alone enforces the limits then."""
         try:
-            return None if self._groups is None else Group(*self._groups, f"engine-{os.getpid()}")
+            return None if self._groups is None else ControlGroup(*self._groups, f"engine-{os.getpid()}")
         except OSError:
             return None
 
-    def _take_in(self) -> bool:
-        """Reap, and tell of the engine's exit. True once nothing of the tree is left."""
+    def _reap(self) -> bool:
+        """Reap children, and report the engine's exit. True once nothing of the tree is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -234,33 +234,33 @@ class Keeper:
                 code = os.waitstatus_to_exitcode(status)
                 if self._limit is None and self._kill_at == _NEVER:
                     self._note_limit(self._watchdog.at_exit(code))
-                self._news.append(f"exit {code}")
+                self._reports.append(f"exit {code}")
         if self._limit is None and time.monotonic() >= self._watchdog.due:
             self._note_limit(self._watchdog.look())
-        if self._news:
-            self._tell()
+        if self._reports:
+            self._report()
         if time.monotonic() >= self._kill_at:
             self._watchdog.kill()
             freeze_and_kill(lambda: descendants(os.getpid()))
         return False
 
     def _note_limit(self, found: str | None) -> None:
-        """What uses more than it may is killed at once: asked to end, it would use more meanwhile."""
+        """Over a limit, the tree is killed at once: until it reacted to SIGTERM it would use even more."""
         if found is not None:
             self._limit = found
-            self._news.append(f"limit {found}")
+            self._reports.append(f"limit {found}")
             self._kill_at = 0
 
     def _wait(self) -> None:
         left = min(self._kill_at, _NEVER if self._limit else self._watchdog.due) - time.monotonic()
         ready = self._bell.wait(self._watched, None if left == _NEVER else max(left, _AGAIN_SEC))
         for file in ready:
-            if words := hear(file).split():
+            if words := read(file).split():
                 self._end(float(words[1]))
                 continue
             self._watched.discard(file)
             if file != self._control:
-                self._news.append("lost")
+                self._reports.append("lost")
             self._end(0)
 
     def _end(self, grace_sec: float) -> None:
@@ -269,19 +269,19 @@ class Keeper:
             return
         family = descendants(os.getpid())
         if self._wrapped:
-            # What makes a sandbox ends at once when it is asked to; the engine inside would have no time.
+            # The sandbox itself ends at once on SIGTERM, and the engine inside would have no time to react.
             family = {pid: each for pid, each in family.items() if is_inside(pid)}
         for number in (signal.SIGTERM, signal.SIGCONT):
             signal_all(family, number)
 
-    def _tell(self, *lines: str) -> None:
-        text = "\n".join((*self._news, *lines))
-        self._news.clear()
-        tell(self._control, text)
+    def _report(self, *lines: str) -> None:
+        text = "\n".join((*self._reports, *lines))
+        self._reports.clear()
+        send(self._control, text)
 
 
 class Bell:
-    """Wakes a wait when a child has changed."""
+    """Wakes a wait when a child changes its state (SIGCHLD)."""
 
     def __init__(self) -> None:
         self._rung, self._ring = os.pipe()
@@ -290,7 +290,7 @@ class Bell:
         signal.set_wakeup_fd(self._ring, warn_on_full_buffer=False)
 
     def wait(self, files: Iterable[int], seconds: float | None) -> list[int]:
-        """Those of the files that have something to read, once there is any, or a child changed, or the time is up."""
+        """Wait until a file is readable, a child changes its state, or the time is up. Returns the readable files."""
         poll = select.poll()
         for file in (self._rung, *files):
             poll.register(file, select.POLLIN)
@@ -306,11 +306,11 @@ class Bell:
 
 
 def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int], given: list[int]) -> int:
-    """Start a program in a session of its own, with these files and no others, and our signals forgotten."""
+    """Start a program in a new session, with only these files and default signal handlers."""
     for file in given:
         os.set_inheritable(file, True)
     tried: OSError = FileNotFoundError(2, os.strerror(2))
-    for path in _places(argv[0], env):
+    for path in _candidates(argv[0], env):
         try:
             return os.posix_spawn(
                 path,
@@ -319,7 +319,7 @@ def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int], given:
                 file_actions=[(os.POSIX_SPAWN_DUP2, file, place) for place, file in enumerate(streams)],
                 setsid=True,
                 setsigmask=(),
-                setsigdef=_DEAF_TO,
+                setsigdef=_IGNORED,
             )
         except (FileNotFoundError, NotADirectoryError):
             continue
@@ -329,21 +329,24 @@ def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int], given:
 
 
 def rewound(file: int) -> int:
-    """A file that the sandbox reads from its beginning, also when it is started a second time."""
+    """The sandbox reads the file from its start, even if it is started a second time."""
     os.lseek(file, 0, os.SEEK_SET)
     return file
 
 
-def _places(program: bytes, env: dict[bytes, bytes]) -> list[bytes]:
+def _candidates(program: bytes, env: dict[bytes, bytes]) -> list[bytes]:
     if b"/" in program:
         return [program]
     folders = env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
     return [os.path.join(folder, program) for folder in folders]
 
 
-def receive(line: socket.socket) -> tuple[bytes, list[int], bool]:
-    """A packet, the files that came with it, and whether there was room for all of them. `socket.recv_fds` would let every program that is started have them."""
-    packet, ancillary, flags, _ = line.recvmsg(256, socket.CMSG_LEN(64 * 4), socket.MSG_CMSG_CLOEXEC)
+def receive(askback: socket.socket) -> tuple[bytes, list[int], bool]:
+    """A packet, the files that came with it, and whether all of them could be received.
+
+    `socket.recv_fds` does not set close-on-exec, so every program that is started would get them.
+    """
+    packet, ancillary, flags, _ = askback.recvmsg(256, socket.CMSG_LEN(64 * 4), socket.MSG_CMSG_CLOEXEC)
     files = array.array("i")
     for _, _, data in ancillary:
         files.frombytes(data)
@@ -351,21 +354,21 @@ def receive(line: socket.socket) -> tuple[bytes, list[int], bool]:
 
 
 def failed(error: OSError | ValueError) -> str:
-    """A failure in one line; 0 stands for an error that has no number."""
+    """A failure in one line; the number is 0 for an error without one."""
     number = getattr(error, "errno", None) or 0
     return f"failed {number} {getattr(error, 'strerror', None) or error}".replace("\n", " ")
 
 
-def tell(file: int, text: str) -> None:
-    """Say it if there is somebody to hear it."""
+def send(file: int, text: str) -> None:
+    """Does nothing if the other side has ended."""
     try:
         os.write(file, text.encode(errors="replace"))
     except OSError:
         return
 
 
-def hear(file: int) -> bytes:
-    """What was said; nothing when there is nobody any more."""
+def read(file: int) -> bytes:
+    """Empty if the other side has ended."""
     try:
         return os.read(file, 256)
     except ConnectionError:
@@ -378,14 +381,14 @@ def prctl(option: int, value: int | bytes) -> None:
 
 
 def main() -> None:
-    for number in _DEAF_TO:
+    for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     prctl(_SET_CHILD_SUBREAPER, 1)
     prctl(_SET_NAME, b"askback-guard")
-    program = socket.socket(fileno=int(sys.argv[1]))
-    program.set_inheritable(False)
+    askback = socket.socket(fileno=int(sys.argv[1]))
+    askback.set_inheritable(False)
     groups = (sys.argv[2], sys.argv[3]) if len(sys.argv) > 3 else None
-    guardian = Guardian(program, groups)
+    guardian = Guardian(askback, groups)
     gc.disable()
     gc.freeze()
     guardian.run()

@@ -1,9 +1,9 @@
-"""What a tree of processes and the folders of a run use now, read from `/proc` and from the disk.
+"""The current usage of a process tree and of the folders of a run, read from `/proc` and from the disk.
 
-Part of the keeper: the standard library only. Nothing here decides anything; `keeper_limits.py` does.
+Part of the keeper: standard library only. `watchdog.py` compares it with the limits.
 """
 
-# Without pathlib, which would double the start of the guardian.
+# Without pathlib, which would double the start-up time of the guardian.
 # ruff: noqa: PTH116, PTH208
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Scanning(Protocol):
-        """A folder that is being read."""
+        """An open `os.scandir`."""
 
         def __next__(self) -> os.DirEntry[bytes]: ...
 
@@ -33,19 +33,19 @@ _KB = 1024
 _BLOCK = 512
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 ENTRY_BYTES = 1024
-"""What a file or folder counts at least, so that a disk cannot be filled with empty ones."""
+"""Every file and folder counts at least this much, so that empty ones cannot fill a disk."""
 
 
 class Processes:
-    """Everything below a process, as one look saw it."""
+    """All descendants of a process, at one moment."""
 
     def __init__(self, root: int, most: float) -> None:
-        """Stops at more than `most`: a look at a fork bomb must not take long."""
+        """Stops above `most` processes: checking a fork bomb must not take long."""
         self.pids: list[int] = []
         self.threads = 0
         self.cpu_sec = 0.0
         self.estimated = 0
-        """Of their memory: never too little, for a page that several share counts for each."""
+        """An upper bound of their memory: a shared page counts for each process."""
         self._mapped: dict[int, int] = {}
         below = children if can_list_children() else _table_of_children()
         todo = [root]
@@ -60,10 +60,10 @@ class Processes:
             status = _read(f"/proc/{pid}/status")
             threads = int(fields[17])
             if threads > 1 and b"RssAnon:" not in status:
-                # The first thread has ended, and the others go on with the memory.
+                # The first thread has ended, and the others still use the memory.
                 status = _of_other_thread(pid, status)
         except (OSError, IndexError):
-            # It ended meanwhile.
+            # It has ended in the meantime.
             return False
         self.pids.append(pid)
         self.threads += threads
@@ -73,17 +73,17 @@ class Processes:
         return True
 
     def memory(self, unmapped: int) -> int:
-        """What they hold in memory and swap; a page that several share counts once. Slow where they hold much.
+        """Their memory and swap; a shared page counts once. Slow for processes with much memory.
 
-        Pages of files that the system can drop at any time do not count. `unmapped` is held in files that live in
-        memory; what is mapped of those is not counted again.
+        Pages of files that the system can drop at any time do not count. `unmapped` is the size of files in memory;
+        mapped parts of them are not counted twice.
         """
         own = shared = 0
         for pid in self.pids:
             try:
                 text = _read(f"/proc/{pid}/smaps_rollup")
             except OSError:
-                # A process may forbid this look. Then all that it maps is its own.
+                # A process may forbid reading this. Then everything that it maps counts.
                 own += self._mapped[pid]
                 continue
             own += _sized(text, b"Pss_Anon:") + _sized(text, b"SwapPss:")
@@ -103,7 +103,7 @@ def _of_other_thread(pid: int, status: bytes) -> bytes:
 
 
 def children(pid: int) -> Iterator[int]:
-    """By the lists that the kernel keeps for each thread: their cost is the tree's size, not the machine's."""
+    """From the kernel's list for each thread: the cost depends on the size of the tree, not of the machine."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -116,12 +116,12 @@ def children(pid: int) -> Iterator[int]:
 
 
 def can_list_children() -> bool:
-    """Whether this kernel keeps those lists."""
+    """Whether this kernel has these lists."""
     return os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")  # noqa: PTH110
 
 
 def _table_of_children() -> Callable[[int], Iterable[int]]:
-    """For a kernel without those lists: one look at every process of the machine."""
+    """For a kernel without these lists: scan all processes of the machine once."""
     table: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -134,7 +134,7 @@ def _table_of_children() -> Callable[[int], Iterable[int]]:
 
 
 class Hidden:
-    """What processes hold and no walk finds: files without a name, and file systems in memory of a sandbox."""
+    """Usage that no walk finds: open files without a name, and the in-memory file systems of a sandbox."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self.disk_bytes = 0
@@ -167,14 +167,14 @@ class Hidden:
             return
         self._seen.add((status.st_dev, status.st_ino))
         kind, _ = self._devices.get(_device(status), ("", ""))
-        # A memfd lies on a device without a major number, which no table of mounts names.
+        # A memfd is on a device without a major number, which is not in the mount table.
         if kind == "tmpfs" or (not kind and os.major(status.st_dev) == 0):
             self.memory_bytes += status.st_blocks * _BLOCK
         else:
             self.disk_bytes += status.st_blocks * _BLOCK
 
     def _take_system(self, device: str, place: str) -> None:
-        """Only what is really there: while a sandbox is made, and where an engine mounts over it, another may be."""
+        """Only if the path leads to this device: another may be mounted over it, for example during set-up."""
         try:
             file = os.open(place, os.O_PATH)
         except OSError:
@@ -190,12 +190,12 @@ class Hidden:
 
 
 def _device(status: os.stat_result) -> str:
-    """As the table of mounts names it."""
+    """As in the mount table."""
     return f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
 
 
 def _devices(pid: str) -> dict[str, tuple[str, str]]:
-    """What a process has mounted, by the device: its kind, and a place."""
+    """The mounts of a process, by device: type and path."""
     try:
         lines = _read(f"/proc/{pid}/mountinfo").decode(errors="replace").splitlines()
     except OSError:
@@ -205,19 +205,19 @@ def _devices(pid: str) -> dict[str, tuple[str, str]]:
 
 
 class Walk:
-    """The room that folders take on the disk, counted in steps of a bounded time. Never follows a link."""
+    """Disk usage of folders, counted in steps of bounded time. Never follows a link."""
 
     def __init__(self, folders: Iterable[bytes]) -> None:
         self.used = 0
         self.cost_sec = 0.0
         self.blind = False
-        """Whether there are folders that cannot be read: forbidden ones, or deeper than a path can say."""
+        """Whether there are folders that cannot be read: not permitted, or nested too deep for a path."""
         self._pending: list[bytes] = list(folders)
         self._open: Scanning | None = None
         self._linked: set[tuple[int, int]] = set()
 
     def step(self, seconds: float, most: float) -> bool:
-        """Count on. True when all is counted, or more than `most`."""
+        """Continue counting. True when all is counted, or more than `most`."""
         began = time.monotonic()
         while (now := time.monotonic()) < began + seconds:
             if not self._some() or self.used > most:
@@ -228,7 +228,7 @@ class Walk:
         return False
 
     def _some(self) -> bool:
-        """A hundred entries; False when there are no more."""
+        """Count a hundred entries. False if there are no more."""
         for _ in range(100):
             entry = self._next()
             if entry is None:
@@ -274,7 +274,7 @@ class Walk:
 
 
 def free_bytes(folder: bytes) -> float:
-    """Where it cannot be known there is enough."""
+    """Infinite if it is unknown."""
     try:
         status = os.statvfs(folder)
     except OSError:
@@ -283,7 +283,7 @@ def free_bytes(folder: bytes) -> float:
 
 
 def _sized(text: bytes, name: bytes) -> int:
-    """A figure in kB from a file of lines with names."""
+    """A figure in kB from a file with lines of the form `Name: figure kB`."""
     start = text.find(b"\n" + name)
     return 0 if start < 0 else int(text[start + 1 + len(name) :].split(None, 1)[0]) * _KB
 

@@ -1,1 +1,1 @@
-"""The sandbox around every engine: bubblewrap, what it shows, networks, system calls."""
+"""The sandbox around every engine: bubblewrap, visible files, networks, system calls."""

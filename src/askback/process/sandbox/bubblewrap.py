@@ -1,6 +1,7 @@
-"""Bubblewrap around every program: its own process table, the system to read, and its own folders to write to.
+"""Bubblewrap around every program: its own process table, a read-only system, and writable folders of its run.
 
-`visibility.py` says which files are shown, `py` what can be connected to, `system_calls.py` what is refused.
+`visibility.py` decides which files are shown, `network_program.py` connects the network, and `system_calls.py` lists the
+refused system calls.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ from askback.process.sandbox.visibility import ETC, PASSING, SYSTEM, Hidden, bot
 
 PROBE_SEC = 10.0
 _CLOSED_SEC = 60
-"""For so long it is not looked up again which files other users may not read."""
+"""How long the list of files that other users cannot read is cached."""
 _PEOPLE_FROM_UID = 1000
 _NOBODY = 65534
-# Below these, what other users may not read is hidden too, down to so many folders.
+# In these folders, files that other users cannot read are hidden too, down to this depth.
 _CLOSED = ((ETC, 6), (Path("/usr/local/etc"), 4), (Path("/opt"), 3))
 _RUN = Path("/run")
 _ANY = Path("/usr")
-"""A folder that is there in every sandbox."""
-# Root may write to these without any capability, and so have the kernel run a command outside of every sandbox.
+"""A folder that exists in every sandbox."""
+# Root can write to these without any capability, and so make the kernel run a command outside the sandbox.
 _KERNEL_SETTINGS = tuple(Path("/proc", name) for name in ("sys", "sysrq-trigger", "acpi", "scsi"))
-# In a user namespace of its own making root could mount the control groups of the machine, and change them.
+# In a new user namespace, root could mount the control groups of the machine and change them.
 _NO_NAMESPACES = ("--unshare-user", "--disable-userns")
 # A character device on a mount without devices: opening it is refused.
 _UNREADABLE = "/dev/null"
 
 
 class Sandboxed:
-    """A spawner that puts every program into a sandbox if one works here, which it finds out once."""
+    """A spawner that starts every program in a sandbox, if one works on this machine. That is tested once."""
 
     def __init__(
         self,
@@ -54,41 +55,41 @@ class Sandboxed:
         share: Sequence[Path] = (),
         networks: Iterable[Network] = (),
     ) -> None:
-        """`networks`: those that programs will be started with, besides the host's own."""
+        """`networks`: those that programs will use, besides the host's own."""
         self._guardian = guardian
         self._networks = tuple(sorted({*networks} - {Network.HOST}))
         self._hide = hide
         self._show = tuple(show)
         self._share = tuple(share)
-        self._found: tuple[Bubblewrap | None, Isolation] | None = None
-        self._finding = asyncio.Lock()
+        self._probed: tuple[Bubblewrap | None, Isolation] | None = None
+        self._probing = asyncio.Lock()
 
-    async def start(self, order: SpawnRequest) -> Child:
-        bubblewrap, confinement = await self._find()
-        if reason := confinement.no_network.get(order.network):
-            # A setting that was possible when this program started, and is not any more, or that nobody checked.
-            raise NotStarted(f"{order.argv[0]} cannot be started: {reason}")
-        spawner = self._guardian if bubblewrap is None else Within(self._guardian, bubblewrap)
-        return await spawner.start(order)
+    async def start(self, request: SpawnRequest) -> Child:
+        bubblewrap, isolation = await self._probe_once()
+        if reason := isolation.no_network.get(request.network):
+            # The network was available when Askback started and is not any more, or nobody checked.
+            raise NotStarted(f"{request.argv[0]} cannot be started: {reason}")
+        starter = self._guardian if bubblewrap is None else _InSandbox(self._guardian, bubblewrap)
+        return await starter.start(request)
 
-    async def confinement(self) -> Isolation:
-        return (await self._find())[1]
+    async def isolation(self) -> Isolation:
+        return (await self._probe_once())[1]
 
     async def enforcement(self) -> Enforcement:
-        bubblewrap, _ = await self._find()
-        found = await self._guardian.enforcement()
-        return found if bubblewrap is None else found.sandboxed()
+        bubblewrap, _ = await self._probe_once()
+        enforced = await self._guardian.enforcement()
+        return enforced if bubblewrap is None else enforced.sandboxed()
 
     async def close(self) -> None:
         await self._guardian.close()
 
-    async def _find(self) -> tuple[Bubblewrap | None, Isolation]:
-        async with self._finding:
-            if self._found is None:
-                self._found = await self._look()
-            return self._found
+    async def _probe_once(self) -> tuple[Bubblewrap | None, Isolation]:
+        async with self._probing:
+            if self._probed is None:
+                self._probed = await self._probe()
+            return self._probed
 
-    async def _look(self) -> tuple[Bubblewrap | None, Isolation]:
+    async def _probe(self) -> tuple[Bubblewrap | None, Isolation]:
         program = shutil.which("bwrap")
         if program is None:
             why, advice = "bubblewrap is not installed", "install the package bubblewrap"
@@ -103,25 +104,25 @@ class Sandboxed:
             advice = "allow unprivileged user namespaces, or run it where they are allowed"
         needs = f"there is no sandbox: {why}; {advice}"
         no_network = dict.fromkeys(self._networks, needs)
-        return None, Isolation(in_force=IsolationLevel.GUARDIAN, why_not_more=why, advice=advice, no_network=no_network)
+        return None, Isolation(level=IsolationLevel.GUARDIAN, why_not_more=why, advice=advice, no_network=no_network)
 
     async def _with_networks(self, bubblewrap: Bubblewrap) -> Isolation:
         problems: dict[Network, str] = {}
         for network in self._networks:
-            if network is Network.NO_LOOPBACK and program() is None:
+            if network is Network.NO_LOOPBACK and shutil.which(PROGRAM) is None:
                 problems[network] = f"{PROGRAM} is not installed; install the package {PROGRAM}"
             elif problem := await self._problem(bubblewrap, network):
                 problems[network] = f"it does not work here: {problem}"
         shared = tuple(str(path) for path in self._share)
-        return Isolation(in_force=IsolationLevel.BUBBLEWRAP, shared=shared, no_network=problems)
+        return Isolation(level=IsolationLevel.BUBBLEWRAP, shared=shared, no_network=problems)
 
     async def _problem(self, bubblewrap: Bubblewrap, network: Network) -> str | None:
-        """What goes wrong with a program that does nothing, in the same sandbox as the others."""
+        """Run a program that does nothing in the sandbox. Returns why it failed, or None."""
         argv = ("/bin/sh", "-c", "exit 0")
-        spawner = Within(self._guardian, bubblewrap)
+        starter = _InSandbox(self._guardian, bubblewrap)
         try:
             printed = await call(
-                spawner, argv, env={}, cwd=_ANY, timeout_sec=PROBE_SEC, mark="probe-sandbox", network=network
+                starter, argv, env={}, cwd=_ANY, timeout_sec=PROBE_SEC, mark="probe-sandbox", network=network
             )
         except NotStarted as error:
             if is_temporary(error):
@@ -129,36 +130,27 @@ class Sandboxed:
             return str(error)
         if printed.exit_code == 0:
             return None
-        said = printed.stderr.strip().splitlines()
-        return said[-1] if said else f"exit code {printed.exit_code}"
+        lines = printed.stderr.strip().splitlines()
+        return lines[-1] if lines else f"exit code {printed.exit_code}"
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """A spawner for one kind of sandbox."""
+class _InSandbox:
+    """Starts programs in one kind of sandbox."""
 
     guardian: Guardian
     bubblewrap: Bubblewrap
 
-    async def start(self, order: SpawnRequest) -> Child:
-        order = await asyncio.to_thread(self.bubblewrap.around, order)
+    async def start(self, request: SpawnRequest) -> Child:
+        request = await asyncio.to_thread(self.bubblewrap.wrap, request)
         if not self.bubblewrap.filters:
-            return await self.guardian.start(order, wrapped=True)
+            return await self.guardian.start(request, wrapped=True)
         with system_calls.filter_file() as file:
-            return await self.guardian.start(replace(order, keep_fds=(*order.keep_fds, file)), wrapped=True)
-
-    async def confinement(self) -> Isolation:
-        return Isolation(in_force=IsolationLevel.BUBBLEWRAP)
-
-    async def enforcement(self) -> Enforcement:
-        return (await self.guardian.enforcement()).sandboxed()
-
-    async def close(self) -> None:
-        await self.guardian.close()
+            return await self.guardian.start(replace(request, keep_fds=(*request.keep_fds, file)), wrapped=True)
 
 
 def homes_of_people(user_home: Path) -> set[Path]:
-    """The user's home, by the environment and by the system, and those of other people."""
+    """The user's home, from the environment and from the system, and the homes of other people."""
     people = {each.pw_dir for each in pwd.getpwall() if _PEOPLE_FROM_UID <= each.pw_uid != _NOBODY}
     people |= {each.pw_dir for each in pwd.getpwall() if each.pw_uid == os.getuid()}
     return {user_home, Path("/root"), *map(Path, people)} - {Path("/nonexistent")}
@@ -166,43 +158,43 @@ def homes_of_people(user_home: Path) -> set[Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bubblewrap:
-    """How a sandbox is made on this machine."""
+    """The options of a sandbox on this machine."""
 
     program: str
     hide: Hidden
     show: tuple[Path, ...] = ()
-    """Further files and folders to read, by the settings."""
+    """Further files and folders to read, from the settings."""
     share: tuple[Path, ...] = ()
-    """Further folders to write to, by the settings."""
+    """Further folders to write to, from the settings."""
     filters: bool = False
-    """Whether some system calls are refused, by a filter that is the last of the files to keep."""
+    """Whether some system calls are refused. The filter is the last file in `keep_fds`."""
 
-    def around(self, order: SpawnRequest) -> SpawnRequest:
+    def wrap(self, request: SpawnRequest) -> SpawnRequest:
         """The same program inside a sandbox."""
-        path = shutil.which(order.argv[0], path=order.env.get("PATH", os.defpath))
+        path = shutil.which(request.argv[0], path=request.env.get("PATH", os.defpath))
         if path is None:
-            raise NotStarted(f"{order.argv[0]} cannot be started: no such program")
-        if any("\0" in word for word in order.argv):
-            raise NotStarted(f"{order.argv[0]} cannot be started: embedded null character")
-        search = order.env.get("PATH", "")
-        readable = frozenset((*order.readable, *visibility.certificates(order.env)))
-        view = self.view(_shown(self.hide, path, resolved(Path(path)), search, readable), order.network)
-        own = tuple(_binds("--bind", (part for each in order.writable for part in both(each))))
-        # The guardian replaces the word by the number of the file.
-        refused = ("--seccomp", f"\0{len(order.keep_fds)}") if self.filters else ()
-        # Its root is a file system in memory, which is closed once everything is in its place.
-        options = (*view, *own, *refused, "--remount-ro", "/", "--chdir", str(order.cwd))
-        argv = (*around(order.network), self.program, *options, "--", *order.argv)
-        return replace(order, argv=argv)
+            raise NotStarted(f"{request.argv[0]} cannot be started: no such program")
+        if any("\0" in word for word in request.argv):
+            raise NotStarted(f"{request.argv[0]} cannot be started: embedded null character")
+        search = request.env.get("PATH", "")
+        readable = frozenset((*request.readable, *visibility.certificates(request.env)))
+        view = self._view(_shown(self.hide, path, resolved(Path(path)), search, readable), request.network)
+        own = tuple(_binds("--bind", (part for each in request.writable for part in both(each))))
+        # The guardian replaces this argument by the number of the file.
+        seccomp = ("--seccomp", f"\0{len(request.keep_fds)}") if self.filters else ()
+        # The root is a file system in memory. It becomes read-only once everything is mounted.
+        options = (*view, *own, *seccomp, "--remount-ro", "/", "--chdir", str(request.cwd))
+        argv = (*_network_program(request.network), self.program, *options, "--", *request.argv)
+        return replace(request, argv=argv)
 
-    def view(self, shown: Iterable[Path], network: Network) -> tuple[str, ...]:
-        """Later ones lie over earlier ones: what is shown of a home must not uncover our own files."""
+    def _view(self, shown: Iterable[Path], network: Network) -> tuple[str, ...]:
+        """Later options cover earlier ones: what is shown of a home must not uncover our own files."""
         covered = self._covered()
         needed = [each for each in _outermost(shown) if not _is_system(each) or within(resolved(each), covered)]
         return (
             *("--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL"),
             *(_NO_NAMESPACES if os.geteuid() == 0 else ()),
-            *options(network),
+            *(("--unshare-net",) if network is Network.NONE else ()),
             *(word for folder in (*PASSING, _RUN) for word in ("--tmpfs", str(folder))),
             *_system(),
             *("--dev", "/dev", "--proc", "/proc"),
@@ -212,18 +204,18 @@ class Bubblewrap:
             *_binds("--ro-bind-try", [*_resolver_files(), *needed, *self.show]),
             *_binds("--bind-try", self.share),
             *_masks(self._uncovered()),
-            *resolver(network),
+            *_resolver_options(network),
         )
 
     def _covered(self) -> list[Path]:
-        """What is hidden in the folders of the system; an installation in it is shown again."""
+        """Paths to hide inside the system folders. An installation in one of them is shown again."""
         folders = {path.parent for path in self.hide.private if not path.is_dir()} - {ETC, *SYSTEM}
         folders |= {*self.hide.homes}
         closed = _closed(int(time.monotonic() / _CLOSED_SEC))
         return [*sorted(folders), *(each for each in closed if not within(each, folders))]
 
     def _uncovered(self) -> Iterator[Path]:
-        """Our own files, where a folder that is shown would show them, under whatever name."""
+        """Our own files, under every name by which a folder that is shown would show them."""
         for shown in (*SYSTEM, ETC, *self.show, *self.share):
             real = resolved(shown)
             for private in self.hide.private:
@@ -233,7 +225,7 @@ class Bubblewrap:
 
 @lru_cache(maxsize=256)
 def _shown(hide: Hidden, program: str, _lies_at: Path, search: str, readable: frozenset[Path]) -> frozenset[Path]:
-    """Looked up once for every engine, and again when it lies elsewhere: so many links are slow to follow."""
+    """Cached for each engine until its program moves: following so many links is slow."""
     shown = visibility.installation(hide, program, search)
     for named in (part for each in readable for part in both(each)):
         shown |= visibility.siblings(hide, named) if not named.is_dir() else {named} if hide.may_show(named) else set()
@@ -246,7 +238,7 @@ def _closed(_minute: int) -> tuple[Path, ...]:
 
 
 def _system() -> Iterator[str]:
-    """The folders of the system that are there; a link, such as `/bin`, stays a link."""
+    """The system folders that exist. A link, such as `/bin`, stays a link."""
     bound: list[Path] = []
     for folder in SYSTEM:
         real = resolved(folder)
@@ -260,7 +252,7 @@ def _system() -> Iterator[str]:
 
 
 def _masks(paths: Iterable[Path]) -> Iterator[str]:
-    """An empty folder, or a file that cannot be opened, over each that is there."""
+    """Cover each existing path with an empty folder, or with a file that cannot be opened."""
     for path in paths:
         if not os.access(path, os.F_OK):
             continue
@@ -268,7 +260,7 @@ def _masks(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def _resolver_files() -> Iterator[Path]:
-    """Where names are looked up, which many systems keep below `/run`. Only the file: its folder has sockets."""
+    """The resolver's configuration, which many systems keep in `/run`. Only the file: its folder has sockets."""
     real = resolved(RESOLVER)
     if not _is_system(real):
         yield real
@@ -282,7 +274,7 @@ def _binds(option: str, paths: Iterable[Path]) -> Iterator[str]:
 
 
 def _outermost(paths: Iterable[Path]) -> list[Path]:
-    """Without those that lie in another of them: a folder is shown with what is in it."""
+    """Without paths inside another one: a folder is shown with its contents."""
     kept: list[Path] = []
     for path in sorted(paths):
         if not within(path, kept):
@@ -294,30 +286,24 @@ def _is_system(path: Path) -> bool:
     return within(path, (*SYSTEM, ETC))
 
 
+# The network.
+
 PROGRAM = "slirp4netns"
 RESOLVER = Path("/etc/resolv.conf")
 _HELPER = Path(__file__).with_name("network_program.py")
 _RESOLVER_FILE = "askback:resolver"
-"""Replaced by `network_program.py` with the number of an open file."""
+"""`network_program.py` replaces this argument by the number of an open file."""
 
 
-def program() -> str | None:
-    return shutil.which(PROGRAM)
-
-
-def around(network: Network) -> tuple[str, ...]:
-    """What is started instead of the sandbox, and starts it."""
+def _network_program(network: Network) -> tuple[str, ...]:
+    """The program that creates the network and then starts the sandbox."""
     if network is not Network.NO_LOOPBACK:
         return ()
-    return (sys.executable, "-I", "-S", str(_HELPER), program() or PROGRAM, _RESOLVER_FILE)
+    return (sys.executable, "-I", "-S", str(_HELPER), shutil.which(PROGRAM) or PROGRAM, _RESOLVER_FILE)
 
 
-def options(network: Network) -> tuple[str, ...]:
-    return ("--unshare-net",) if network is Network.NONE else ()
-
-
-def resolver(network: Network) -> tuple[str, ...]:
-    """Names are looked up by the program that makes the network: the host's own resolver may be on its loopback."""
+def _resolver_options(network: Network) -> tuple[str, ...]:
+    """slirp4netns resolves names: the host's own resolver may be on its loopback interface."""
     real = resolved(RESOLVER)
     if network is not Network.NO_LOOPBACK or not real.is_file():
         return ()

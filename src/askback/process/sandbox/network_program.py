@@ -1,11 +1,11 @@
-"""Starts a program in a network of its own, from which other machines can be reached and this one cannot.
+"""Starts a command in a separate network, from which other machines can be reached and this one cannot.
 
-Started as `network_program.py SLIRP4NETNS PLACEHOLDER COMMAND…`. It makes a network namespace, closes the addresses that
-are not to be reached, has slirp4netns connect the rest, and starts the command in it. The first word of the command that
-is PLACEHOLDER becomes the number of an open file with the text for `/etc/resolv.conf`.
+Started as `network_program.py SLIRP4NETNS PLACEHOLDER COMMAND…`. It creates a network namespace, blocks the forbidden
+addresses, lets slirp4netns connect the rest, and starts the command. The first argument of the command that equals
+PLACEHOLDER becomes the number of an open file with the content of `/etc/resolv.conf`.
 
-It ends with the command, and the command and slirp4netns end with it, however that comes. Stand-alone, as
-`guardian/program.py` is: the standard library only. Linux alone.
+It ends with the command, and the command and slirp4netns end with it, for whatever reason. Stand-alone like
+`guardian/program.py`: standard library only. Linux only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FAILED = 125
 
 # Link-local addresses with the metadata services of most clouds, and those of Alibaba, Oracle and Azure.
 _METADATA = ("169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32")
-# slirp4netns's own: its gateway would be this machine's loopback, which it refuses, too.
+# Addresses of slirp4netns. Its gateway would lead to this machine's loopback, which it refuses too.
 _GATEWAY = "10.0.2.2"
 _RESOLVER = "nameserver 10.0.2.3\n"
 
@@ -38,36 +38,36 @@ _RTN_UNREACHABLE, _TABLE_MAIN, _PROTOCOL_STATIC, _DESTINATION = 7, 254, 4, 1
 def main() -> NoReturn:
     slirp, placeholder, *command = sys.argv[1:]
     _end_with_parent()
-    closed = [*_METADATA, *(f"{address}/32" for address in own_addresses())]
+    blocked = [*_METADATA, *(f"{address}/32" for address in own_addresses())]
     made, tell_made = os.pipe()
     go, tell_go = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(made)
         os.close(tell_go)
-        _become(command, placeholder, closed, tell_made, go)
+        _exec(command, placeholder, blocked, tell_made, go)
     os.close(tell_made)
     os.close(go)
-    _let_go_of_files(made, tell_go)
+    _close_files_except(made, tell_go)
     if os.read(made, 1) and (helper := _connect(slirp, child)) is not None:
         os.write(tell_go, b"1")
-        _let_go_of_streams()
+        _close_streams()
         _end_as(os.waitpid(child, 0)[1], *helper)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     os._exit(_FAILED)
 
 
-def _become(command: list[str], placeholder: str, closed: list[str], made: int, go: int) -> NoReturn:
-    """The command, once there is a network for it."""
+def _exec(command: list[str], placeholder: str, blocked: list[str], made: int, go: int) -> NoReturn:
+    """Create the namespace, wait for slirp4netns, and become the command."""
     try:
         parent = os.getppid()
         _end_with_parent()
         if os.getppid() != parent:
             os._exit(_FAILED)
         _unshare()
-        for network in closed:
-            _close_route(network)
+        for network in blocked:
+            _block(network)
         os.write(made, b"1")
         os.close(made)
         if os.read(go, 1):
@@ -76,12 +76,12 @@ def _become(command: list[str], placeholder: str, closed: list[str], made: int, 
                 command[command.index(placeholder)] = str(_resolver_file())
             os.execv(command[0], command)
     except OSError as error:
-        os.write(2, f"no network could be made: {error}\n".encode())
+        os.write(2, f"no network could be created: {error}\n".encode())
     os._exit(_FAILED)
 
 
 def _unshare() -> None:
-    """Root needs no user namespace for it; others get one in which they are who they are."""
+    """Root needs no user namespace. Other users get one in which their ids are the same."""
     user, group = os.geteuid(), os.getegid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_NEWNET | (_NEWUSER if user else 0)) != 0:
@@ -95,14 +95,14 @@ def _unshare() -> None:
 
 
 def _connect(slirp: str, child: int) -> tuple[int, int] | None:
-    """slirp4netns once it is ready, and the file whose closing ends it."""
+    """Start slirp4netns and wait until it is ready. Returns its pid and the file whose closing ends it."""
     ready, tell_ready = os.pipe()
     until, alive = os.pipe()
     for file in (tell_ready, until):
         os.set_inheritable(file, True)
     argv = [slirp, "--configure", "--disable-host-loopback", "--enable-seccomp", "--mtu=65520"]
     argv += [f"--ready-fd={tell_ready}", f"--exit-fd={until}"]
-    # Its own sandbox wants to be root in the namespace, which only root is.
+    # Its own sandbox requires root in the namespace, which only root has.
     argv.append(f"--userns-path=/proc/{child}/ns/user" if os.geteuid() else "--enable-sandbox")
     nothing = os.open(os.devnull, os.O_RDWR)
     places = [(os.POSIX_SPAWN_DUP2, nothing, place) for place in (0, 1, 2)]
@@ -114,7 +114,7 @@ def _connect(slirp: str, child: int) -> tuple[int, int] | None:
     for file in (tell_ready, until, nothing):
         os.close(file)
     if not os.read(ready, 1):
-        os.write(2, f"{slirp} makes no network here\n".encode())
+        os.write(2, f"{slirp} cannot create a network here\n".encode())
         return None
     os.close(ready)
     return pid, alive
@@ -130,18 +130,18 @@ def _end_as(status: int, helper: int, alive: int) -> NoReturn:
     os._exit(os.waitstatus_to_exitcode(status) & 255)
 
 
-def _let_go_of_files(*but: int) -> None:
-    """What the command was given, such as the lock of its turn, is the command's alone."""
+def _close_files_except(*kept: int) -> None:
+    """Files for the command, such as the lock of its turn, must not stay open here."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        if int(name) > 2 and int(name) not in but:
+        if int(name) > 2 and int(name) not in kept:
             try:
                 os.close(int(name))
             except OSError:
                 continue
 
 
-def _let_go_of_streams() -> None:
-    """Who reads the command's output sees its end, and the command the end of its input."""
+def _close_streams() -> None:
+    """The reader of the command's output must see its end, and the command the end of its input."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for place in (0, 1, 2):
         os.dup2(nothing, place)
@@ -159,7 +159,7 @@ def _resolver_file() -> int:
 
 
 def own_addresses() -> list[str]:
-    """This machine's own: services that listen on all of them trust the loopback, over which these are reached."""
+    """This machine's own addresses: a service that listens on all of them is reached over loopback."""
     found: set[str] = set()
     last = ""
     with open("/proc/net/fib_trie") as file:
@@ -172,8 +172,8 @@ def own_addresses() -> list[str]:
     return sorted(address for address in found if not address.startswith("127.") and address != _GATEWAY)
 
 
-def _close_route(network: str) -> None:
-    """As `ip route add unreachable` does."""
+def _block(network: str) -> None:
+    """Like `ip route add unreachable`."""
     address, length = network.split("/")
     route = struct.pack(
         "=BBBBBBBBI", socket.AF_INET, int(length), 0, 0, _TABLE_MAIN, _PROTOCOL_STATIC, 0, _RTN_UNREACHABLE, 0

@@ -1,7 +1,7 @@
 """The system calls that are refused in a sandbox, as a seccomp filter.
 
-Few on purpose: what reaches beyond a process table and a view of the file system (keys of the kernel, input for
-another's terminal), and large parts of the kernel that no engine needs. User namespaces stay: browsers need them.
+Only a few: those that namespaces do not isolate (the kernel's key rings, input for another terminal), and large parts of
+the kernel that no engine needs. User namespaces are allowed, because browsers need them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REFUSED = {
 _IOCTL = (16, 54, 29, 54)
 _SOCKET = (41, 359, 198, 281)
 _TO_THE_HYPERVISOR = 40
-"""AF_VSOCK, which no network namespace bounds."""
+"""AF_VSOCK, which network namespaces do not isolate."""
 _TERMINAL_INPUT = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: both can type into a terminal."""
 _ARCHITECTURES = (_X86_64, _I386, _AARCH64, _ARM)
@@ -44,7 +44,7 @@ _FORBIDDEN = _ERROR | errno.EPERM
 _NO_FAMILY = _ERROR | errno.EAFNOSUPPORT
 
 _Step = tuple[int, int, int, int]
-"""Code, steps to skip when true and when false, and a constant."""
+"""Opcode, instructions to skip if true and if false, and a constant."""
 
 
 def known() -> bool:
@@ -54,7 +54,7 @@ def known() -> bool:
 
 @contextmanager
 def filter_file() -> Iterator[int]:
-    """The filter as an open file, to be read once."""
+    """The filter as an open file."""
     file = os.memfd_create("askback-filter")
     try:
         os.write(file, program(platform.machine()))
@@ -74,7 +74,7 @@ def program(machine: str) -> bytes:
 
 
 def _block(column: int) -> list[_Step]:
-    """For one architecture: each refused call returns at once, and what is left is allowed."""
+    """For one architecture: each refused call returns an error, all others are allowed."""
     steps: list[_Step] = [(_LOAD, 0, 0, _NUMBER)]
     if _ARCHITECTURES[column] == _X86_64:
         steps += [(_IF_AT_LEAST, 0, 1, _X32_CALLS), (_RETURN, 0, 0, _ABSENT)]

@@ -1,6 +1,6 @@
-"""Which files of this machine a sandbox shows: the system's own folders, and what a program was installed with.
+"""Which files of this machine a sandbox shows: the system folders, and the installation of a program.
 
-Everything else is absent inside, wherever it lies. The rule for what may be shown of it is `Hidden.may_show`.
+Everything else is absent. `Hidden.may_show` is the rule for files outside the system folders.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Hidden:
     homes: tuple[Path, ...]
     """Homes of people, and the configured homes of engines. A program in one is shown without the rest."""
     private: tuple[Path, ...]
-    """Our own files: the data folder and the settings file. Nothing in them is shown but a run's own folders."""
+    """Our own files: the data folder and the settings file. Only the folders of the run itself are shown of them."""
 
     def may_show(self, path: Path) -> bool:
-        """Whether all of a path may be shown.
+        """Whether a path may be shown with everything in it.
 
-        A file may. A folder may not if it is or contains a home, a private path or a folder that programs share, nor
-        if it is where programs keep settings and credentials: a hidden folder directly in a home.
+        A file may, unless it is private. A folder may not if it is or contains a home, a private path or a shared
+        folder such as `/tmp`, or if it is a hidden folder directly in a home, where programs keep credentials.
         """
         real = resolved(path)
         mode = _mode(real)
@@ -64,7 +64,7 @@ class Hidden:
 
 
 def hidden(*, homes: Iterable[Path], private: Iterable[Path]) -> Hidden:
-    """Homes that are part of the system are no homes: the user `daemon` has `/usr/sbin`."""
+    """Ignores homes that are part of the system: the user `daemon` has `/usr/sbin`."""
     real = {resolved(home) for home in homes}
     part_of_system = (*SYSTEM, ETC, Path("/usr/bin"), Path("/usr/sbin"), Path("/usr/lib"))
     return Hidden(
@@ -74,7 +74,7 @@ def hidden(*, homes: Iterable[Path], private: Iterable[Path]) -> Hidden:
 
 
 def installation(hide: Hidden, program: str, search: str) -> set[Path]:
-    """What a program needs besides itself: what it was installed with, its interpreter, and what it finds by name."""
+    """A program with the files installed beside it, its interpreter, and the folders of its search path."""
     found = {_PACKAGE}
     for path in both(Path(program)):
         found |= siblings(hide, path)
@@ -88,17 +88,17 @@ def installation(hide: Hidden, program: str, search: str) -> set[Path]:
 
 
 def siblings(hide: Hidden, program: Path) -> set[Path]:
-    """A program with what was installed next to it, as far as that may be shown."""
+    """A program and what was installed next to it, as far as it may be shown."""
     return {each for each in (program, *_siblings(program)) if hide.may_show(each)}
 
 
 def certificates(env: Mapping[str, str]) -> list[Path]:
-    """What the environment names for checking the certificates of servers."""
+    """The certificates of authorities that the environment names."""
     return [Path(env[name]) for name in _CERTIFICATES if env.get(name, "").startswith("/")]
 
 
 def whole_homes(hide: Hidden, program: str, search: str) -> list[Path]:
-    """The homes of which a program's place or the search path would show everything, were that allowed."""
+    """The homes that the program's folder or the search path would show as a whole, if that was allowed."""
     folders = {Path(folder) for folder in search.split(os.pathsep) if folder.startswith("/")}
     folders |= {path.parent for path in both(Path(program))}
     real = {resolved(each) for each in folders}
@@ -106,7 +106,7 @@ def whole_homes(hide: Hidden, program: str, search: str) -> list[Path]:
 
 
 def _siblings(program: Path) -> Iterator[Path]:
-    """Never the whole prefix: next to `bin` are also the credentials of some package managers."""
+    """Never the whole prefix: some package managers keep credentials next to `bin`."""
     parts, folder = program.parts, program.parent
     if "node_modules" in parts:
         yield Path(*parts[: parts.index("node_modules") + 1])
@@ -121,7 +121,7 @@ def _siblings(program: Path) -> Iterator[Path]:
 
 
 def _interpreter(program: Path) -> Path | None:
-    """The program that its first line names, where it is a script."""
+    """The interpreter in the first line of a script."""
     try:
         with program.open("rb") as file:
             first = file.readline(256)
@@ -132,7 +132,7 @@ def _interpreter(program: Path) -> Path | None:
 
 
 def closed_to_others(folder: Path, depth: int) -> Iterator[Path]:
-    """What we can read in a folder and other users of this machine cannot: keys, passwords, settings with tokens."""
+    """Files that we can read and other users of this machine cannot: keys, passwords, settings with tokens."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             mode = entry.stat(follow_symlinks=False).st_mode
@@ -147,19 +147,19 @@ def closed_to_others(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def both(path: Path) -> Iterator[Path]:
-    """As it is named, and as it is in truth: a link that leads there may be hidden too."""
+    """The path as given, and without links: both must exist inside."""
     yield path
     if (real := resolved(path)) != path:
         yield real
 
 
 def resolved(path: Path) -> Path:
-    """Without links, as far as they can be followed: a folder that cannot be entered is no error here."""
+    """Without links, as far as they can be followed. Unlike `Path.resolve`, this raises no error."""
     return Path(os.path.realpath(path))
 
 
 def _mode(path: Path) -> int | None:
-    """None where there is nothing, or nothing that we can get at."""
+    """None if the path does not exist or is not accessible."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):

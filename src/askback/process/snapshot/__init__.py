@@ -1,13 +1,13 @@
-"""The engine's home as it was before a turn.
+"""Saves the engine's home before a turn and restores it.
 
-A turn that is taken up again must not find in the session what its first try left there, so it starts from the copy.
+A turn that restarts must not find traces of its first try in the session, so it starts from the saved home.
 
-<snapshots>/manifest.json   what the home held, and which copy has the content of which file
-<snapshots>/files/<n>       the copies; one is never changed, and removed when no manifest names it any more
-<snapshots>/clock           touched to learn the time by which the file system stamps files
+<snapshots>/manifest.json   the contents of the home, and which copy belongs to which file
+<snapshots>/files/<n>       the copies; they never change, and are removed once no manifest names them
+<snapshots>/clock           touched to read the clock of the file system
 
-Only files that changed since the last snapshot are copied. Whether one did is told by its size, times and inode; where
-the times are too coarse to tell, it counts as changed.
+Only files that changed since the last snapshot are copied. Size, times and inode decide; if the times are too coarse, a
+file counts as changed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from askback.process.snapshot import manifest
 from askback.process.snapshot.manifest import Manifest, SavedFile, SavedFolder, SavedLink, SnapshotDamaged, sync
 
 _TICK_NS = 20_000_000
-"""Longer than between two ticks of a kernel's clock for files."""
+"""Longer than a tick of the kernel's clock for files."""
 _COARSE_TICK_NS = 2_000_000_000
-"""The same for file systems that keep whole seconds, or even ones."""
+"""The same for file systems with a resolution of one or two seconds."""
 
 
 def begin_turn(home: Path, snapshots: Path, attempt_number: int) -> None:
-    """Save the home before a turn's first try; before any later try of the same turn, restore it.
+    """Save the home before the first try of a turn; restore it before any later try of the same turn.
 
-    Nothing may write to the home meanwhile. Cut off anywhere, it can be done again.
+    Nothing may write to the home in the meantime. If this is interrupted, it can be repeated.
     """
-    with _full_disk_told(snapshots):
+    with _disk_full_errors(snapshots):
         saved = manifest.read(snapshots) or Manifest(attempt_number=-1)
         snapshot = _Snapshot(home, snapshots, saved)
         if saved.attempt_number == attempt_number:
@@ -66,8 +66,8 @@ class _Snapshot:
             self._settle(fresh)
             fresh.write(self._folder)
         except BaseException:
-            # What was copied is of no use, and the room may be what is missing. Whether the new manifest is in its
-            # place and durable is not known, so what either of the two names is kept.
+            # The new copies are of no use, and the disk may be full. We do not know whether the new manifest is in
+            # place and durable, so copies that either of the two names are kept.
             self._sweep(self._saved, manifest.read(self._folder) or self._saved)
             raise
         finally:
@@ -100,7 +100,7 @@ class _Snapshot:
             try:
                 source = _open_locked(self._home / path)
             except FileNotFoundError:
-                # One that is gone meanwhile is left out.
+                # It was removed in the meantime.
                 continue
             number += 1
             files[path] = self._save_file(source, number, horizon_ns)
@@ -116,10 +116,10 @@ class _Snapshot:
         return saved if steady else saved._replace(size=size, ctime_ns=0)
 
     def _settle(self, made: Manifest) -> None:
-        """Make durable what the manifest will say.
+        """Make durable what the manifest will say: the copies, and their originals.
 
-        That is the copies, and also what they are copies of: after a power cut a file whose times are as they were
-        must have its content, too. Last, and all at once, because that is several times faster than one by one.
+        After a power failure, a file with unchanged times must have its content too. All files are synced at the end,
+        because that is several times faster than one by one.
         """
         known = self._saved.numbers()
         fresh = {path: saved for path, saved in made.files.items() if saved.number not in known}
@@ -143,7 +143,7 @@ class _Snapshot:
                 copy.unlink()
 
     def _remove_others(self, listing: Listing) -> None:
-        """Remove what is not in the snapshot, or is another kind of thing there."""
+        """Remove what is not in the snapshot, or has another type there."""
         saved = self._saved
         others = [*(listing.files.keys() - saved.files.keys()), *(listing.links.keys() - saved.links.keys())]
         for path in (*others, *listing.specials):
@@ -153,7 +153,7 @@ class _Snapshot:
                 (self._home / path).rmdir()
 
     def _restore_files(self, listing: Listing) -> dict[str, SavedFile]:
-        """Bring back what changed; returns it with its new times. Durable, so that the times can be trusted."""
+        """Restore changed files. Returns them with their new times, durable, so that the times can be trusted."""
         changed = [
             path
             for path, saved in self._saved.files.items()
@@ -168,7 +168,7 @@ class _Snapshot:
         }
 
     def _restore_file(self, path: str, saved: SavedFile) -> None:
-        """A new file in the place of the old one: what the engine may have linked to it elsewhere is left alone."""
+        """Replace the file by a new one: the engine may have hard links to the old one elsewhere."""
         fresh = self._copies / "restored"
         with _opened(self._open_copy(saved)) as source, _opened(self._new_copy(fresh.name)) as target:
             self._cloner.copy(source, target)
@@ -181,10 +181,10 @@ class _Snapshot:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError as error:
-            raise SnapshotDamaged(f"{path} is missing; cancel the run and start it anew") from error
+            raise SnapshotDamaged(f"{path} is missing; cancel the run and start a new one") from error
         if os.fstat(fd).st_size != saved.size:
             os.close(fd)
-            raise SnapshotDamaged(f"{path} is not as long as it was; cancel the run and start it anew")
+            raise SnapshotDamaged(f"{path} has another size than before; cancel the run and start a new one")
         return fd
 
     def _restore_links(self, listing: Listing) -> None:
@@ -198,7 +198,7 @@ class _Snapshot:
             os.utime(full, ns=(saved.mtime_ns, saved.mtime_ns), follow_symlinks=False)
 
     def _restore_folders(self) -> None:
-        """Modes and times, the deepest first: to change something in a folder changes its time."""
+        """Restore modes and times, deepest folders first: a change in a folder changes its time."""
         for path, saved in reversed(self._saved.folders.items()):
             full = self._home / path
             status = full.lstat()
@@ -208,7 +208,7 @@ class _Snapshot:
                 full.chmod(saved.mode)
 
     def _note(self, rewritten: dict[str, SavedFile]) -> None:
-        """So that what was restored is not copied again before the next turn."""
+        """Store the new times, so that restored files are not copied again before the next turn."""
         saved = self._saved
         Manifest(
             attempt_number=saved.attempt_number,
@@ -219,14 +219,14 @@ class _Snapshot:
 
 
 def _file(number: int, status: os.stat_result, horizon_ns: int) -> SavedFile:
-    # One that we may not read cannot be made durable either, so it is not relied on.
-    tellable = status.st_ctime_ns < horizon_ns and status.st_mode & stat.S_IRUSR
+    # A file that we cannot read cannot be made durable either, so it counts as changed.
+    reliable = status.st_ctime_ns < horizon_ns and status.st_mode & stat.S_IRUSR
     return SavedFile(
         number=number,
         mode=stat.S_IMODE(status.st_mode),
         size=status.st_size,
         mtime_ns=status.st_mtime_ns,
-        ctime_ns=status.st_ctime_ns if tellable else 0,
+        ctime_ns=status.st_ctime_ns if reliable else 0,
         inode=status.st_ino,
     )
 
@@ -242,14 +242,14 @@ def _links(home: Path, listing: Listing) -> Iterator[tuple[str, SavedLink]]:
 
 
 def _target(link: Path) -> str:
-    """To the letter; a `Path` would tidy it up."""
+    """Unchanged; a `Path` would normalize it."""
     return os.readlink(link)  # noqa: PTH115
 
 
 def _horizon_ns(folder: Path) -> int:
-    """A file that last changed before this moment gets another time when it changes again.
+    """A file that last changed before this moment gets a new time when it changes again.
 
-    By the file system's own clock, which may be another machine's.
+    By the clock of the file system, which may be on another machine.
     """
     with _opened(os.open(folder / "clock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)) as fd:
         os.utime(fd)
@@ -258,7 +258,7 @@ def _horizon_ns(folder: Path) -> int:
 
 
 def _open_locked(path: Path) -> int:
-    """Open a file for reading, also one that its engine has made unreadable."""
+    """Open a file for reading, even if its engine has made it unreadable."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         return os.open(path, flags)
@@ -280,11 +280,11 @@ def _opened(fd: int) -> Iterator[int]:
 
 
 @contextmanager
-def _full_disk_told(folder: Path) -> Iterator[None]:
+def _disk_full_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if error.errno not in FULL_DISK:
             raise
-        message = f"the disk that holds {folder} is full; what was saved before is safe: make room and try again"
+        message = f"the disk of {folder} is full; the last snapshot is safe: free some space and try again"
         raise Unavailable(RefusalCode.DISK_FULL, message) from error

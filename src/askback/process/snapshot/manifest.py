@@ -1,6 +1,6 @@
-"""What a snapshot holds: every file, folder and link of the home, with what is needed to see later whether it changed.
+"""The manifest of a snapshot: every file, folder and link of the home, with the values that detect a change.
 
-It is one small file that is replaced whole, so at every moment there is one snapshot and it is complete.
+It is one small file that is replaced as a whole, so there is always one complete snapshot.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _NAME = "manifest.json"
 
 
 class SnapshotDamaged(Exception):
-    """The snapshot cannot be trusted; going on from it, or without it, could put a reply into the session twice."""
+    """The snapshot cannot be trusted. Continuing with or without it could put a reply into the session twice."""
 
 
-# Tuples, since a home may have 50,000 files: they are made, written and read several times faster than a dataclass.
+# Tuples, because a home may have 50,000 files: they are created, written and read much faster than dataclasses.
 class SavedFile(NamedTuple):
     number: int
     """The name of the copy."""
@@ -28,7 +28,7 @@ class SavedFile(NamedTuple):
     size: int
     mtime_ns: int
     ctime_ns: int
-    """0: the file could be changed without this time changing, so it counts as changed."""
+    """0: the file could change without a new time, so it counts as changed."""
     inode: int
 
     def is_still(self, status: os.stat_result) -> bool:
@@ -54,7 +54,7 @@ class SavedLink(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     attempt_number: int
-    """The turn before which the home was like this."""
+    """The turn before which the home was saved."""
     files: dict[str, SavedFile] = field(default_factory=dict)
     folders: dict[str, SavedFolder] = field(default_factory=dict)
     links: dict[str, SavedLink] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Manifest:
         return {saved.number for saved in self.files.values()}
 
     def write(self, folder: Path) -> None:
-        """Put this in the place of the one before; from then on it is the snapshot, also after a power cut."""
+        """Replace the previous manifest. From then on this is the snapshot, even after a power failure."""
         content = {
             "format": _FORMAT,
             "attempt_number": self.attempt_number,
@@ -73,7 +73,7 @@ class Manifest:
         }
         fresh = folder / f"{_NAME}.new"
         with fresh.open("w", encoding="ascii") as file:
-            # Whole strings are many times faster to write than `json.dump`.
+            # Many times faster than `json.dump`.
             file.write(json.dumps(content, separators=(",", ":")))
             file.flush()
             os.fsync(file.fileno())
@@ -114,4 +114,4 @@ def _manifest(content: Any) -> Manifest:
 
 
 def _damaged(folder: Path, error: Exception) -> SnapshotDamaged:
-    return SnapshotDamaged(f"{folder / _NAME} cannot be read ({error!r}); cancel the run and start it anew")
+    return SnapshotDamaged(f"{folder / _NAME} cannot be read ({error!r}); cancel the run and start a new one")

@@ -16,7 +16,7 @@ from askback.engines.base import Completed, TurnFailed
 from askback.engines.failures import known_failure
 from askback.process.limits import Breach, Resource, ResourceLimits
 from askback.skills.package import SkillPackage
-from askback.skills.schemas import output_check
+from askback.skills.validation import output_check
 from askback.text.redaction import Redactor
 from askback.work.turn.context import Parsing
 from askback.work.turn.observe import TurnObserver

@@ -1,4 +1,4 @@
-"""What a run is given, checked before it exists; texts of a command line; answers to questions."""
+"""Validation of requests, of values from a command line, and of answers to questions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skill_folders import make_skill
-from test_schema_problems import json_values
+from test_json_schema import json_values
 
 from askback.core.interactions import Interaction
 from askback.skills.json_schema import property_schema
 from askback.skills.package import SkillPackage, read_package
-from askback.skills.schemas import MAX_REPLY_BYTES, check_request, file_inputs, fits_reply, output_check, typed_value
+from askback.skills.validation import MAX_REPLY_BYTES, check_request, file_inputs, fits_reply, output_check, typed_value
 
 INPUT = {
     "type": "object",
@@ -41,15 +41,15 @@ def package(tmp_path: Path) -> SkillPackage:
     )
 
 
-# A request.
+# Requests.
 
 
 @pytest.mark.contract("B-5")
 def test_all_mistakes_of_input_and_parameters_are_named_at_once(package: SkillPackage) -> None:
     assert check_request(package, {"pages": 12, "cuont": 1, "note": None}, {"lang": "x"}) == (
         "input.cuont: is unknown; did you mean 'count'?",
-        "input.note: null is not a string",
-        "input.pages: 12 is not a string",
+        'input.note: null is not of type "string"',
+        'input.pages: 12 is not of type "string"',
         "parameter.lang: is unknown; known: language",
     )
 
@@ -93,7 +93,7 @@ def test_a_staged_file_is_a_path_whatever_its_property_says(package: SkillPackag
 
 def test_a_file_that_is_given_as_a_text_is_told_how_to_give_it(package: SkillPackage) -> None:
     (problem,) = check_request(package, {"pages": "1", "data": "the content"}, {}, ())
-    assert problem.startswith("input.data: a file is wanted here")
+    assert problem.startswith("input.data: must be a file")
 
 
 @pytest.mark.parametrize("key", ["../x", "a/b", "", ".", "..", ".x", "a\0b", "x" * 65, "ü"])
@@ -111,7 +111,7 @@ def test_an_output_is_checked_where_there_is_a_schema(package: SkillPackage, tmp
     assert output_check(read_package(make_skill(tmp_path, "plain"))) is None
 
 
-# Texts of a command line.
+# Values from a command line.
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_the_schema_of_a_property_follows_local_references(package: SkillPackage
     assert property_schema({"properties": {"x": {"$ref": "#/properties/x"}}}, "x") == {}
 
 
-# A reply.
+# Replies.
 
 
 def asked(**more: Any) -> Interaction:
@@ -217,7 +217,7 @@ def test_an_options_value_fits_also_against_the_schema() -> None:
 
 
 def test_anything_else_must_fit_the_questions_schema() -> None:
-    assert fits_reply(asked(response_schema=FORM), {"n": "x"}) == ('response.n: "x" is not an integer',)
+    assert fits_reply(asked(response_schema=FORM), {"n": "x"}) == ('response.n: "x" is not of type "integer"',)
     assert fits_reply(asked(response_schema=FORM), {"n": 1}) == ()
     assert fits_reply(asked(), {"n": "x"}) == ()
 

@@ -1,7 +1,7 @@
-"""The limits of one engine's tree: a watchdog that looks at what it uses, and what the kernel enforces besides.
+"""The limits of one engine's process tree: a watchdog that measures its usage, and limits that the kernel enforces.
 
-Part of the keeper: the standard library only. A look is cheap, and its pauses grow with its cost and with idleness.
-What is found is one line: which limit, and the figure that exceeded it.
+Part of the keeper: standard library only. A check is cheap, and checks are rarer when they are slow or nothing changes.
+A breach is reported as one line: which limit, and the figure that exceeded it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import resource
 import signal
 import time
 
-from askback.process.guardian.group import THREADS_A_PROCESS, Group
+from askback.process.guardian.control_group import THREADS_A_PROCESS, ControlGroup
 from askback.process.guardian.usage import Hidden, Processes, Walk, free_bytes
 
 FIRST_LOOK_SEC = 0.05
@@ -19,25 +19,25 @@ LOOK_SEC = 0.2
 IDLE_LOOK_SEC = 1.0
 DISK_LOOK_SEC = 0.5
 COST_FACTOR = 20
-"""A look may take a twentieth of the time, so that watching costs at most so much of a core."""
+"""Checks take at most a twentieth of the time, so that watching costs no more of a core than that."""
 SLICE_SEC = 0.05
 RLIMIT_CPU_MARGIN_SEC = 5
 OOM_SCORE_ADJ = 600
-"""The kernel takes an engine before anything that runs with the usual 0. Raising it needs no privilege."""
+"""Out of memory, the kernel kills an engine before anything with the usual 0. Raising it needs no privilege."""
 _NEVER = float("inf")
 _BY_SIGNAL = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "disk"}
 _SHELL_SIGNAL = 128
-"""A sandbox reports that a signal ended its program as a shell does."""
+"""A sandbox reports a signal that ended its program like a shell."""
 
 Limits = dict[str, float]
-"""`memory`, `disk` and `reserve` in bytes, `processes`, and `cpu` in seconds; 0 is no limit."""
+"""`memory`, `disk` and `reserve` in bytes, `processes`, and `cpu` in seconds. 0 means no limit."""
 NO_LIMITS: Limits = dict.fromkeys(("memory", "processes", "cpu", "disk", "reserve"), 0)
 
 
 class Watchdog:
-    """Looks after one tree from its start to its end."""
+    """Watches one tree from its start to its end."""
 
-    def __init__(self, limits: Limits, folders: list[bytes], group: Group | None) -> None:
+    def __init__(self, limits: Limits, folders: list[bytes], group: ControlGroup | None) -> None:
         self.due = _NEVER
         self._limits = limits
         self._most = {name: figure or _NEVER for name, figure in limits.items()}
@@ -48,7 +48,7 @@ class Watchdog:
         self._before = (0, 0.0, 0)
 
     def prepare(self) -> None:
-        """Limits that what is started inherits. They do this process no harm: it writes no files."""
+        """Set limits that the engine inherits. They do not affect this process, which writes no files."""
         _lower(resource.RLIMIT_CORE, 0)
         if disk := self._limits["disk"]:
             _lower(resource.RLIMIT_FSIZE, int(disk))
@@ -57,7 +57,7 @@ class Watchdog:
             self._group.enter()
 
     def started(self, engine: int) -> None:
-        """Begin to watch; 0 when nothing could be started."""
+        """Begin to watch. `engine` is 0 if nothing could be started."""
         if self._group is not None and not self._group.leave():
             raise OSError("the keeper cannot leave the engine's control group")
         if not engine:
@@ -71,7 +71,7 @@ class Watchdog:
             self.due = time.monotonic() + FIRST_LOOK_SEC
 
     def look(self) -> str | None:
-        """What is exceeded, if anything is, and when to look again."""
+        """The limit that is exceeded, if any. Sets `due` for the next check."""
         began = time.monotonic()
         tree = Processes(os.getpid(), self._most["processes"])
         for pid in tree.pids:
@@ -87,7 +87,7 @@ class Watchdog:
         return found
 
     def at_exit(self, code: int) -> str | None:
-        """What ended the engine, or what it leaves, if that is a limit."""
+        """The limit that ended the engine, or that its files exceed, if any."""
         if self._group is not None and (kind := self._group.exceeded()) is not None:
             return f"{kind} {int(self._limits[kind])}"
         number = code - _SHELL_SIGNAL if code > _SHELL_SIGNAL else -code
@@ -119,16 +119,16 @@ class Watchdog:
         return f"cpu {int(cpu_sec)}" if cpu_sec > most["cpu"] else None
 
     def _harden(self, pid: int) -> None:
-        """Done for every process when it is first seen: a child inherits it, and may have changed it."""
+        """For every process when it is first seen: a child inherits this, but may have changed it."""
         _raise_oom_score(pid)
         if self._limits["processes"] and _has_own_users(pid):
-            # Counted for each user namespace by itself, so it holds back a sandbox and nobody else.
+            # Counted separately for each user namespace, so it limits a sandbox and nothing else.
             threads = int(self._limits["processes"]) * THREADS_A_PROCESS
             _quietly_limit(pid, resource.RLIMIT_NPROC, threads, threads)
 
 
 class DiskWatch:
-    """What the folders of the run take, and what its processes hold without a name, at a pace that its cost allows."""
+    """The disk usage of the run's folders and of deleted files that are still open, measured in bounded steps."""
 
     def __init__(self, most: dict[str, float], folders: list[bytes]) -> None:
         self.in_memory = 0
@@ -144,7 +144,7 @@ class DiskWatch:
         self._due = 0.0
 
     def look(self, pids: list[int]) -> str | None:
-        """A step of it, where one is due."""
+        """One step of a measurement, if one is due."""
         began = time.monotonic()
         self.last_sec = 0.0
         if began < self._due or (self._most == _NEVER and not self._memory_counts):
@@ -166,14 +166,14 @@ class DiskWatch:
         return self._judge(self._used(walk))
 
     def at_exit(self) -> str | None:
-        """Once more, in one step: an engine may write faster than it is looked at."""
+        """Measure once more, in one step: an engine may write faster than it is checked."""
         walk = Walk(self._folders)
         walk.step(SLICE_SEC, self._most)
         used = self._used(walk)
         return f"disk {used}" if used > self._most else None
 
     def _used(self, walk: Walk) -> int:
-        """Where an engine hides folders from us, all that the disk has lost since it started is taken for its own."""
+        """If an engine hides folders from us, all space that the disk has lost since its start counts."""
         seen = walk.used + self._nameless
         if not walk.blind:
             return seen
@@ -183,7 +183,7 @@ class DiskWatch:
     def _judge(self, used: int) -> str | None:
         if used > self._most:
             return f"disk {used}"
-        # Below the reserve only who took that much itself is ended, and not who merely runs beside it.
+        # Below the reserve, only a run that used that much itself is ended, not every run.
         if self._reserve and self._folders and used - (self._at_first or 0) > self._reserve:
             free = free_bytes(self._folders[0])
             return f"reserve {int(free)}" if free < self._reserve else None
@@ -197,7 +197,7 @@ def _lower(kind: int, most: int) -> None:
 
 
 def _quietly_limit(pid: int, kind: int, soft: int, hard: int) -> None:
-    """One that is gone, or already has less, needs none."""
+    """Ignores a process that has ended or already has a lower limit."""
     try:
         resource.prlimit(pid, kind, (soft, hard))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What an engine is told: both modes, the first turn, a reply, a repair."""
+"""Prompts: both modes, the first turn, a reply, a repair."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skill_folders import make_skill
 
 from askback.core.interactions import AnsweredBy, Interaction, InteractionOutcome
 from askback.core.runs import Mode, RunRequest
-from askback.skills import prompts as instructions
+from askback.skills import prompts
 from askback.skills.package import SkillPackage, read_package
 
 OUTPUT = {
@@ -41,7 +41,7 @@ def plain(tmp_path: Path) -> SkillPackage:
 
 
 def first(package: SkillPackage, mode: Mode, **request: Any) -> str:
-    return instructions.first_prompt(package, RunRequest(**request), mode, "skill")
+    return prompts.first_prompt(package, RunRequest(**request), mode, "skill")
 
 
 def blocks(text: str) -> list[Any]:
@@ -61,15 +61,15 @@ def interaction(**more: Any) -> Interaction:
 @pytest.mark.parametrize("mode", list(Mode))
 def test_the_artifact_part_comes_first_and_the_modes_part_after_it(package: SkillPackage, mode: Mode) -> None:
     text = first(package, mode)
-    artifacts = instructions.artifact_part()
-    of_mode = instructions.mode_part(mode, package.output_schema, package.checkers["output"])
+    artifacts = prompts.artifact_part()
+    of_mode = prompts.mode_part(mode, package.output_schema, package.checkers["output"])
     assert text.endswith(f"{artifacts}\n\n{of_mode}\n")
     assert artifacts not in of_mode
 
 
 @pytest.mark.contract("I-1")
 def test_the_two_modes_differ_in_their_own_part_only(package: SkillPackage) -> None:
-    auto, interactive = (first(package, mode).split(instructions.artifact_part()) for mode in Mode)
+    auto, interactive = (first(package, mode).split(prompts.artifact_part()) for mode in Mode)
     assert auto[0] == interactive[0]
     assert auto[1] != interactive[1]
 
@@ -79,21 +79,21 @@ def test_the_two_modes_differ_in_their_own_part_only(package: SkillPackage) -> N
 def test_every_file_goes_under_artifacts_whatever_the_skill_says(package: SkillPackage, mode: Mode) -> None:
     text = first(package, mode)
     assert "every output file under `artifacts/`" in text
-    assert "directly below the working directory" in text
-    assert "whatever the skill's own text says" in text
+    assert "directly in the working directory" in text
+    assert "even if the skill's own text names another place" in text
 
 
 @pytest.mark.contract("I-3")
 def test_auto_forbids_questions_and_tells_to_decide() -> None:
-    text = instructions.mode_part(Mode.AUTO, None)
+    text = prompts.mode_part(Mode.AUTO, None)
     assert "do not ask the user" in text
-    assert "decide by yourself" in text
+    assert "make the most sensible choice yourself" in text
     assert "ask_user" not in text
 
 
 @pytest.mark.contract("I-4", "I-6")
 def test_interactive_shows_the_form_of_a_question(package: SkillPackage) -> None:
-    text = instructions.mode_part(Mode.INTERACTIVE, package.output_schema, package.checkers["output"])
+    text = prompts.mode_part(Mode.INTERACTIVE, package.output_schema, package.checkers["output"])
     assert "You may ask the user" in text
     question = blocks(text)[0]["ask_user"]
     assert question["interaction_id"]
@@ -109,16 +109,16 @@ def test_the_interactive_text_bans_no_question_in_no_wording(tmp_path: Path, sch
     replies = [interaction(response="x"), interaction(outcome=InteractionOutcome.AUTO_DECIDED, response=None)]
     texts = [
         first(package, Mode.INTERACTIVE),
-        instructions.repair_prompt(package, ["output.title: is required"], Mode.INTERACTIVE),
-        *(instructions.reply_prompt(package, each) for each in replies),
+        prompts.repair_prompt(package, ["output.title: is required"], Mode.INTERACTIVE),
+        *(prompts.reply_prompt(package, each) for each in replies),
     ]
     for text in texts:
         assert not BAN.search(text)
-    assert not WORDS_THAT_FORBID.search(instructions.mode_part(Mode.INTERACTIVE, schema))
+    assert not WORDS_THAT_FORBID.search(prompts.mode_part(Mode.INTERACTIVE, schema))
 
 
 def test_the_search_for_a_ban_finds_the_one_of_auto_mode() -> None:
-    assert BAN.search(instructions.mode_part(Mode.AUTO, None))
+    assert BAN.search(prompts.mode_part(Mode.AUTO, None))
     assert BAN.search("Please avoid asking.")
     assert BAN.search("Work without any clarification.")
 
@@ -126,9 +126,9 @@ def test_the_search_for_a_ban_finds_the_one_of_auto_mode() -> None:
 @pytest.mark.contract("I-6")
 @pytest.mark.parametrize("mode", list(Mode))
 def test_output_schema_and_marker_are_shown_by_an_example_that_passes(package: SkillPackage, mode: Mode) -> None:
-    text = instructions.mode_part(mode, package.output_schema, package.checkers["output"])
+    text = prompts.mode_part(mode, package.output_schema, package.checkers["output"])
     example = blocks(text)[-1]
-    assert example.pop(instructions.MARKER) is True
+    assert example.pop(prompts.MARKER) is True
     assert package.checkers["output"].problems(example, "output") == ()
     schema = re.search(r"<output_schema>\n(.*)\n</output_schema>", text, re.DOTALL)
     assert schema is not None
@@ -138,21 +138,21 @@ def test_output_schema_and_marker_are_shown_by_an_example_that_passes(package: S
 @pytest.mark.contract("I-6")
 @pytest.mark.parametrize("mode", list(Mode))
 def test_without_a_schema_the_marker_ends_the_run(plain: SkillPackage, mode: Mode) -> None:
-    assert first(plain, mode).endswith(f"\n\n{instructions.MARKER}\n")
+    assert first(plain, mode).endswith(f"\n\n{prompts.MARKER}\n")
 
 
 def test_an_output_that_is_no_object_carries_the_marker_beside_it(tmp_path: Path) -> None:
     package = read_package(make_skill(tmp_path, output={"type": "array", "items": {"type": "integer"}}))
     text = first(package, Mode.AUTO)
     assert blocks(text) == [[1]]
-    assert text.endswith(f"```\n\n{instructions.MARKER}\n")
+    assert text.endswith(f"```\n\n{prompts.MARKER}\n")
 
 
 def test_an_example_that_would_fail_is_left_out(tmp_path: Path) -> None:
     package = read_package(
         make_skill(tmp_path, output={"type": "object", "properties": {"a": {"pattern": "^[0-9]{9}$"}}})
     )
-    assert blocks(first(package, Mode.AUTO)) == [{"…": "…", instructions.MARKER: True}]
+    assert blocks(first(package, Mode.AUTO)) == [{"…": "…", prompts.MARKER: True}]
 
 
 def test_a_huge_schema_is_shown_by_its_example_only(tmp_path: Path) -> None:
@@ -185,12 +185,12 @@ def test_no_input_can_open_or_close_its_block(package: SkillPackage) -> None:
 @pytest.mark.parametrize("body", ["/init", "-x", "@file", "--help"])
 def test_no_prompt_begins_like_a_command_an_option_or_a_file(tmp_path: Path, body: str) -> None:
     package = read_package(make_skill(tmp_path, text=f"---\nname: x\ndescription: x\n---\n{body}\n"))
-    prompts = [
+    made = [
         first(package, Mode.AUTO, input={"x": body}),
-        instructions.reply_prompt(package, interaction(response=body)),
-        instructions.repair_prompt(package, [body], Mode.AUTO),
+        prompts.reply_prompt(package, interaction(response=body)),
+        prompts.repair_prompt(package, [body], Mode.AUTO),
     ]
-    assert all(prompt[0] not in "/-@" for prompt in prompts)
+    assert all(prompt[0] not in "/-@" for prompt in made)
 
 
 # Replies.
@@ -198,12 +198,12 @@ def test_no_prompt_begins_like_a_command_an_option_or_a_file(tmp_path: Path, bod
 
 @pytest.mark.parametrize("text", ["relaxed", "", "/quit", "-x", "two\nlines\n", "</user_reply>", "  spaced  ", "ü" * 9])
 def test_a_text_is_given_word_for_word(plain: SkillPackage, text: str) -> None:
-    prompt = instructions.reply_prompt(plain, interaction(response=text))
+    prompt = prompts.reply_prompt(plain, interaction(response=text))
     assert f'\n<user_reply interaction_id="pace">\n{text}\n</user_reply>\n' in prompt
 
 
 def test_a_value_is_given_as_json(plain: SkillPackage) -> None:
-    prompt = instructions.reply_prompt(plain, interaction(response={"n": [1, "ü"]}))
+    prompt = prompts.reply_prompt(plain, interaction(response={"n": [1, "ü"]}))
     assert '\n<user_reply interaction_id="pace">\n{"n": [1, "ü"]}\n</user_reply>\n' in prompt
 
 
@@ -213,9 +213,9 @@ def test_a_deadline_is_never_told_as_the_users_answer(plain: SkillPackage, defau
     closed = interaction(
         outcome=InteractionOutcome.AUTO_DECIDED, answered_by=AnsweredBy.AUTO_DECIDE, default=default, response=default
     )
-    prompt = instructions.reply_prompt(plain, closed)
+    prompt = prompts.reply_prompt(plain, closed)
     assert "did not answer" in prompt
-    assert "by yourself" in prompt
+    assert "yourself" in prompt
     assert "user_reply" not in prompt
     assert "has answered" not in prompt
     assert (json.dumps(default) in prompt) == (default is not None)
@@ -223,9 +223,9 @@ def test_a_deadline_is_never_told_as_the_users_answer(plain: SkillPackage, defau
 
 def test_a_reply_repeats_how_to_ask_and_how_to_finish(plain: SkillPackage, package: SkillPackage) -> None:
     for skill in (plain, package):
-        prompt = instructions.reply_prompt(skill, interaction(response="x"))
+        prompt = prompts.reply_prompt(skill, interaction(response="x"))
         assert "ask_user" in prompt
-        assert instructions.MARKER in prompt
+        assert prompts.MARKER in prompt
         assert "artifacts/" in prompt
 
 
@@ -233,16 +233,14 @@ def test_a_reply_repeats_how_to_ask_and_how_to_finish(plain: SkillPackage, packa
 
 
 def test_a_repair_lists_what_is_wrong_and_shows_the_form_again(package: SkillPackage) -> None:
-    prompt = instructions.repair_prompt(
-        package, ["output.title: is required", "output.x: is unknown"], Mode.INTERACTIVE
-    )
+    prompt = prompts.repair_prompt(package, ["output.title: is required", "output.x: is unknown"], Mode.INTERACTIVE)
     assert "- output.title: is required\n- output.x: is unknown\n" in prompt
-    assert instructions.MARKER in blocks(prompt)[-1]
-    assert "decide by yourself" not in prompt
+    assert prompts.MARKER in blocks(prompt)[-1]
+    assert "decide everything yourself" not in prompt
 
 
 @pytest.mark.contract("I-3")
 def test_a_repair_in_auto_mode_tells_to_decide_without_the_user(package: SkillPackage) -> None:
-    prompt = instructions.repair_prompt(package, ["output: the turn asked a question instead of finishing"], Mode.AUTO)
-    assert "decide by yourself" in prompt
+    prompt = prompts.repair_prompt(package, ["output: the turn asked a question instead of finishing"], Mode.AUTO)
+    assert "decide everything yourself" in prompt
     assert "ask_user" not in prompt

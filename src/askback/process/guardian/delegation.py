@@ -1,8 +1,8 @@
-"""Where control groups (cgroup v2) for engines may be made, if anywhere.
+"""Finds out where control groups (cgroup v2) for engines may be created.
 
-A group can limit memory and processes only where its parent hands these controllers down, and then the parent holds no
-processes itself. So: the nearest group above us that we may write to and that hands them down already; else our own
-group, if nobody but us is in it, after we moved into a group below it. A service with `Delegate=yes` is the latter.
+A group can limit memory and processes only if its parent delegates these controllers, and such a parent must not contain
+processes. So: the nearest group above us that is writable and already delegates them. Otherwise our own group, if no
+other process is in it, after we have moved to a new group below it. A service with `Delegate=yes` is the second case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PROBE_SEC = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """A group that engines' groups are made in, and the one that we are in; or why there is none."""
+    """The parent of the engines' groups, and the group that we are in; or why there is none."""
 
     base: Path | None = None
     home: Path | None = None
@@ -37,7 +37,7 @@ class Delegation:
         return () if self.base is None else (str(self.base), str(self.home))
 
     def release(self) -> None:
-        """The guardian removes it when it ends; where there was no guardian, nobody else does."""
+        """Normally the guardian removes the group when it ends. This is for the case that none was started."""
         if self.base is not None:
             with suppress(OSError):
                 self.base.rmdir()
@@ -45,14 +45,14 @@ class Delegation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a base may be made. `moving`: we have to leave the group first, for it to hand controllers down."""
+    """Where a base may be created. `moving`: we must leave the group first, so that it can delegate controllers."""
 
     parent: Path
     moving: bool
 
 
 def delegation(mounts: Iterable[Path] = _MOUNTS, controllers: frozenset[str] = CONTROLLERS) -> Delegation:
-    """Find a place, make the base there, and see that a process can be moved in and out."""
+    """Find a place, create the base there, and test that a process can be moved in and out."""
     root = next((each for each in mounts if (each / "cgroup.controllers").is_file()), None)
     own = _own_group()
     if root is None or own is None:
@@ -64,7 +64,7 @@ def delegation(mounts: Iterable[Path] = _MOUNTS, controllers: frozenset[str] = C
     try:
         return _make(place, group, controllers)
     except (OSError, subprocess.SubprocessError) as error:
-        return Delegation(why_not=f"control groups cannot be made in {place.parent}: {error}")
+        return Delegation(why_not=f"control groups cannot be created in {place.parent}: {error}")
 
 
 def find_place(
@@ -72,7 +72,7 @@ def find_place(
 ) -> Place | str:
     """The best place, or why there is none. Only reads."""
     if not own.is_dir():
-        return "the control group of this process is not to be seen"
+        return "the control group of this process is not visible"
     if missing := sorted(controllers - _words(root / "cgroup.controllers")):
         return f"cgroup v2 lacks {' and '.join(missing)} here; cgroup v1 may have them"
     writable = [each for each in _upwards(root, own) if may_write(each)]
@@ -83,11 +83,11 @@ def find_place(
             return Place(parent=each, moving=False)
     top = writable[0]
     if not controllers <= _words(top / "cgroup.controllers"):
-        return f"the control group {top} was not given {' and '.join(sorted(controllers))}"
-    # Only the machine's own root may hold processes and hand controllers down; it has no type.
+        return f"the control group {top} does not have {' and '.join(sorted(controllers))}"
+    # Only the machine's root group may contain processes and delegate controllers; it has no type.
     is_root = not (top / "cgroup.type").exists()
     if not is_root and not _pids(top) <= ours:
-        return f"the control group {top} holds processes of others"
+        return f"the control group {top} contains other processes"
     return Place(parent=top, moving=not is_root)
 
 
@@ -104,23 +104,23 @@ def _make(place: Place, group: Path, controllers: frozenset[str]) -> Delegation:
         home = place.parent / _SERVER
         home.mkdir(exist_ok=True)
         (home / "cgroup.procs").write_text(str(os.getpid()))
-    wanted = " ".join(f"+{each}" for each in sorted(controllers))
-    if wanted and not controllers <= _words(place.parent / "cgroup.subtree_control"):
-        (place.parent / "cgroup.subtree_control").write_text(wanted)
+    enabled = " ".join(f"+{each}" for each in sorted(controllers))
+    if enabled and not controllers <= _words(place.parent / "cgroup.subtree_control"):
+        (place.parent / "cgroup.subtree_control").write_text(enabled)
     base = place.parent / f"askback-{os.getpid()}"
     base.mkdir(exist_ok=True)
     made = Delegation(base=base, home=home)
     try:
-        (base / "cgroup.subtree_control").write_text(wanted)
-        _try_out(made)
+        (base / "cgroup.subtree_control").write_text(enabled)
+        _test(made)
     except BaseException:
         made.release()
         raise
     return made
 
 
-def _try_out(made: Delegation) -> None:
-    """Move a program in and out again, as a keeper does."""
+def _test(made: Delegation) -> None:
+    """Move a program in and out again, like a keeper."""
     assert made.base is not None
     assert made.home is not None
     inside = made.base / "probe"

@@ -1,4 +1,4 @@
-"""Whether a process of the same user can read what ours was started with."""
+"""Whether a process of the same user can read the environment of ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 
 NOBODY = 65534
-# Taking another user makes a process unreadable by itself; it is made readable again, so that we see who closed it.
+# A change of user makes a process unreadable. It is made readable again first, so that the test proves something.
 SCRIPT = """
 import ctypes, os, sys
 from askback.process.isolation import close_to_others

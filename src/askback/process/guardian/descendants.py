@@ -1,9 +1,9 @@
-"""The processes below another one, and ending all of them.
+"""Finds the descendants of a process, and ends all of them.
 
-Part of the guardian and its keepers: the standard library only.
+Part of the guardian and its keepers: standard library only.
 """
 
-# Without pathlib, which would double the start of the guardian.
+# Without pathlib, which would double the start-up time of the guardian.
 # ruff: noqa: PTH208
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _ROUNDS = 10
 
 Family = dict[int, tuple[int, int]]
-"""Processes by their pid: start ticks, and group."""
+"""Start ticks and process group, by pid."""
 
 
 def descendants(root: int, *, apart: Container[int] = ()) -> Family:
-    """Everything below a process, but not below those that are set apart."""
+    """All descendants of a process, without those in `apart` and their descendants."""
     children: dict[int, list[int]] = {}
     known: Family = {}
     for name in os.listdir("/proc"):
@@ -48,13 +48,13 @@ def stat(pid: int) -> tuple[int, int, int]:
         text = os.read(file, 1024)
     finally:
         os.close(file)
-    # The command's name is in parentheses and may hold anything; the fields follow the last one.
+    # The command name is in parentheses and may contain anything; the fields follow the last one.
     fields = text[text.rindex(b")") + 2 :].split()
     return int(fields[1]), int(fields[2]), int(fields[19])
 
 
 def is_inside(pid: int) -> bool:
-    """Whether a process has a process table other than ours, as everything in a sandbox has."""
+    """Whether a process is in another PID namespace, like everything in a sandbox."""
     try:
         file = os.open(f"/proc/{pid}/status", os.O_RDONLY)
     except OSError:
@@ -68,23 +68,23 @@ def is_inside(pid: int) -> bool:
 
 
 def freeze_and_kill(find: Callable[[], Family]) -> Family:
-    """Stop every one before killing any, so that none can start another in between. Returns whom it struck.
+    """Stop all processes before killing any, so that none can start another in between. Returns the killed ones.
 
-    Some rounds are enough for all but a race with who forks as fast as we look, which is tried again later.
+    A process that forks as fast as we scan may escape a few rounds; the caller tries again.
     """
-    struck: Family = {}
+    stopped: Family = {}
     for _ in range(_ROUNDS):
-        if not (fresh := {pid: each for pid, each in find().items() if pid not in struck}):
+        if not (fresh := {pid: each for pid, each in find().items() if pid not in stopped}):
             break
         signal_all(fresh, signal.SIGSTOP)
-        struck |= fresh
-    signal_all(struck, signal.SIGKILL)
-    return struck
+        stopped |= fresh
+    signal_all(stopped, signal.SIGKILL)
+    return stopped
 
 
 def signal_all(family: Family, number: signal.Signals) -> None:
-    """By group as well, for that reaches also who was just forked. No group of theirs has others in it: each began
-    below its engine, in a session of its own."""
+    """By group as well, which reaches processes that were just forked. These groups contain only descendants of the
+    engine, because it started in a new session."""
     groups = {group for _, group in family.values()} - {os.getpgrp(), 0, 1}
     if number != signal.SIGTERM:
         for group in groups:
@@ -94,7 +94,7 @@ def signal_all(family: Family, number: signal.Signals) -> None:
 
 
 def _signal_one(pid: int, ticks: int, number: signal.Signals) -> None:
-    """The process that was seen, never another that has got its pid since."""
+    """Never another process that got the same pid since."""
     file = os.pidfd_open(pid)
     try:
         if stat(pid)[2] == ticks:

@@ -1,4 +1,4 @@
-"""Schemas that are refused, and mistakes of values: each by its path, all at once, whatever the value is."""
+"""Schemas that are refused, and errors in values: all at once, each with its path, whatever the value is."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ def of_property(schema: Any, value: Any) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("schema", "value", "told"),
     [
-        ({"type": "string"}, 12, "input.a: 12 is not a string"),
-        ({"type": "integer"}, "x", 'input.a: "x" is not an integer'),
-        ({"type": "array"}, {}, "input.a: {} is not an array"),
-        ({"type": "boolean"}, None, "input.a: null is not a boolean"),
-        ({"type": ["string", "null"]}, 1, "input.a: 1 is not null or a string"),
-        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 1, "input.a: 1 is not a string or null"),
-        ({"enum": ["red", "blue"]}, "green", 'input.a: is not one of "red", "blue"'),
-        ({"const": "x"}, "y", 'input.a: is not "x"'),
-        ({"minimum": 1}, 0, "input.a: 0 is less than 1"),
-        ({"maximum": 1}, 2, "input.a: 2 is more than 1"),
-        ({"exclusiveMinimum": 1}, 1, "input.a: 1 is not more than 1"),
-        ({"exclusiveMaximum": 1}, 1, "input.a: 1 is not less than 1"),
+        ({"type": "string"}, 12, 'input.a: 12 is not of type "string"'),
+        ({"type": "integer"}, "x", 'input.a: "x" is not of type "integer"'),
+        ({"type": "array"}, {}, 'input.a: {} is not of type "array"'),
+        ({"type": "boolean"}, None, 'input.a: null is not of type "boolean"'),
+        ({"type": ["string", "null"]}, 1, 'input.a: 1 is not of types "null", "string"'),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 1, 'input.a: 1 is not of types "string", "null"'),
+        ({"enum": ["red", "blue"]}, "green", 'input.a: "green" is not one of "red", "blue"'),
+        ({"const": "x"}, "y", 'input.a: "x" was expected'),
+        ({"minimum": 1}, 0, "input.a: 0 is less than the minimum of 1"),
+        ({"maximum": 1}, 2, "input.a: 2 is greater than the maximum of 1"),
+        ({"exclusiveMinimum": 1}, 1, "input.a: 1 is less than or equal to the minimum of 1"),
+        ({"exclusiveMaximum": 1}, 1, "input.a: 1 is greater than or equal to the maximum of 1"),
         ({"multipleOf": 3}, 4, "input.a: 4 is not a multiple of 3"),
-        ({"minLength": 1}, "", "input.a: is empty"),
+        ({"minLength": 1}, "", 'input.a: "" is shorter than 1 character'),
         ({"minLength": 3}, "ab", 'input.a: "ab" is shorter than 3 characters'),
-        ({"maxLength": 1}, "ab", 'input.a: "ab" is longer than 1 characters'),
-        ({"pattern": "^[0-9]+$"}, "x", 'input.a: "x" does not match ^[0-9]+$'),
-        ({"format": "date"}, "tomorrow", 'input.a: "tomorrow" is not of the format date'),
-        ({"minItems": 1}, [], "input.a: is empty"),
-        ({"maxItems": 1}, [1, 2], "input.a: has more than 1 items"),
-        ({"uniqueItems": True}, [1, 1], "input.a: holds the same item twice"),
-        ({"contains": {"type": "string"}}, [1], "input.a: has too few or too many items of the wanted form"),
-        ({"minProperties": 1}, {}, "input.a: is empty"),
-        ({"not": {"type": "string"}}, "x", "input.a: is of a form that is not allowed"),
+        ({"maxLength": 1}, "ab", 'input.a: "ab" is longer than 1 character'),
+        ({"pattern": "^[0-9]+$"}, "x", 'input.a: "x" does not match "^[0-9]+$"'),
+        ({"format": "date"}, "tomorrow", 'input.a: "tomorrow" is not a "date"'),
+        ({"minItems": 1}, [], "input.a: [] has less than 1 item"),
+        ({"maxItems": 1}, [1, 2], "input.a: [1, 2] has more than 1 item"),
+        ({"uniqueItems": True}, [1, 1], "input.a: [1, 1] has non-unique elements"),
+        ({"contains": {"type": "string"}}, [1], "input.a: has too few or too many items that match `contains`"),
+        ({"minProperties": 1}, {}, "input.a: {} has less than 1 property"),
+        ({"not": {"type": "string"}}, "x", 'input.a: {"type":"string"} is not allowed for "x"'),
         (False, 1, "input.a: is not allowed here"),
-        ({"oneOf": [{"type": "string"}, {"minLength": 1}]}, "x", "input.a: fits several of the forms of which exactly one is allowed"),
-        ({"propertyNames": {"pattern": "^x"}}, {"y": 1}, 'input.a: has a name that is not allowed: "y"'),
+        ({"oneOf": [{"type": "string"}, {"minLength": 1}]}, "x", 'input.a: "x" is valid under more than one of the schemas listed in the \'oneOf\' keyword'),
+        ({"propertyNames": {"pattern": "^x"}}, {"y": 1}, 'input.a: has a property name that is not allowed: "y"'),
         ({"items": {"properties": {"n": {}}, "required": ["n"]}}, [{"n": 1}, {}], "input.a[1].n: is required"),
         ({"additionalProperties": False, "properties": {"colour": {}}}, {"color": 1}, "input.a.color: is unknown; did you mean 'colour'?"),
         ({"additionalProperties": False}, {"x": 1}, "input.a.x: is not allowed here"),
-        ({"properties": {"b c": {"type": "string"}}}, {"b c": 1}, 'input.a["b c"]: 1 is not a string'),
+        ({"properties": {"b c": {"type": "string"}}}, {"b c": 1}, 'input.a["b c"]: 1 is not of type "string"'),
         ({"dependentRequired": {"x": ["y"]}}, {"x": 1}, "input.a.y: is required"),
-        ({"$ref": "#/properties/a/$defs/n", "$defs": {"n": {"type": "null"}}}, 1, "input.a: 1 is not null"),
-        ({"type": "string"}, {"x": ["y" * 100]}, 'input.a: {"x": ["' + "y" * 51 + "… is not a string"),
+        ({"$ref": "#/properties/a/$defs/n", "$defs": {"n": {"type": "null"}}}, 1, 'input.a: 1 is not of type "null"'),
+        ({"type": "string"}, {"x": ["y" * 100]}, 'input.a: {"x": ["' + "y" * 51 + '… is not of type "string"'),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_in_these_words(schema: Any, value: Any, told: str) -> None:
@@ -77,7 +77,7 @@ def test_of_several_forms_the_nearest_one_is_told() -> None:
         {"properties": {"kind": {"const": "call"}, "number": {"type": "string"}}, "required": ["kind", "number"]},
     ]
     assert of_property({"oneOf": forms}, {"kind": "call"}) == (
-        "input.a.number: is required (other forms are allowed too)",
+        "input.a.number: is required (other alternatives are allowed too)",
     )
 
 
@@ -109,6 +109,24 @@ def test_many_mistakes_are_capped_with_how_many_more() -> None:
 def test_long_values_and_names_are_shortened() -> None:
     told = problems({"additionalProperties": {"type": "integer"}}, {"k" * 5000: "v" * 5000})
     assert len(told[0]) < 200
+
+
+@pytest.mark.parametrize(
+    "schema", [{"const": "x" * 100_000}, {"not": {"const": "v"}, "title": "x" * 100_000}, {"pattern": "x" * 5000}]
+)
+def test_long_parts_of_a_schema_are_cut_in_messages(schema: Any) -> None:
+    (problem,) = problems(schema, "v")
+    assert len(problem) < 400
+
+
+def test_control_characters_of_a_schema_are_escaped_in_messages() -> None:
+    (problem,) = problems({"pattern": "a\x1b\nb"}, "v")
+    assert problem == 'input: "v" does not match "a\\x1b\\nb"'
+
+
+def test_a_value_inside_alternatives_is_shortened_too() -> None:
+    (problem,) = problems({"anyOf": [{"maxLength": 3}, {"pattern": "^x"}]}, "v" * 5000)
+    assert '"' + "v" * 59 + '…"' in problem
 
 
 # Schemas.
@@ -162,7 +180,7 @@ def test_all_mistakes_of_a_schema_are_told_at_once() -> None:
     ],
 )
 def test_every_usual_draft_is_known(draft: str) -> None:
-    assert problems({"$schema": draft, "type": "string"}, 1) == ("input: 1 is not a string",)
+    assert problems({"$schema": draft, "type": "string"}, 1) == ('input: 1 is not of type "string"',)
 
 
 class Listener(http.server.BaseHTTPRequestHandler):
@@ -173,7 +191,7 @@ class Listener(http.server.BaseHTTPRequestHandler):
         self.send_error(404)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -211,17 +229,17 @@ def test_no_schema_ever_reaches_the_network(schema: Any, server: str) -> None:
 def test_no_schema_ever_reads_a_file(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"type": "string"}')
     for target in (f"file://{tmp_path}/other.json", "other.json", f"{tmp_path}/other.json", "//host/other.json"):
-        with pytest.raises(SchemaInvalid, match="outside of this document"):
+        with pytest.raises(SchemaInvalid, match="outside this document"):
             compile_schema({"$ref": target}, "s")
 
 
 def test_local_references_work_also_beside_an_id() -> None:
     schema = {"$id": "https://example.com/x", "$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}}
-    assert problems(schema, "x") == ('input: "x" is not an integer',)
+    assert problems(schema, "x") == ('input: "x" is not of type "integer"',)
     assert problems({"$ref": "#"}, 1) == ()
 
 
-# Values that want to hurt.
+# Hostile values.
 
 
 def nested(depth: int) -> Any:
@@ -238,9 +256,9 @@ def nested(depth: int) -> Any:
         ({"a": [float("inf")]}, "input.a[0]: is not a finite number"),
         ({"a": 10**5000}, "input.a: is a number of more than 64 bits"),
         ({"a": 2**64}, "input.a: is a number of more than 64 bits"),
-        ({"a": "\ud800"}, "input.a: holds a lone surrogate"),
-        ({"\udfff": 1}, "input: has a name that is not a proper text"),
-        ({1: 1}, "input: has a name that is not a proper text"),
+        ({"a": "\ud800"}, "input.a: has a lone surrogate"),
+        ({"\udfff": 1}, "input: has a property name that is not a valid string"),
+        ({1: 1}, "input: has a property name that is not a valid string"),
         ({"a": {1, 2}}, "input.a: is of the type set"),
         ({"a": b"x"}, "input.a: is of the type bytes"),
         ({"a": object()}, "input.a: is of the type object"),
@@ -279,7 +297,7 @@ def test_up_to_a_size_every_mistake_is_named() -> None:
 
 
 def test_too_many_values_are_refused_before_they_are_checked() -> None:
-    assert "more values" in problems({}, [[0] * 1000] * 1100)[0]
+    assert "too many values" in problems({}, [[0] * 1000] * 1100)[0]
 
 
 def test_a_pattern_that_never_ends_is_told() -> None:

@@ -1,4 +1,4 @@
-"""What a skill takes and gives: a request, a reply and an output, each checked before it counts."""
+"""Validates what a run is given and what it produces: requests, replies and outputs. Errors are lines with a path."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any
 
 from askback.core.interactions import Interaction, Json, option_value
-from askback.skills.diagnostics import MOST_UNKNOWN, unknown_name
-from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema
+from askback.skills.diagnostics import MAX_UNKNOWN, format_path, short, unknown_name
+from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema, scan
 from askback.skills.package import SkillPackage, is_file_input
-from askback.skills.schema_errors import short, spell, survey
 from askback.text.json_text import refuse_constant
 
 MAX_REPLY_BYTES = 1024 * 1024
@@ -30,15 +29,15 @@ _OPENING = (
 _COMPOSING = ("allOf", "anyOf", "oneOf", "if", "dependentSchemas")
 
 
-# A request.
+# Requests.
 
 
 def check_request(
     package: SkillPackage, given: Json, parameter: Json, files: Collection[str] | None = None
 ) -> tuple[str, ...]:
-    """Every mistake of a run's input and parameters, each by its path.
+    """All errors in a run's input and parameters.
 
-    `files` are the keys whose value is a file's path; without it, how a file is given is not looked at.
+    `files` are the input keys that are given as files. None: that is not checked.
     """
     problems = [*_part_problems(package, "input", given), *_part_problems(package, "parameter", parameter)]
     if files is not None and isinstance(given, Mapping):
@@ -52,35 +51,32 @@ def _part_problems(package: SkillPackage, key: str, value: Json) -> tuple[str, .
     document = dict(value)
     checker = package.checkers.get(key)
     if checker is None:
-        return survey(document, key).problems
+        return scan(document, key).problems
     schema = package.input_schema if key == "input" else package.parameter_schema
     return (*_unknown_keys(schema, document, key), *checker.problems(document, key))
 
 
 def _unknown_keys(schema: Mapping[str, Any] | None, document: Mapping[str, Json], root: str) -> list[str]:
-    """Names that the schema does not list are a slip, unless it says itself what else there may be."""
+    """Names that the schema does not list are mistakes, unless it says which others are allowed."""
     if schema is None or "properties" not in schema or any(word in schema for word in (*_OPENING, *_COMPOSING)):
         return []
     known = dict.fromkeys([*schema["properties"], *schema.get("required", ())])
     unknown = [name for name in document if name not in known]
-    named = [f"{spell(root, [name])}: {unknown_name(str(name), known)}" for name in unknown[:MOST_UNKNOWN]]
-    return (
-        named if len(unknown) <= MOST_UNKNOWN else [*named, f"{root}: {len(unknown) - MOST_UNKNOWN} more are unknown"]
-    )
+    problems = [f"{format_path(root, [name])}: {unknown_name(str(name), known)}" for name in unknown[:MAX_UNKNOWN]]
+    if len(unknown) > MAX_UNKNOWN:
+        problems.append(f"{root}: {len(unknown) - MAX_UNKNOWN} more are unknown")
+    return problems
 
 
 def _file_problems(package: SkillPackage, given: Mapping[str, Json], files: Collection[str]) -> list[str]:
-    wanted = file_inputs(package)
+    expected = file_inputs(package)
+    missing = [key for key in given if key in expected and key not in files]
+    invalid = [key for key in files if not _FILE_KEY.fullmatch(key)]
     return [
+        *(f"{format_path('input', [key])}: must be a file; give it as KEY=@FILE, or as an upload" for key in missing),
         *(
-            f"{spell('input', [key])}: a file is wanted here; give it as KEY=@FILE, or as an upload"
-            for key in given
-            if key in wanted and key not in files
-        ),
-        *(
-            f"{spell('input', [key])}: a file's key holds letters, digits, `-`, `_` and `.` only"
-            for key in files
-            if not _FILE_KEY.fullmatch(key)
+            f"{format_path('input', [key])}: the key of a file has only letters, digits, `-`, `_` and `.`"
+            for key in invalid
         ),
     ]
 
@@ -91,11 +87,11 @@ def file_inputs(package: SkillPackage) -> frozenset[str]:
     return frozenset(name for name in names if is_file_input(package.input_schema, name))
 
 
-# The texts of a command line.
+# Values from a command line.
 
 
 def typed_value(text: str, schema: Mapping[str, Any] | bool | None) -> Json:
-    """A text as the value that its schema wants; one that cannot be read stays a text, for the checker to name."""
+    """Parse a text as the type that its schema has. If that fails it stays a string, and validation reports it."""
     if schema is None or _takes_text(schema, text):
         return text
     try:
@@ -127,17 +123,15 @@ def _reads_as_one_of(text: str, options: list[Json]) -> bool:
         return False
 
 
-# A reply.
+# Replies.
 
 
 def fits_reply(interaction: Interaction, response: Json) -> tuple[str, ...]:
-    """What is wrong with an answer. An offered option always fits; any other answer is checked against the schema."""
-    seen = survey(response, "response")
-    if seen.problems:
-        return seen.problems
-    size = (
-        len(response.encode()) if isinstance(response, str) else len(json.dumps(response, ensure_ascii=False).encode())
-    )
+    """The errors in an answer. An offered option is always valid; the question's schema decides on the rest."""
+    if problems := scan(response, "response").problems:
+        return problems
+    text = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
+    size = len(text.encode())
     if size > MAX_REPLY_BYTES:
         return (f"response: is {size:,} bytes long; at most {MAX_REPLY_BYTES:,} are allowed",)
     if interaction.response_schema is None or _is_offered(interaction, response):
@@ -147,16 +141,17 @@ def fits_reply(interaction: Interaction, response: Json) -> tuple[str, ...]:
 
 
 def _is_offered(interaction: Interaction, response: Json) -> bool:
-    """Compared as JSON, where true is not 1."""
-    wanted = json.dumps(response, sort_keys=True)
-    offered = [option_value(option) for option in interaction.options if not survey(option, "").problems]
-    return any(json.dumps(value, sort_keys=True) == wanted for value in offered)
+    """Compared as JSON: in Python, true equals 1."""
+    given = json.dumps(response, sort_keys=True)
+    offered = [option_value(option) for option in interaction.options if not scan(option, "").problems]
+    return any(json.dumps(value, sort_keys=True) == given for value in offered)
 
 
 def _response_checker(schema: dict[str, Json] | None) -> Checker | None:
-    """None also for a schema that is itself no good: the user must always be able to answer an engine's question."""
-    seen = survey(schema, "")
-    if schema is None or seen.problems or seen.weight > MAX_RESPONSE_SCHEMA_WEIGHT or "$ref" in json.dumps(schema):
+    """None also for an invalid schema: the user must always be able to answer an engine's question."""
+    scanned = scan(schema, "")
+    too_large = scanned.weight > MAX_RESPONSE_SCHEMA_WEIGHT
+    if schema is None or scanned.problems or too_large or "$ref" in json.dumps(schema):
         return None
     try:
         return compile_schema(schema, "response_schema")
@@ -164,10 +159,10 @@ def _response_checker(schema: dict[str, Json] | None) -> Checker | None:
         return None
 
 
-# An output.
+# Outputs.
 
 
 def output_check(package: SkillPackage) -> Callable[[Json], tuple[str, ...]] | None:
-    """How an output is checked; None for a skill that has no output schema."""
+    """Returns the errors in an output. None for a skill without an output schema."""
     checker = package.checkers.get("output")
     return None if checker is None else partial(checker.problems, root="output")

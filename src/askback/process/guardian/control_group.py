@@ -1,9 +1,9 @@
-"""One engine's control group (cgroup v2): what the kernel itself enforces, and what it saw.
+"""The control group (cgroup v2) of one engine: the limits that the kernel enforces, and its statistics.
 
-Part of the keeper: the standard library only. `cgroups.py` finds where groups may be made.
+Part of the keeper: standard library only. `delegation.py` finds out where groups may be created.
 """
 
-# Without pathlib, which would double the start of the guardian.
+# Without pathlib, which would double the start-up time of the guardian.
 # ruff: noqa: PTH102, PTH106, PTH118
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import os
 import time
 
 THREADS_A_PROCESS = 16
-"""`processes` counts processes, and the kernel counts threads: an engine on Node has a dozen for each."""
+"""The limit is for processes, but the kernel counts threads: an engine on Node has a dozen for each process."""
 
 
-class Group:
+class ControlGroup:
     """A group below `base`; `home` is the group that the keeper itself is in."""
 
     def __init__(self, base: str, home: str, name: str) -> None:
@@ -23,7 +23,7 @@ class Group:
         os.mkdir(self.path)
 
     def limit(self, limits: dict[str, float]) -> None:
-        """What a kernel does not have is left out: the watchdog looks at the same figures."""
+        """Ignores what a kernel does not support: the watchdog checks the same figures."""
         if memory := limits["memory"]:
             self._write("memory.max", str(int(memory)))
             self._write("memory.swap.max", "0")
@@ -32,18 +32,18 @@ class Group:
             self._write("pids.max", str(int(processes) * THREADS_A_PROCESS))
 
     def enter(self) -> bool:
-        """With this process, so that what it starts is born inside."""
+        """Move this process in, so that its children start inside."""
         return self._write("cgroup.procs", "0")
 
     def leave(self) -> bool:
         return _write(os.path.join(self._home, "cgroup.procs"), "0")
 
     def kill(self) -> bool:
-        """Everything inside, also who forks meanwhile."""
+        """Kill everything inside, including processes that are being forked."""
         return self._write("cgroup.kill", "1")
 
     def exceeded(self) -> str | None:
-        """Which limit the kernel has held something back for, or killed it."""
+        """The limit that the kernel has enforced, if any."""
         if self._figure("memory.events", "oom_kill") or self._figure("memory.events", "oom_group_kill"):
             return "memory"
         return "processes" if self._figure("pids.events", "max") else None
@@ -52,7 +52,7 @@ class Group:
         return self._figure("cpu.stat", "usage_usec") / 1e6
 
     def remove(self, patience_sec: float = 1.0) -> bool:
-        """Once nothing is inside. The last process takes a moment to leave after it was reaped."""
+        """Remove the empty group. The last process takes a moment to leave after it was reaped."""
         until = time.monotonic() + patience_sec
         while True:
             try:
@@ -84,7 +84,7 @@ class Group:
 
 
 def remove_all(base: str) -> None:
-    """Also groups whose keeper was killed. One that is not empty stays."""
+    """Remove the groups of killed keepers too. A group that is not empty stays."""
     try:
         with os.scandir(base) as entries:
             groups = [entry.path for entry in entries if entry.is_dir()]
