@@ -97,7 +97,7 @@ def test_an_empty_answer_takes_the_default_and_is_none_where_there_is_no_default
     assert json.loads(ran.stdout) == {"colour": "blue"}
     ran = run(World(tmp_path / "without"), [ASK], [FINISH], args=("--answer", ""))
     assert (ran.code, ran.stdout) == (4, "")
-    assert "an answer is needed" in ran.stderr
+    assert "an answer is required" in ran.stderr
 
 
 def test_a_secret_answer_is_shown_nowhere(tmp_path: Path) -> None:
