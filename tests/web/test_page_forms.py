@@ -15,13 +15,13 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 _MOUNT = """async ([schema, given]) => {
     const { schemaForm } = await import("/static/form.js");
-    const { t } = await import("/static/words.js");
-    window.made = schemaForm(schema, { words: t, root: "input", given: given ?? undefined });
+    const { t } = await import("/static/translations.js");
+    window.made = schemaForm(schema, { t, root: "input", given: given ?? undefined });
     document.getElementById("main").replaceChildren(window.made.element);
 }"""
 _ASK = """async (interaction) => {
     const { questionForm } = await import("/static/form.js");
-    const { t } = await import("/static/words.js");
+    const { t } = await import("/static/translations.js");
     window.sent = [];
     window.refuse = null;
     const onSend = async (response) => {
@@ -29,7 +29,7 @@ _ASK = """async (interaction) => {
         await new Promise((resolve) => (window.go = resolve));
         if (window.refuse !== null) throw Object.assign(new Error(window.refuse.message), window.refuse);
     };
-    document.getElementById("main").replaceChildren(questionForm(interaction, { words: t, onSend }));
+    document.getElementById("main").replaceChildren(questionForm(interaction, { t, onSend }));
 }"""
 
 

@@ -48,7 +48,7 @@ class Pages:
     def __init__(
         self, service: Service, clock: Callable[[], datetime], health: Callable[[], Awaitable[Mapping[str, Any]]]
     ) -> None:
-        self._desk = PageContext(
+        self._context = PageContext(
             service=service, clock=clock, health=health, languages=translations.load(), templates=environment()
         )
 
@@ -61,13 +61,13 @@ class Pages:
     def doorstep(self, scope: Scope, status: HTTPStatus) -> Response:
         asked = f"{quote(scope['path'])}?{scope.get('query_string', b'').decode('latin-1')}".removesuffix("?")
         target = scope.get("sign_in_target") or self.target(asked)
-        return sign_in.doorstep(self._desk, Request(scope), status, target)
+        return sign_in.doorstep(self._context, Request(scope), status, target)
 
     def onward(self, scope: Scope, *, origin: str, code: str) -> Response:
-        return sign_in.onward(self._desk, Request(scope), origin, code)
+        return sign_in.onward(self._context, Request(scope), origin, code)
 
     def almost(self, scope: Scope, address: str) -> Response:
-        return sign_in.almost(self._desk, Request(scope), address)
+        return sign_in.almost(self._context, Request(scope), address)
 
     def target(self, text: str) -> str:
         is_ours = len(text) <= _LONGEST_TARGET and _TARGET.fullmatch(text) is not None
@@ -75,12 +75,12 @@ class Pages:
         return text if is_ours and any(each.match(path) for each in _PATHS) else "/"
 
     def entered(self, scope: Scope, target: str) -> Response:
-        return sign_in.entered(self._desk, Request(scope), target)
+        return sign_in.entered(self._context, Request(scope), target)
 
     def around(self, api: ASGIApp) -> ASGIApp:
         """The pages, with the API for everything else."""
-        routes = [*_static_routes(), *(_route(self._desk, page) for module in _MODULES for page in module.PAGES)]
-        told = functools.partial(_told, self._desk)
+        routes = [*_static_routes(), *(_route(self._context, page) for module in _MODULES for page in module.PAGES)]
+        told = functools.partial(_told, self._context)
         site = Starlette(routes=routes, exception_handlers={AskbackError: told, Exception: told})
 
         async def either(scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,7 +90,7 @@ class Pages:
                 await site(scope, receive, send)
             elif self.wants_page(scope):
                 request = Request(scope, receive)
-                await _problem(self._desk, request, HTTPStatus.NOT_FOUND, None)(scope, receive, send)
+                await _problem(self._context, request, HTTPStatus.NOT_FOUND, None)(scope, receive, send)
             else:
                 await api(scope, receive, send)
 
@@ -101,11 +101,11 @@ def _of_api(path: str) -> bool:
     return any(path == each or path.startswith(f"{each}/") for each in _API)
 
 
-def _route(desk: PageContext, page: Page) -> Route:
+def _route(context: PageContext, page: Page) -> Route:
     async def show(request: Request) -> Response:
         if not page.is_for(request.scope["grant"]):
-            return _problem(desk, request, HTTPStatus.FORBIDDEN, None)
-        return await page.show(desk, request)
+            return _problem(context, request, HTTPStatus.FORBIDDEN, None)
+        return await page.show(context, request)
 
     return Route(page.path, show)
 
@@ -121,16 +121,16 @@ def _static_routes() -> tuple[Route, ...]:
     return Route("/static/{name}", show), Route(f"{pages.PATH}/static/{{name}}", show)
 
 
-async def _told(desk: PageContext, request: Request, error: Exception) -> Response:
+async def _told(context: PageContext, request: Request, error: Exception) -> Response:
     if isinstance(error, AskbackError):
-        return _problem(desk, request, _STATUS[type(error)], error.message)
+        return _problem(context, request, _STATUS[type(error)], error.message)
     log.error("a page ended by a fault of our own", extra={"path": request.url.path})
-    return _problem(desk, request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
+    return _problem(context, request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
 
 
-def _problem(desk: PageContext, request: Request, status: HTTPStatus, message: str | None) -> Response:
+def _problem(context: PageContext, request: Request, status: HTTPStatus, message: str | None) -> Response:
     kind = {HTTPStatus.NOT_FOUND: "missing", HTTPStatus.FORBIDDEN: "forbidden"}.get(status, "broken")
-    return desk.show(request, "problem.html", status, kind=kind, message=message)
+    return context.show(request, "problem.html", status, kind=kind, message=message)
 
 
 _FOLDER = Path(__file__).parent / "static"

@@ -39,13 +39,13 @@ class FileList:
     more: int
 
 
-async def files(desk: PageContext, request: Request) -> Response:
-    run = await desk.service.get(request.path_params["run_id"])
-    return desk.show(request, "files.html", run=run, files=await listed(desk, run.id))
+async def files(context: PageContext, request: Request) -> Response:
+    run = await context.service.get(request.path_params["run_id"])
+    return context.show(request, "files.html", run=run, files=await listed(context, run.id))
 
 
-async def listed(desk: PageContext, run_id: str) -> FileList:
-    found = await desk.service.artifacts(run_id)
+async def listed(context: PageContext, run_id: str) -> FileList:
+    found = await context.service.artifacts(run_id)
     shown = tuple(ListedFile(path=each.path, size=each.size) for each in found[:MOST_LISTED])
     return FileList(shown=shown, more=len(found) - len(shown))
 
@@ -74,19 +74,19 @@ class Look:
     is_cut: bool = False
 
 
-async def preview(desk: PageContext, request: Request) -> Response:
+async def preview(context: PageContext, request: Request) -> Response:
     run_id, path = _named(request)
-    found = await desk.service.get(run_id)
-    with await desk.service.open_artifact(run_id, path) as file:
-        look = await desk.service.pools.files.run(lambda: look_at(path, file.read(MOST_TEXT + 1)))
-    return desk.show(request, "preview.html", run=found, path=path, look=look)
+    found = await context.service.get(run_id)
+    with await context.service.open_artifact(run_id, path) as file:
+        look = await context.service.pools.files.run(lambda: look_at(path, file.read(MOST_TEXT + 1)))
+    return context.show(request, "preview.html", run=found, path=path, look=look)
 
 
-async def picture(desk: PageContext, request: Request) -> Response:
+async def picture(context: PageContext, request: Request) -> Response:
     """The bytes of a picture, if they really are one; a browser must never guess that they are something else."""
     run_id, path = _named(request)
-    with await desk.service.open_artifact(run_id, path) as file:
-        kind, content = await desk.service.pools.files.run(_read_picture, file)
+    with await context.service.open_artifact(run_id, path) as file:
+        kind, content = await context.service.pools.files.run(_read_picture, file)
     if kind is None or len(content) > MOST_PICTURE:
         raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, "that file is no picture that can be shown")
     headers = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}

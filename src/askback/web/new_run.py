@@ -18,67 +18,67 @@ from askback.skills.package import SkillPackage
 from askback.web.page_context import READ, SUBMIT, Page, PageContext
 from askback.web.pages import usable_first
 from askback.web.skills import find, fits, listed
-from askback.web.translations import Words
+from askback.web.translations import Translations
 
 _CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_validation")
 """Options that are a choice between a few things, each with words of its own."""
 
 
-async def new_run(desk: PageContext, request: Request) -> Response:
+async def new_run(context: PageContext, request: Request) -> Response:
     skill_id = request.query_params.get("skill")
-    return await (_form(desk, request, skill_id) if skill_id else _choice(desk, request))
+    return await (_form(context, request, skill_id) if skill_id else _choice(context, request))
 
 
-async def _choice(desk: PageContext, request: Request) -> Response:
-    found = await listed(desk.service)
+async def _choice(context: PageContext, request: Request) -> Response:
+    found = await listed(context.service)
     wanted = request.query_params.get("q", "").strip()
     fitting = [each for each in found if fits(each, wanted)]
-    return desk.show(request, "new_choice.html", skills=fitting, wanted=wanted, any=bool(found))
+    return context.show(request, "new_choice.html", skills=fitting, wanted=wanted, any=bool(found))
 
 
-async def _form(desk: PageContext, request: Request, skill_id: str) -> Response:
-    listing = await find(desk.service, skill_id)
+async def _form(context: PageContext, request: Request, skill_id: str) -> Response:
+    listing = await find(context.service, skill_id)
     package = listing.package
     if package is None:
-        return desk.show(request, "skill.html", skill=listing, text="", schemas=[])
+        return context.show(request, "skill.html", skill=listing, text="", schemas=[])
     given = {
         "skill": package.id,
         "input": package.input_schema,
         "parameter": package.parameter_schema,
-        "options": option_schema(package, desk.speech(request)),
+        "options": option_schema(package, context.translations_for(request)),
     }
-    again = await _again(desk, request, package)
-    engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(desk)]
-    return desk.show(
+    again = await _again(context, request, package)
+    engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(context)]
+    return context.show(
         request,
         "new_run.html",
         skill=package,
         engines=engines,
         usable=[view["name"] for view in engines if view["found"] and view["allowed"]],
-        by_itself=await desk.service.engines.first_for(package),
+        by_itself=await context.service.engines.first_for(package),
         given=given | {"again": again.given if again else None},
         again=again,
     )
 
 
-async def _again(desk: PageContext, request: Request, package: SkillPackage) -> Earlier | None:
+async def _again(context: PageContext, request: Request, package: SkillPackage) -> Earlier | None:
     """The run that the form is to be filled from, for those who may also read it."""
     run_id = request.query_params.get("again")
     if not run_id:
         return None
     if not request.scope["grant"].allows(READ):
         raise Forbidden(RefusalCode.SCOPE_MISSING, "this token may start runs, but not read what others were given")
-    return await earlier(desk.service, run_id, package)
+    return await earlier(context.service, run_id, package)
 
 
-def option_schema(package: SkillPackage, t: Words) -> dict[str, Any]:
+def option_schema(package: SkillPackage, t: Translations) -> dict[str, Any]:
     """The options of a run as a schema for a form, in the reader's language, with the defaults of this skill."""
     defaults = asdict(merge_options(package, {}))
     properties = {name: _option(name, schema, defaults[name], t) for name, schema in OPTION_SCHEMAS.items()}
     return {"type": "object", "properties": properties}
 
 
-def _option(name: str, schema: Mapping[str, Any], default: Any, t: Words) -> dict[str, Any]:
+def _option(name: str, schema: Mapping[str, Any], default: Any, t: Translations) -> dict[str, Any]:
     made: dict[str, Any] = {"title": t(f"new.option.{name}"), "description": t(f"new.option.{name}.help")}
     if name in _CHOICES:
         values = [True, False] if schema["type"] == "boolean" else schema["enum"]

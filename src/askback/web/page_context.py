@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from askback.service import Service
 from askback.web import translations
-from askback.web.translations import Words
+from askback.web.translations import Translations
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -53,26 +53,26 @@ class PageContext:
     clock: Callable[[], datetime]
     health: Callable[[], Awaitable[Mapping[str, Any]]]
     """What `/healthz` says."""
-    languages: Mapping[str, Words]
+    languages: Mapping[str, Translations]
     templates: Environment
 
-    def speech(self, request: Request) -> Words:
+    def translations_for(self, request: Request) -> Translations:
         chosen = translations.choose(
             request.cookies.get(translations.COOKIE), request.headers.get("accept-language", "")
         )
         return self.languages[chosen]
 
     def show(self, request: Request, template: str, status: HTTPStatus = HTTPStatus.OK, **values: Any) -> Response:
-        speech, grant = self.speech(request), request.scope.get("grant")
+        texts, grant = self.translations_for(request), request.scope.get("grant")
         text = self.templates.get_template(template).render(
-            t=speech,
-            language=speech.language,
+            t=texts,
+            language=texts.language,
             languages=translations.NAMES,
             may=lambda *scopes: grant is not None and grant.allows(*scopes),
-            script_words=lambda *prefixes: as_script(speech.beginning(*_FRAME, *prefixes)),
+            script_texts=lambda *prefixes: as_script(texts.by_prefix(*_FRAME, *prefixes)),
             **values,
         )
-        headers = {"Content-Security-Policy": CSP, "Content-Language": speech.language}
+        headers = {"Content-Security-Policy": CSP, "Content-Language": texts.language}
         return Response(text.encode(errors="replace"), status, headers, "text/html; charset=utf-8")
 
 

@@ -62,18 +62,18 @@ class Wish:
         return _address("/runs", given)
 
 
-async def runs(desk: PageContext, request: Request) -> Response:
+async def runs(context: PageContext, request: Request) -> Response:
     wish, cursor = Wish.of(request), request.query_params.get("cursor") or None
-    page = await _page(desk.service, wish, cursor)
-    skills = await desk.service.pools.skills.run(desk.service.skills.names)
-    return desk.show(
+    page = await _page(context.service, wish, cursor)
+    skills = await context.service.pools.skills.run(context.service.skills.names)
+    return context.show(
         request,
         "runs.html",
         wish=wish,
         runs=page.items,
         states=list(RunState),
         skills=sorted({*skills, *([wish.skill] if wish.skill else [])}),
-        engines=sorted({*desk.service.engines.names, *([wish.engine] if wish.engine else [])}),
+        engines=sorted({*context.service.engines.names, *([wish.engine] if wish.engine else [])}),
         first=cursor is None,
         further=wish.address(cursor=page.next_cursor) if page.next_cursor else None,
     )
@@ -124,11 +124,11 @@ class Bar:
     width: float
 
 
-async def dashboard(desk: PageContext, request: Request) -> Response:
-    tally, health = await desk.service.tally(), await desk.health()
-    oldest = (await desk.service.pending(limit=1)).items
+async def dashboard(context: PageContext, request: Request) -> Response:
+    tally, health = await context.service.tally(), await context.health()
+    oldest = (await context.service.pending(limit=1)).items
     waits = sorted(tally.answer_sec)
-    return desk.show(
+    return context.show(
         request,
         "dashboard.html",
         counts=tally.runs,
@@ -179,22 +179,22 @@ def quantile(ordered: Sequence[float], share: float) -> float | None:
 _DASHBOARD = (Page(path="/dashboard", show=dashboard),)
 
 
-async def run(desk: PageContext, request: Request) -> Response:
-    found = await desk.service.get(request.path_params["run_id"])
-    skills = await desk.service.pools.skills.run(desk.service.skills.names)
-    return desk.show(
+async def run(context: PageContext, request: Request) -> Response:
+    found = await context.service.get(request.path_params["run_id"])
+    skills = await context.service.pools.skills.run(context.service.skills.names)
+    return context.show(
         request,
         "run.html",
         run=found,
-        first=_first(desk, found),
-        files=await files.listed(desk, found.id),
+        first=_first(context, found),
+        files=await files.listed(context, found.id),
         runs_again=found.skill.id in skills,
     )
 
 
-def _first(desk: PageContext, run: Run) -> dict[str, Any]:
+def _first(context: PageContext, run: Run) -> dict[str, Any]:
     view = run_view(run)
-    if (reason := desk.service.queue_reason(run)) is not None:
+    if (reason := context.service.queue_reason(run)) is not None:
         view["queue_reason"] = reason
     return view
 
@@ -202,22 +202,22 @@ def _first(desk: PageContext, run: Run) -> dict[str, Any]:
 _RUN = (Page(path="/runs/{run_id}", show=run),)
 
 
-async def inbox(desk: PageContext, request: Request) -> Response:
-    page = await desk.service.inbox(limit=200)
+async def inbox(context: PageContext, request: Request) -> Response:
+    page = await context.service.inbox(limit=200)
     first = inbox_page_view(page.items, page.next_cursor, page.crowd.total)
-    return desk.show(request, "inbox.html", first=first)
+    return context.show(request, "inbox.html", first=first)
 
 
 _INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)),)
 
 
-async def engines(desk: PageContext, request: Request) -> Response:
-    return desk.show(request, "engines.html", engines=await usable_first(desk))
+async def engines(context: PageContext, request: Request) -> Response:
+    return context.show(request, "engines.html", engines=await usable_first(context))
 
 
-async def usable_first(desk: PageContext) -> list[dict[str, Any]]:
+async def usable_first(context: PageContext) -> list[dict[str, Any]]:
     """Each engine with its `condition`: `ready`, `signed_out` or `missing`; those that can be used come first."""
-    found = [view | {"condition": _condition(view)} for view in await desk.service.engines.views()]
+    found = [view | {"condition": _condition(view)} for view in await context.service.engines.views()]
     order = ("ready", "signed_out", "missing")
     return sorted(found, key=lambda view: order.index(view["condition"]))
 
@@ -234,21 +234,21 @@ _ENGINES = (Page(path="/engines", show=engines),)
 PATH = "/answers/{link}"
 
 
-async def answer(desk: PageContext, request: Request) -> Response:
+async def answer(context: PageContext, request: Request) -> Response:
     link = request.scope["grant"].link
-    run = await desk.service.get(link.run_id)
+    run = await context.service.get(link.run_id)
     asked = run.pending_interaction
     pending = asked is not None and asked.interaction_id == link.interaction_id
     first = inbox_view(run) if pending else None
     here = f"/answers/{request.path_params['link']}"
-    return desk.show(request, "answer.html", first=first, here=here)
+    return context.show(request, "answer.html", first=first, here=here)
 
 
 _ANSWER = (Page(path=PATH, show=answer, by_link=True),)
 
 
-async def sessions(desk: PageContext, request: Request) -> Response:
-    return desk.show(request, "sessions.html")
+async def sessions(context: PageContext, request: Request) -> Response:
+    return context.show(request, "sessions.html")
 
 
 _SESSIONS = (Page(path="/sessions", show=sessions, scopes=(READ, ANSWER, SUBMIT)),)

@@ -21,23 +21,23 @@ from askback.web.page_context import Page, PageContext
 INSTALLED = "installed"
 
 
-async def skills(desk: PageContext, request: Request) -> Response:
-    found = await listed(desk.service)
+async def skills(context: PageContext, request: Request) -> Response:
+    found = await listed(context.service)
     wanted = request.query_params.get("q", "").strip()
     fitting = [each for each in found if fits(each, wanted)]
-    return desk.show(request, "skills.html", skills=fitting, wanted=wanted, any=bool(found))
+    return context.show(request, "skills.html", skills=fitting, wanted=wanted, any=bool(found))
 
 
-async def skill(desk: PageContext, request: Request) -> Response:
-    listing = await find(desk.service, request.path_params["skill_id"])
+async def skill(context: PageContext, request: Request) -> Response:
+    listing = await find(context.service, request.path_params["skill_id"])
     package = listing.package
     if package is None:
-        return desk.show(request, "skill.html", skill=listing, text="", schemas=[])
+        return context.show(request, "skill.html", skill=listing, text="", schemas=[])
     schemas = {"input": package.input_schema, "parameter": package.parameter_schema, "output": package.output_schema}
-    pool = desk.service.pools.skills
+    pool = context.service.pools.skills
     shown = await pool.run(_shown, schemas)
     text = await pool.run(rendered, package.body)
-    return desk.show(request, "skill.html", skill=listing, text=text, schemas=shown)
+    return context.show(request, "skill.html", skill=listing, text=text, schemas=shown)
 
 
 def _shown(schemas: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
@@ -48,7 +48,7 @@ def _shown(schemas: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
     ]
 
 
-async def demo_skill(desk: PageContext, request: Request) -> Response:
+async def demo_skill(context: PageContext, request: Request) -> Response:
     """The skill that comes with Askback, to be installed like any other."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -4,7 +4,7 @@ import { post, Problem } from "./api.js";
 import { deadline } from "./deadline.js";
 import { questionForm } from "./form.js";
 import { questionText } from "./question_text.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const place = document.getElementById("question");
 
@@ -27,6 +27,6 @@ async function noFiles() {
 
 if (place !== null) {
   const asked = JSON.parse(document.getElementById("first").textContent);
-  const form = questionForm(asked, { words: t, onSend: send, files: noFiles });
+  const form = questionForm(asked, { t, onSend: send, files: noFiles });
   place.append(...[...questionText(asked), deadline(asked), form].filter(Boolean));
 }

@@ -1,6 +1,6 @@
 // Calls to the API with the page's cookie. What goes wrong is a Problem that can be shown as it is.
 
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 export class Problem extends Error {
   constructor(status, code, message, problems = []) {

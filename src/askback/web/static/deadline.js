@@ -2,7 +2,7 @@
 
 import { make } from "./elements.js";
 import { countdown, untilTime } from "./time.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const SOON_SEC = 120;
 

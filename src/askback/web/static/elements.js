@@ -21,10 +21,3 @@ export function make(name, attributes = {}, ...children) {
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
 }
-
-/** Words by key: an object of texts, or a function that already fills in `{name}`. */
-export function speaker(words) {
-  if (typeof words === "function") return words;
-  return (key, values = {}) =>
-    (words[key] ?? key).replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
-}

@@ -2,7 +2,7 @@
 // server shows of it on a page of its own: text, a picture, or nothing.
 
 import { make } from "./elements.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 /** @returns {Promise<HTMLElement>} that element of another page of ours, without a script of it being run */
 async function elementOf(address, id) {

@@ -1,7 +1,7 @@
 // A JSON Schema as a form that people fill in, and what came of it as JSON.
 
 import { upload } from "./api.js";
-import { speaker } from "./elements.js";
+import { } from "./elements.js";
 import { objectField } from "./fields.js";
 
 export { questionForm } from "./question.js";
@@ -9,11 +9,10 @@ export { questionForm } from "./question.js";
 /**
  * The fields for an object schema. `root` is the word that the server's problems begin with, such as `input`.
  * @param {object} schema
- * @param {{words: object | Function, files?: (file: File) => Promise<{upload_id: string}>, root?: string, given?: object}} how
+ * @param {{t: Function, files?: (file: File) => Promise<{upload_id: string}>, root?: string, given?: object}} how
  * @returns {{element: HTMLElement, value(): object, problems(): string[], check(): boolean, place(problems: string[]): string[], focus(): void}}
  */
-export function schemaForm(schema, { words, files = upload, root = "input", given } = {}) {
-  const t = speaker(words);
+export function schemaForm(schema, { t, files = upload, root = "input", given } = {}) {
   const spot = { title: "", required: true, given: given ?? schema.default, root: schema, depth: 0, t, upload: files };
   const top = objectField(schema, spot);
   let marked = [];

@@ -3,7 +3,7 @@
 import { make } from "./elements.js";
 import { followInbox, keyOf } from "./live.js";
 import { refreshTimes } from "./time.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const THEMES = ["auto", "light", "dark"];
 const TOAST_MS = 4000;

@@ -9,7 +9,7 @@ import { onInbox, toast } from "./frame.js";
 import { keyOf } from "./live.js";
 import { questionText } from "./question_text.js";
 import { timeElement } from "./time.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const place = document.getElementById("inbox");
 const mayAnswer = place.dataset.mayAnswer === "yes";
@@ -58,7 +58,7 @@ class Card {
 
   parts() {
     const form = mayAnswer
-      ? questionForm(this.asked, { words: t, onSend: (response) => this.send(response) })
+      ? questionForm(this.asked, { t, onSend: (response) => this.send(response) })
       : make("p", { class: "muted small" }, t("inbox.readonly"));
     return [...questionText(this.asked), deadline(this.asked), form].filter(Boolean);
   }

@@ -5,7 +5,7 @@ import { entriesForm } from "./entries.js";
 import { make } from "./elements.js";
 import { schemaForm } from "./form.js";
 import { same } from "./checks.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const given = JSON.parse(document.getElementById("given").textContent);
 const form = document.getElementById("new-run");
@@ -24,13 +24,13 @@ function partFor(name) {
     document.getElementById("parameter-part").hidden = false;
   }
   const how = { root: name, given: given.again?.[name] };
-  const made = none ? entriesForm({ t, ...how }) : schemaForm(schema, { words: t, ...how });
+  const made = none ? entriesForm({ t, ...how }) : schemaForm(schema, { t, ...how });
   document.getElementById(name).append(made.element);
   return made;
 }
 
 function optionsPart() {
-  const made = schemaForm(given.options, { words: t, root: "options", given: given.again?.options });
+  const made = schemaForm(given.options, { t, root: "options", given: given.again?.options });
   document.getElementById("options").append(made.element);
   made.element.closest("details").open = Object.keys(differing(made)).length > 0;
   return made;
@@ -89,7 +89,7 @@ function refused(error) {
   if (left.some((line) => line.startsWith("options"))) parts.options.element.closest("details").open = true;
   for (const part of [parts.options, parts.parameter, parts.input]) left = part === null ? left : part.place(left);
   const placed = left.length < (error.problems ?? []).length;
-  say(placed ? t("new.mend") : error.message, left);
+  say(placed ? t("new.fix") : error.message, left);
   if (!placed) trouble.scrollIntoView({ block: "nearest" });
 }
 
@@ -98,7 +98,7 @@ form.addEventListener("submit", async (event) => {
   if (start.disabled) return;
   say("");
   if (!check()) {
-    status.textContent = t("new.mend");
+    status.textContent = t("new.fix");
     return;
   }
   const made = body();

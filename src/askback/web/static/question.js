@@ -3,7 +3,7 @@
 // The prompt and the context are shown by whoever places the form.
 
 import { upload } from "./api.js";
-import { make, newId, speaker } from "./elements.js";
+import { make, newId } from "./elements.js";
 import { fieldFor } from "./fields.js";
 import { schemaForm } from "./form.js";
 
@@ -11,12 +11,11 @@ const GONE = 409;
 
 /**
  * @param {{interaction_id: string, kind: string, prompt: string, options: unknown[], default: unknown, response_schema: ?object}} interaction
- * @param {{words: object | Function, onSend: (response: unknown) => Promise<void>, files?: Function}} how
+ * @param {{t: Function, onSend: (response: unknown) => Promise<void>, files?: Function}} how
  *   `onSend` throws an Error with a `message` for people, and where it has them a `status` and `problems`.
  * @returns {HTMLElement}
  */
-export function questionForm(interaction, { words, onSend, files = upload }) {
-  const t = speaker(words);
+export function questionForm(interaction, { t, onSend, files = upload }) {
   const inside = make("fieldset", { class: "answer-parts" });
   const status = make("p", { class: "answer-status", role: "status" });
   const trouble = make("p", { class: "answer-trouble", role: "alert", hidden: true });
@@ -47,13 +46,13 @@ export function questionForm(interaction, { words, onSend, files = upload }) {
       inside.disabled = gone;
       const left = part?.place?.(error.problems ?? []) ?? error.problems ?? [];
       const placed = (error.problems ?? []).length > left.length;
-      say(gone ? t("form.gone") : [placed ? t("form.mend") : error.message || t("form.failed"), ...left].join(" "));
+      say(gone ? t("form.gone") : [placed ? t("form.fix") : error.message || t("form.failed"), ...left].join(" "));
       if (!placed) focused?.focus?.();
     } finally {
       form.removeAttribute("aria-busy");
     }
   };
-  const parts = [optionButtons, fieldsPart, filePart].map((make) => make(interaction, { t, send, files, words }));
+  const parts = [optionButtons, fieldsPart, filePart].map((make) => make(interaction, { t, send, files }));
   inside.append(...parts.filter(Boolean));
   inside.append(ownWords(interaction, { t, send, aside: parts.some(Boolean) }));
   return form;
@@ -85,10 +84,10 @@ function optionsOf({ options, kind }, t) {
   ];
 }
 
-function fieldsPart({ response_schema: schema, default: given }, { t, send, files, words }) {
+function fieldsPart({ response_schema: schema, default: given }, { t, send, files }) {
   if (!schema) return null;
   const known = typeof given === "object" && given !== null ? given : undefined;
-  const fields = schemaForm(schema, { words, files, root: "response", given: known });
+  const fields = schemaForm(schema, { t, files, root: "response", given: known });
   const submit = () => fields.check() && send(fields.value(), fields);
   const button = sendButton(t, submit);
   fields.element.addEventListener("keydown", (event) => {

@@ -2,7 +2,7 @@
 
 import { make, newId } from "./elements.js";
 import { tree } from "./tree.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const LONG_CHARACTERS = 900;
 const LONG_LINES = 14;

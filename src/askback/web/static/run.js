@@ -8,9 +8,9 @@ import { questionForm } from "./form.js";
 import { confirmDialog, copyText, toast } from "./frame.js";
 import { follow } from "./live.js";
 import { showFacts, showOutcome } from "./run_parts.js";
-import { Strip } from "./strip.js";
+import { Timeline } from "./timeline.js";
 import { Transcript } from "./transcript.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const TYPES = [
   "run.created",
@@ -44,7 +44,7 @@ const at = (id) => document.getElementById(id);
 const conversation = at("conversation");
 const mayAnswer = conversation.dataset.mayAnswer === "yes";
 const transcript = new Transcript();
-const strip = new Strip();
+const timeline = new Timeline();
 const waiting = [];
 let run = JSON.parse(at("first").textContent);
 let stream = null;
@@ -85,7 +85,7 @@ function append(events, { following }) {
     if (event.seq <= transcript.seq) continue;
     const element = transcript.take(event);
     if (element !== null) roomyChunk().append(element);
-    strip.take(event);
+    timeline.take(event);
     telling ||= TELLING.has(event.type);
   }
   at("progress").textContent = t("run.events", { n: transcript.seq });
@@ -211,7 +211,7 @@ function showQuestion() {
     at("pending").replaceChildren();
     return;
   }
-  const form = questionForm(asked, { words: t, onSend: (response) => answer(asked, response) });
+  const form = questionForm(asked, { t, onSend: (response) => answer(asked, response) });
   at("pending").replaceChildren(make("div", { class: "card pending" }, ...[deadline(run), form].filter(Boolean)));
 }
 
@@ -257,7 +257,7 @@ function showConnection(live) {
 }
 
 function drawStrip() {
-  strip.show(at("strip-picture"), at("strip-legend"));
+  timeline.show(at("timeline-picture"), at("timeline-legend"));
 }
 
 function isAtEnd() {

@@ -4,7 +4,7 @@ import { make } from "./elements.js";
 import { copyText } from "./frame.js";
 import { duration, timeElement } from "./time.js";
 import { tree } from "./tree.js";
-import { language, t } from "./words.js";
+import { language, t } from "./translations.js";
 
 const number = new Intl.NumberFormat(language);
 

@@ -4,7 +4,7 @@ import { get, remove } from "./api.js";
 import { make } from "./elements.js";
 import { confirmDialog } from "./frame.js";
 import { timeElement } from "./time.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const list = document.getElementById("sessions");
 const trouble = document.getElementById("trouble");

@@ -4,7 +4,7 @@ import { remove, upload } from "./api.js";
 import { make } from "./elements.js";
 import { dropZone } from "./file_field.js";
 import { confirmDialog, toast } from "./frame.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const place = document.getElementById("install");
 if (place !== null) {

@@ -1,6 +1,6 @@
 // Times and lengths of time as people read them, in the page's language.
 
-import { language, t } from "./words.js";
+import { language, t } from "./translations.js";
 
 const STEPS = [
   ["year", 31536000],

@@ -4,7 +4,7 @@ import { make } from "./elements.js";
 import { questionText } from "./question_text.js";
 import { clockTime, exactly } from "./time.js";
 import { tree } from "./tree.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const STRUCTURED = /```[^\n`]*\n[\s\S]*?```|<ASK_USER_YAML>[\s\S]*?<\/ASK_USER_YAML>/g;
 const PROTOCOL = /"ask_user"|__SKILL_DONE__|<ASK_USER_YAML>/;

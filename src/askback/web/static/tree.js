@@ -1,7 +1,7 @@
 // A JSON value as something to read: objects and lists as folded parts, texts as they are.
 
 import { make } from "./elements.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const OPEN_DEPTH = 2;
 const MOST_PARTS = 200;

@@ -1,6 +1,6 @@
 // The texts that the server put on this page, in its language.
 
-const texts = JSON.parse(document.getElementById("words").textContent);
+const texts = JSON.parse(document.getElementById("texts").textContent);
 
 export const language = document.documentElement.lang;
 

@@ -11,11 +11,11 @@ FALLBACK = "en"
 COOKIE = "askback_language"
 NAMES = {"en": "English", "zh": "中文"}
 """Each language by its own name, which is the same in all of them."""
-_FOLDER = Path(__file__).parent / "words"
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class Translations:
     """The texts of one language."""
 
     language: str
@@ -27,14 +27,14 @@ class Words:
             text = text.replace(f"{{{name}}}", str(value))
         return text
 
-    def beginning(self, *prefixes: str) -> dict[str, str]:
+    def by_prefix(self, *prefixes: str) -> dict[str, str]:
         """The texts whose keys begin with one of these words."""
         return {key: text for key, text in self.texts.items() if key.partition(".")[0] in prefixes}
 
 
-def load() -> dict[str, Words]:
+def load() -> dict[str, Translations]:
     """Every language, by its code."""
-    return {language: Words(language=language, texts=_texts(language)) for language in NAMES}
+    return {language: Translations(language=language, texts=_texts(language)) for language in NAMES}
 
 
 def _texts(language: str) -> dict[str, str]:
