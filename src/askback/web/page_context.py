@@ -1,4 +1,4 @@
-"""What every page has at hand: the service, the texts and the templates. Knows no page, and nothing of who may come in."""
+"""What every page uses: the service, the translations and the templates. Knows no page and no authentication."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FRAME = ("frame", "state")
 
 
 class Link(Protocol):
-    """What the holder of a link may answer."""
+    """The one question that an answer link allows to answer."""
 
     @property
     def run_id(self) -> str: ...
@@ -39,7 +39,7 @@ class Link(Protocol):
 
 
 class Grant(Protocol):
-    """Who a request is from."""
+    """The permissions of a request."""
 
     @property
     def link(self) -> Link | None: ...
@@ -52,7 +52,7 @@ class PageContext:
     service: Service
     clock: Callable[[], datetime]
     health: Callable[[], Awaitable[Mapping[str, Any]]]
-    """What `/healthz` says."""
+    """The response of `/healthz`."""
     languages: Mapping[str, Translations]
     templates: Environment
 
@@ -78,7 +78,7 @@ class PageContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One address. It is for whoever has one of the scopes, or with `by_link` for the holder of a link."""
+    """One route. It requires one of the scopes or, with `by_link`, an answer link."""
 
     path: str
     show: Callable[[PageContext, Request], Awaitable[Response]]
@@ -102,7 +102,7 @@ def environment() -> Environment:
 
 
 def as_script(document: Any) -> Markup:
-    """JSON for a `<script>` block: nothing in it can end the block."""
+    """JSON for a `<script>` block, escaped so that it cannot end the block."""
     text = json.dumps(document, ensure_ascii=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -110,6 +110,6 @@ def as_script(document: Any) -> Markup:
 
 
 def moment(when: datetime) -> Markup:
-    """A time, which the page writes as people read it."""
+    """A time, which the page's script formats."""
     text = when.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return Markup('<time datetime="{0}" data-relative>{0}</time>').format(text)

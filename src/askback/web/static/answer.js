@@ -1,4 +1,4 @@
-// One question for somebody who holds a link to it.
+// The page behind a link: one question.
 
 import { post, Problem } from "./api.js";
 import { deadline } from "./deadline.js";
@@ -20,7 +20,7 @@ async function send(response) {
   document.getElementById("main").focus();
 }
 
-/** A link is for an answer in words; whoever may upload files has a token. */
+/** A link allows no uploads; they require a token. */
 async function noFiles() {
   throw new Problem(403, "FORBIDDEN", t("answer.no_files"));
 }

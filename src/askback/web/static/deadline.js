@@ -1,4 +1,4 @@
-// Until when a question waits: a countdown, and what happens at its end.
+// The deadline of a question: a countdown, and what happens at its end.
 
 import { make } from "./elements.js";
 import { countdown, untilTime } from "./time.js";

@@ -1,8 +1,8 @@
-// Making elements: texts go in as text, never as HTML.
+// Creating elements. Texts are inserted as text, never as HTML.
 
 let made = 0;
 
-/** An id that nothing else on the page has. */
+/** An id that is unique on the page. */
 export function newId(stem) {
   made += 1;
   return `${stem}-${made}`;

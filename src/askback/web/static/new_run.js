@@ -1,4 +1,4 @@
-// The form of a new run: made from the skill's schemas, checked here, sent once.
+// The form of a new run: built from the skill's schemas, validated here, sent once.
 
 import { post } from "./api.js";
 import { entriesForm } from "./entries.js";
@@ -15,7 +15,7 @@ const trouble = document.getElementById("trouble");
 
 const parts = { input: partFor("input"), parameter: partFor("parameter"), options: optionsPart() };
 
-/** The fields that the schema names; without a schema, whatever one likes to give. */
+/** The fields of the schema; without a schema, any named texts and files. */
 function partFor(name) {
   const schema = given[name];
   const none = schema === null || Object.keys(schema.properties ?? {}).length === 0;
@@ -36,7 +36,7 @@ function optionsPart() {
   return made;
 }
 
-/** Only what differs from how it would be anyway. */
+/** Only the options that differ from their defaults. */
 function differing(options) {
   const properties = given.options.properties;
   return Object.fromEntries(
@@ -60,7 +60,7 @@ function say(title, lines = []) {
   trouble.hidden = title === "";
 }
 
-/** Every part says what is wrong with it; the first that does has the focus in the end. */
+/** Every part shows its problems; the first one with a problem gets the focus. */
 function check() {
   const all = [parts.input, parts.parameter, parts.options].filter((part) => part !== null);
   const wrong = all.filter((part) => part.problems().length > 0);
@@ -69,7 +69,7 @@ function check() {
   return wrong.length === 0;
 }
 
-/** The same request again has the same key, so that one click makes one run, also over a bad connection. */
+/** A repeated request has the same key, so that one click creates one run, even over a bad connection. */
 let last = { text: "", key: "" };
 function keyFor(text) {
   if (text !== last.text) {
@@ -112,5 +112,5 @@ form.addEventListener("submit", async (event) => {
   }
 });
 
-// Back from the run, the page may be shown as it was left.
+// The Back button may show the page as it was left.
 addEventListener("pageshow", (event) => event.persisted && busy(false));

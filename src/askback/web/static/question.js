@@ -1,6 +1,6 @@
-// The form that answers one question: its options as buttons, its schema as fields, and always one's own words.
+// The form that answers one question: its options as buttons, its schema as fields, and always free text.
 //
-// The prompt and the context are shown by whoever places the form.
+// The caller shows the prompt and the context.
 
 import { upload } from "./api.js";
 import { make, newId } from "./elements.js";
@@ -12,7 +12,7 @@ const GONE = 409;
 /**
  * @param {{interaction_id: string, kind: string, prompt: string, options: unknown[], default: unknown, response_schema: ?object}} interaction
  * @param {{t: Function, onSend: (response: unknown) => Promise<void>, files?: Function}} how
- *   `onSend` throws an Error with a `message` for people, and where it has them a `status` and `problems`.
+ *   `onSend` throws an Error with a `message` for the user, and optionally a `status` and `problems`.
  * @returns {HTMLElement}
  */
 export function questionForm(interaction, { t, onSend, files = upload }) {
@@ -27,7 +27,7 @@ export function questionForm(interaction, { t, onSend, files = upload }) {
     trouble.textContent = message;
     trouble.hidden = !message;
   };
-  /** Send once; what fails can be sent again. */
+  /** Send once; after an error it can be sent again. */
   const send = async (response, part) => {
     if (sending) return;
     sending = true;
@@ -112,7 +112,7 @@ function filePart({ kind }, { t, send, files }) {
   return make("div", { class: "answer-fields" }, field.element, make("div", { class: "answer-end" }, button));
 }
 
-/** Free text: the whole form where nothing else is offered, else folded away beneath it. */
+/** Free text: the whole form if there is nothing else, otherwise collapsed below it. */
 function ownWords({ kind, default: given, prompt }, { t, send, aside }) {
   const secret = kind === "secret";
   const id = newId("answer");
@@ -149,7 +149,7 @@ function sendButton(t, act) {
   return button;
 }
 
-/** Enter sends, Shift+Enter begins a new line; an Enter that ends a word of an input method is neither. */
+/** Enter sends, Shift+Enter starts a new line; an Enter that confirms input-method text does neither. */
 function sends(event) {
   return event.key === "Enter" && !event.shiftKey && !event.isComposing && !event.defaultPrevented;
 }

@@ -1,4 +1,4 @@
-// A question as text: its prompt with lines kept, folded when long, and its background.
+// A question as text: its prompt, collapsed if long, and its context.
 
 import { make, newId } from "./elements.js";
 import { tree } from "./tree.js";

@@ -1,4 +1,4 @@
-// What stands around the conversation: facts, and how the run ended.
+// The facts of a run, and how it ended.
 
 import { make } from "./elements.js";
 import { copyText } from "./frame.js";
@@ -39,7 +39,7 @@ function usageText(usage) {
   return t("run.usage.text", { input, cached, output });
 }
 
-/** How the run ended: its data, or why there is none. */
+/** How the run ended: its output, or the reason why there is none. */
 export function showOutcome(place, tools, result) {
   tools.replaceChildren();
   if (result.status === "failed") place.replaceChildren(failure(result.error));

@@ -1,4 +1,4 @@
-// The browsers that are signed in, and signing them out.
+// The signed-in browsers, and signing them out.
 
 import { get, remove } from "./api.js";
 import { make } from "./elements.js";

@@ -1,4 +1,4 @@
-// Installing a skill by dropping its zip, and removing one.
+// Installing a skill from a zip file, and removing one.
 
 import { remove, upload } from "./api.js";
 import { make } from "./elements.js";

@@ -1,4 +1,4 @@
-// The run through time as a picture: when it was queued, running and waiting, turn by turn.
+// The timeline of a run: when it was queued, running and waiting, turn by turn.
 
 import { make } from "./elements.js";
 import { duration } from "./time.js";
@@ -12,7 +12,7 @@ const GAP = 2;
 const MOST_PARTS = 120;
 const LASTING = ["queued", "running", "waiting_user"];
 
-/** Collects what the events say of states and turns. */
+/** Collects states and turns from the events. */
 export class Timeline {
   constructor() {
     this.parts = [];
@@ -67,7 +67,7 @@ function drawn(parts) {
   return image;
 }
 
-/** By their share, but none too thin to be seen. */
+/** Proportional widths with a visible minimum. */
 function shared(seconds) {
   const total = seconds.reduce((sum, each) => sum + each, 0) || 1;
   const least = Math.min(LEAST, WIDTH / seconds.length);
