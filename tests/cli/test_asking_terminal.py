@@ -131,8 +131,8 @@ def test_a_form_is_asked_field_by_field_and_again_until_it_fits(tmp_path: Path) 
             ("pace (slow | fast): ", "fast", None),
             ("guide (yes or no, Enter for false): ", "perhaps", "response.guide"),
             ("guide (yes or no, Enter for false): ", "Yes", None),
-            ("tags (some of Food | m, with commas between, may be left empty): ", "Food, m", None),
-            ("note (text, may be left empty): ", "", None),
+            ("tags (any of Food | m, separated by commas, optional): ", "Food, m", None),
+            ("note (text, optional): ", "", None),
         ):
             terminal.expect(hint)
             terminal.enter(line)
@@ -208,7 +208,7 @@ def test_the_end_of_input_leaves_the_run_waiting_and_says_how_to_go_on(tmp_path:
         terminal.write("\x04\x04" if typed else "\x04")
         ran = terminal.ended()
     assert (ran.code, ran.stdout) == (4, "")
-    assert f"run {run_id} waits for an answer; give it with: askback reply {run_id} TEXT" in ran.stderr
+    assert f"run {run_id} waits for an answer; answer with: askback reply {run_id} TEXT" in ran.stderr
     assert stored(world, run_id).state is RunState.WAITING_USER
 
 
@@ -259,7 +259,7 @@ def test_an_answer_from_another_program_lets_the_first_go_on_by_itself(tmp_path:
         terminal.expect("Your answer")
         sent = askback(world, "reply", run_id, "2")
         assert (sent.code, sent.stdout) == (0, "")
-        assert "goes on in the program that keeps it" in sent.stderr
+        assert "continues in the program that owns it" in sent.stderr
         terminal.expect("(answered elsewhere)")
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "blue"})
@@ -304,7 +304,7 @@ def test_a_decision_by_time_lets_the_terminal_go_on(tmp_path: Path) -> None:
         terminal.expect("Your answer")
         (tmp_path / "later").touch()
         run_async(stir)
-        terminal.expect("(the time is up: decided without an answer)")
+        terminal.expect("(time is up: the engine decides without an answer)")
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "decided"})
 
@@ -341,7 +341,7 @@ def test_reply_at_its_prompt_is_told_when_another_was_first(tmp_path: Path) -> N
         assert askback(world, "reply", run_id, "red").code == 0
         ran = terminal.ended()
     assert ran.code == 2
-    assert "was settled elsewhere meanwhile" in ran.stderr
+    assert "was settled elsewhere in the meantime" in ran.stderr
 
 
 def test_an_interrupted_reply_leaves_the_run_as_it_was(tmp_path: Path) -> None:

@@ -53,9 +53,7 @@ def _load(config: Path | None, data_dir: Path | None) -> Settings:
 
     ignore_relative_search_path()
     if config is not None and not is_file(config):
-        raise Invalid(
-            RefusalCode.SETTINGS_INVALID, f"settings file {config} does not exist; name another with --config"
-        )
+        raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}; name one with --config")
     # Relative to the working directory, not to the settings file.
     folder = None if data_dir is None else Path.cwd() / path_of(str(data_dir))
     settings = load(config, data_dir=folder, on_untrusted=_report_untrusted, engines=registry.engines)

@@ -18,7 +18,7 @@ async def find_run(service: Service, run_id: str) -> Run:
     except NotFound as error:
         resumable = await _resumable(service)
         hint = "these can be continued:" if resumable else "no run can be continued"
-        raise NotFound(error.code, f"run {run_id!r} does not exist; {hint}", resumable) from None
+        raise NotFound(error.code, f"there is no run {run_id!r}; {hint}", resumable) from None
 
 
 async def _resumable(service: Service) -> list[str]:

@@ -70,7 +70,7 @@ async def find(service: Service, skill_id: str) -> SkillListing:
     for each in await listed(service):
         if each.id == skill_id:
             return each
-    raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"skill {skill_id!r} does not exist")
+    raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no skill {skill_id!r}")
 
 
 def fits(listing: SkillListing, wanted: str) -> bool:

@@ -66,7 +66,7 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
     for folder in app.settings.skills_dir:
         if not options.exists(folder):
             advice = "create it, or remove it from skills_dir in the settings"
-            yield Finding(what="skills", ok=False, message=f"folder {folder} does not exist", advice=advice)
+            yield Finding(what="skills", ok=False, message=f"there is no folder {folder}", advice=advice)
     confinement = await app.spawner.confinement()
     yield _sandbox(confinement)
     for finding in _limits(await app.spawner.enforcement()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from contextlib import aclosing, suppress
 from functools import partial
@@ -204,6 +203,8 @@ async def _answer_through(
 
 async def _settled(client: AsyncClient, run_id: str, interaction_id: str) -> None:
     """Return when the question is closed. If the server stops responding, the answer can still be typed."""
+    import asyncio
+
     from askback.client import CallFailed
 
     with suppress(CallFailed):

@@ -12,14 +12,13 @@ import click
 from askback.cli import options
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
-from askback.service import Submission
-from askback.skills.package import SkillPackage
-from askback.skills.schemas import file_inputs, typed_value
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
     from askback.core.runs import Run
+    from askback.service import Submission
     from askback.settings import Settings
+    from askback.skills.package import SkillPackage
 
 
 @click.command("run", short_help="Run a skill in this program, and ask on this terminal.")
@@ -127,6 +126,8 @@ class Arguments:
 
 def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, most_bytes: int) -> Submission:
     """Convert the values to the types of the skill's schemas. `may_ask`: there is a terminal, or an answer in advance."""
+    from askback.service import Submission
+
     mode = arguments.mode
     if mode is None and may_ask and "interactive" in package.execution_modes:
         mode = "interactive"
@@ -147,10 +148,12 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, mo
 
 def _files(package: SkillPackage, given: Mapping[str, str]) -> dict[str, Path]:
     """The inputs that the schema declares as files."""
+    from askback.skills.schemas import file_inputs
+
     wanted = [key for key in given if key in file_inputs(package)]
     files = {key: options.path_of(given[key][1:]) for key in wanted if given[key].startswith("@")}
     problems = [f"input.{key}: must be a file; write --input {key}=@FILE" for key in wanted if key not in files]
-    problems += [f"input.{key}: file {path} does not exist" for key, path in files.items() if not options.is_file(path)]
+    problems += [f"input.{key}: there is no file {path}" for key, path in files.items() if not options.is_file(path)]
     if problems:
         raise Invalid(RefusalCode.INPUT_INVALID, f"the input of skill '{package.id}' is invalid", problems)
     return files
@@ -158,6 +161,8 @@ def _files(package: SkillPackage, given: Mapping[str, str]) -> dict[str, Path]:
 
 def _typed(schema: dict[str, Json] | None, given: Mapping[str, str], option: str, most_bytes: int) -> dict[str, Json]:
     """Convert texts to the types of the schema. Without a schema they stay text."""
+    from askback.skills.schemas import typed_value
+
     properties = (schema or {}).get("properties", {})
     texts = {key: _text(value, f"{option} {key}", most_bytes) for key, value in given.items()}
     return {key: typed_value(text, properties.get(key)) for key, text in texts.items()}
