@@ -63,7 +63,7 @@ def test_ctrl_c_at_the_prompt_cancels_the_waiting_run(tmp_path: Path) -> None:
 # More patient with an engine than any test is.
 PATIENT = """
 from askback.cli.main import main
-from askback.work import starting
+from askback.work.turn import starting
 starting.GRACE_SEC = 3600.0
 main()
 """

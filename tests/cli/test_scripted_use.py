@@ -248,7 +248,7 @@ def test_doctor_tells_of_an_engine_that_cannot_be_loaded(tmp_path: Path) -> None
 def test_every_command_also_speaks_to_people(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
-    assert "no skills are installed" in askback(world, "skills").stdout
+    assert "no skill is installed" in askback(world, "skills").stdout
     assert "✔ tested is installed" in askback(world, "skills", "install", skill).stdout
     assert "✔ tested" in askback(world, "skills").stdout
     assert "can be run" in askback(world, "skills", "check", skill).stdout

@@ -53,7 +53,7 @@ def test_the_form_is_filled_as_it_was_but_for_files_and_secrets(site: Site) -> N
     expect(page.get_by_role("radio", name="scripted")).to_be_checked()
     expect(page.get_by_label("Time for a turn, in seconds")).to_have_value("600")
     told = page.locator(".again")
-    expect(told).to_contain_text("Files and secrets are never copied")
+    expect(told).to_contain_text("Files and secrets are not copied")
     expect(told).to_contain_text("api_key, document")
     expect(told.get_by_role("link", name=run_id)).to_be_visible()
     assert SECRET not in page.content()
