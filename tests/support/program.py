@@ -30,7 +30,7 @@ from support.data_folder import World, run_async
 
 T = TypeVar("T")
 
-DEADLINE_SEC = 40.0
+DEADLINE_SEC = 120.0
 ASKBACK = (sys.executable, "-m", "askback")
 RUN_ID = re.compile(r"\brun ([0-9a-z]{16})\b")
 

@@ -55,7 +55,7 @@ def test_a_file_unfolds_in_place_and_nothing_of_it_is_run(site: Site, furnished_
     for name in ("page.html", "drawing.svg"):
         expect(unfold(page, name).locator("pre")).to_have_text(FILES[name].decode())
     expect(unfold(page, "photo.png").locator("img")).to_have_js_property("naturalWidth", 1)
-    expect(unfold(page, "blob.bin")).to_contain_text("neither text nor a picture")
+    expect(unfold(page, "blob.bin")).to_contain_text("neither text nor an image")
     painted = unfold(page, "deep/a b&c?.md")
     expect(painted.get_by_role("heading", name="Painted")).to_be_visible()
     expect(painted).to_contain_text(PWN)

@@ -166,15 +166,15 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "long": ({"type": "string", "maxLength": 2}, "a🙂c", "Too long: at most 2 characters are allowed, this has 3."),
     "pattern": ({"type": "string", "pattern": "^[a-z]+$"}, "A1", "form that is wanted: ^[a-z]+$"),
     "e-mail": ({"type": "string", "format": "email"}, "a@", "not an e-mail address"),
-    "address": ({"type": "string", "format": "uri"}, "example", "not a whole address"),
+    "address": ({"type": "string", "format": "uri"}, "example", "not a complete URL"),
     "integer": ({"type": "integer"}, "1.5", "A whole number is required."),
     "minimum": ({"type": "integer", "minimum": 1}, "0", "Must be 1 or more."),
     "maximum": ({"type": "number", "maximum": 1.5}, "2", "Must be 1.5 or less."),
     "exclusive": ({"type": "number", "exclusiveMinimum": 0}, "0", "Must be greater than 0."),
     "multiple": ({"type": "number", "multipleOf": 0.1}, "0.25", "Must be a multiple of 0.1."),
-    "too large": ({"type": "integer"}, "12345678901234567890", "too large to be kept exactly"),
+    "too large": ({"type": "integer"}, "12345678901234567890", "too large to be stored exactly"),
     "JSON": ({}, "{a}", "This is not valid JSON:"),
-    "JSON type": ({"type": "object"}, "[]", "A JSON object is needed"),
+    "JSON type": ({"type": "object"}, "[]", "A JSON object is required"),
 }
 
 

@@ -187,7 +187,7 @@ def test_a_failure_says_what_it_means_and_what_to_do(running: Site) -> None:
     error = wire.over(running.api, run_id)["error"]
     page = running.open(f"/runs/{run_id}")
     told = page.get_by_role("alert")
-    expect(told).to_contain_text("The page Engines says how to sign in.")
+    expect(told).to_contain_text("The Engines page says how to sign in.")
     expect(told).to_contain_text("ENGINE_AUTH_REQUIRED")
     expect(told).to_contain_text(error["detail"])
 
