@@ -119,11 +119,12 @@ class Service:
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
         package = await self._package(wanted)
+        named = None if wanted.engine is None else await self.engines.choose(package, wanted.engine)
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
             mode, options = await self.pools.parsing.run(self._check, package, wanted)
         else:
             mode, options = self._check(package, wanted)
-        engine = await self.engines.choose(package, wanted.engine)
+        engine = named or await self.engines.choose(package, None)
         profile = await self.engines.profile(engine, mode, options)
         run_id, now = self._new_id(), self._clock()
         run = Run(

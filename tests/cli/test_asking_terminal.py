@@ -53,7 +53,7 @@ def test_an_empty_line_is_no_answer_where_there_is_no_default(tmp_path: Path) ->
     with sit_down(World(tmp_path), [ask("colour")], [FINISH]) as terminal:
         terminal.expect("Your answer: ")
         terminal.enter()
-        terminal.expect("an answer is needed")
+        terminal.expect("an answer is required")
         terminal.expect("Your answer: ")
         terminal.enter("grün")
         assert json.loads(terminal.ended().stdout) == {"colour": "grün"}
@@ -125,14 +125,14 @@ def test_a_form_is_asked_field_by_field_and_again_until_it_fits(tmp_path: Path) 
         for hint, line, problem in (
             ("Days (how long, whole number): ", "soon", '"soon" is not of type "integer"'),
             ("Days (how long, whole number): ", "0", "response.days"),
-            ("Days (how long, whole number): ", "", "an answer is needed"),
+            ("Days (how long, whole number): ", "", "an answer is required"),
             ("Days (how long, whole number): ", "3", None),
             ("pace (slow | fast): ", "medium", "response.pace"),
             ("pace (slow | fast): ", "fast", None),
             ("guide (yes or no, Enter for false): ", "perhaps", "response.guide"),
             ("guide (yes or no, Enter for false): ", "Yes", None),
-            ("tags (some of Food | m, with commas between, may be left empty): ", "Food, m", None),
-            ("note (text, may be left empty): ", "", None),
+            ("tags (any of Food | m, separated by commas, optional): ", "Food, m", None),
+            ("note (text, optional): ", "", None),
         ):
             terminal.expect(hint)
             terminal.enter(line)
@@ -143,11 +143,56 @@ def test_a_form_is_asked_field_by_field_and_again_until_it_fits(tmp_path: Path) 
     assert (ran.code, json.loads(ran.stdout)) == (0, {"trip": wanted})
 
 
-def test_a_line_that_the_terminal_cut_is_not_taken_for_an_answer(tmp_path: Path) -> None:
-    with sit_down(World(tmp_path), [ask("colour")], [FINISH]) as terminal:
+LETTER = "".join(f"line {number} of a long letter, with ümlauts and 字\n" for number in range(2_200))
+ECHO = [{"finish": {"colour": "{{reply}}"}}]
+
+
+def test_a_pasted_text_of_100_kb_is_one_answer_with_all_its_lines(tmp_path: Path) -> None:
+    assert len(LETTER.encode()) > 100_000
+    with sit_down(World(tmp_path), [ask("colour")], ECHO) as terminal:
+        terminal.expect("Your answer: ")
+        terminal.paste(LETTER)
+        terminal.enter("the end")
+        assert json.loads(terminal.ended().stdout) == {"colour": LETTER + "the end"}
+
+
+def test_a_typed_line_of_100_kb_arrives_whole(tmp_path: Path) -> None:
+    line = "字" * 33_334
+    with sit_down(World(tmp_path), [ask("colour")], ECHO) as terminal:
+        terminal.expect("Your answer: ")
+        for start in range(0, len(line), 300):
+            terminal.write(line[start : start + 300])
+        terminal.enter()
+        assert json.loads(terminal.ended().stdout) == {"colour": line}
+
+
+def test_a_pasted_secret_is_not_shown(tmp_path: Path) -> None:
+    with sit_down(World(tmp_path), [ask("key", kind="secret")], [FINISH]) as terminal:
+        terminal.expect("Your answer (not shown): ")
+        terminal.paste("-----BEGIN KEY-----\nhunter2\n")
+        terminal.enter()
+        ran = terminal.ended()
+    assert ran.code == 0, ran.stderr
+    assert "hunter2" not in ran.stderr
+    assert "*" not in ran.stderr
+
+
+def test_keys_edit_the_line(tmp_path: Path) -> None:
+    with sit_down(World(tmp_path), [ask("colour")], ECHO) as terminal:
+        terminal.expect("Your answer: ")
+        # "bluex", Backspace, cursor left, Backspace, "a", end of the line, "!".
+        terminal.write("bluex\x7f\x1b[D\x7fa\x05")
+        terminal.enter("!")
+        assert json.loads(terminal.ended().stdout) == {"colour": "blae!"}
+
+
+def test_a_line_that_a_dumb_terminal_cut_is_not_taken_for_an_answer(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    arguments = ("run", world.skill([ask("colour")], [FINISH]), "--engine", "scripted")
+    with Terminal(world, *arguments, stdout=world.folder / "result", env={"TERM": "dumb"}) as terminal:
         terminal.expect("Your answer: ")
         terminal.enter("x" * 5000)
-        terminal.expect("4,095 bytes of a line and no more")
+        terminal.expect("this terminal cuts a line after 4,095 bytes")
         terminal.expect("Your answer: ")
         terminal.enter("red")
         assert json.loads(terminal.ended().stdout) == {"colour": "red"}
@@ -163,7 +208,7 @@ def test_the_end_of_input_leaves_the_run_waiting_and_says_how_to_go_on(tmp_path:
         terminal.write("\x04\x04" if typed else "\x04")
         ran = terminal.ended()
     assert (ran.code, ran.stdout) == (4, "")
-    assert f"run {run_id} waits for an answer; give it with: askback reply {run_id} TEXT" in ran.stderr
+    assert f"run {run_id} waits for an answer; answer with: askback reply {run_id} TEXT" in ran.stderr
     assert stored(world, run_id).state is RunState.WAITING_USER
 
 
@@ -214,7 +259,7 @@ def test_an_answer_from_another_program_lets_the_first_go_on_by_itself(tmp_path:
         terminal.expect("Your answer")
         sent = askback(world, "reply", run_id, "2")
         assert (sent.code, sent.stdout) == (0, "")
-        assert "goes on in the program that keeps it" in sent.stderr
+        assert "continues in the program that owns it" in sent.stderr
         terminal.expect("(answered elsewhere)")
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "blue"})
@@ -259,7 +304,7 @@ def test_a_decision_by_time_lets_the_terminal_go_on(tmp_path: Path) -> None:
         terminal.expect("Your answer")
         (tmp_path / "later").touch()
         run_async(stir)
-        terminal.expect("(the time is up: decided without an answer)")
+        terminal.expect("(time is up: the engine decides without an answer)")
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "decided"})
 
@@ -296,7 +341,7 @@ def test_reply_at_its_prompt_is_told_when_another_was_first(tmp_path: Path) -> N
         assert askback(world, "reply", run_id, "red").code == 0
         ran = terminal.ended()
     assert ran.code == 2
-    assert "was settled elsewhere meanwhile" in ran.stderr
+    assert "was settled elsewhere in the meantime" in ran.stderr
 
 
 def test_an_interrupted_reply_leaves_the_run_as_it_was(tmp_path: Path) -> None:

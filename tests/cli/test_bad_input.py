@@ -60,12 +60,12 @@ _CALL = ("runs", "--url", "http://127.0.0.1:1")
 
 CASES = {
     # The command line itself.
-    "no command": bad("Begin with: askback demo"),
-    "unknown command": bad("there is no command 'frobnicate'; there are: demo, ", "frobnicate"),
+    "no command": bad("Start with: askback demo"),
+    "unknown command": bad("command 'frobnicate' is unknown; known: demo, ", "frobnicate"),
     "mistyped command": bad("did you mean 'reply'?", "repyl", "x"),
-    "command with a surrogate": bad("there is no command", b"\xff\xfe"),
-    "empty command": bad("there is no command ''", ""),
-    "very long command": bad("there is no command", LONG),
+    "command with a surrogate": bad("is unknown; known: demo", b"\xff\xfe"),
+    "empty command": bad("command '' is unknown", ""),
+    "very long command": bad("is unknown; known: demo", LONG),
     "unknown option": bad("No such option '--nope'", "--nope"),
     "unknown option of run": run("No such option '--colour'", "--colour", "red"),
     "unknown short option": run("No such option", "-x"),
@@ -79,9 +79,9 @@ CASES = {
     "check without a folder": bad("Missing argument 'FOLDER'", "skills", "check"),
     "install without a source": bad("Missing argument 'ZIP_OR_FOLDER'", "skills", "install"),
     # Skills.
-    "neither skill nor run": bad("name a SKILL to run, or a run to take up", "run"),
-    "skill and run": run("name a SKILL to run, or a run to take up", "--continue", "x"),
-    "continue with an input": bad("only --answer may be added", "run", "--continue", "x", "--input", "a=b"),
+    "neither skill nor run": bad("name a SKILL to run, or a run to continue", "run"),
+    "skill and run": run("name a SKILL to run, or a run to continue", "--continue", "x"),
+    "continue with an input": bad("only --answer can be added", "run", "--continue", "x", "--input", "a=b"),
     "unknown skill": bad("skill 'nosuch' is unknown", "run", "nosuch"),
     "empty skill": bad("skill '' is unknown", "run", ""),
     "skill like an option": bad("skill '-x' is unknown", "run", "--", "-x"),
@@ -107,7 +107,7 @@ CASES = {
     "input without =": run("--input 'pages': write it as NAME=VALUE", "--input", "pages"),
     "input without a name": run("write it as NAME=VALUE", "--input", "=3"),
     "empty input": run("write it as NAME=VALUE", "--input", ""),
-    "input given twice": run("--input pages: given twice", "--input", "pages=1", "--input", "pages=2"),
+    "input given twice": run("--input pages: given more than once", "--input", "pages=1", "--input", "pages=2"),
     "unknown input": run("input.page: is unknown; did you mean 'pages'?", "--input", "page=3"),
     "input of a wrong type": run("input.pages", "--input", "pages=three"),
     "input out of range": run("input.pages", "--input", "pages=0"),
@@ -125,7 +125,7 @@ CASES = {
     "missing text file": run("the file 'nowhere.txt' cannot be read: No such file", "--input", "colour=@nowhere.txt"),
     "folder as a text file": run("cannot be read: Is a directory", "--input", "colour=@$W/empty"),
     "text file without a name": run("cannot be read", "--input", "colour=@"),
-    "binary text file": run("it is not text in UTF-8", "--input", "colour=@$W/binary"),
+    "binary text file": run("not UTF-8 text", "--input", "colour=@$W/binary"),
     "text file with NUL": run("input.colour", "--input", "colour=@$W/nul.txt"),
     "endless text file": run("it is larger than", "--input", "colour=@/dev/zero", ASKBACK_LIMITS__BODY="1"),
     "very long text file name": run("cannot be read: File name too long", "--input", f"colour=@{LONG}"),
@@ -158,7 +158,7 @@ CASES = {
         *("run", "$W/skills/good", "--engine", "codex"),
         PATH="/nowhere",
     ),
-    "answer with a surrogate": run("--answer: it is not text in UTF-8", "--answer", b"r\xffd"),
+    "answer with a surrogate": run("--answer: not UTF-8 text", "--answer", b"r\xffd"),
     # Settings.
     "missing settings file": bad("there is no settings file", "engines", "--config", "nowhere.toml"),
     "folder as a settings file": bad("there is no settings file", "engines", "--config", "$W/empty"),
@@ -219,19 +219,17 @@ CASES = {
     "check a very long name": bad("cannot be read", "skills", "check", LONG, reports=True),
     "check a surrogate": bad("is not a folder", "skills", "check", b"\xff", reports=True),
     # Runs.
-    "reply to an unknown run": bad("there is no run 'nosuch'; these can be gone on with:", "reply", "nosuch", "red"),
+    "reply to an unknown run": bad("there is no run 'nosuch'; these can be continued:", "reply", "nosuch", "red"),
     "reply to a run like an option": bad("there is no run '-x'", "reply", "--", "-x", "red"),
     "reply to an empty name": bad("there is no run ''", "reply", "", "red"),
     "reply to a surrogate": bad("there is no run", "reply", b"\xff", "red"),
     "reply to a very long name": bad("there is no run", "reply", LONG, "red"),
-    "reply to a finished run": bad("is succeeded: it asks nothing", "reply", "$FINISHED", "red"),
+    "reply to a finished run": bad("is succeeded: it has no pending question", "reply", "$FINISHED", "red"),
     "reply to another question": bad("'size' of run", "reply", "$WAITING", "red", "--interaction", "size"),
-    "reply with nothing": bad("there is no answer", "reply", "$WAITING"),
+    "reply with nothing": bad("the pipe is empty", "reply", "$WAITING"),
     "reply with an empty text": bad("the answer is empty", "reply", "$WAITING", ""),
-    "reply with a surrogate": bad("TEXT: it is not text in UTF-8", "reply", "$WAITING", b"r\xffd"),
-    "continue an unknown run": bad(
-        "there is no run 'nosuch'; these can be gone on with:", "run", "--continue", "nosuch"
-    ),
+    "reply with a surrogate": bad("TEXT: not UTF-8 text", "reply", "$WAITING", b"r\xffd"),
+    "continue an unknown run": bad("there is no run 'nosuch'; these can be continued:", "run", "--continue", "nosuch"),
     "continue an empty name": bad("there is no run ''", "run", "--continue", ""),
     "continue a surrogate": bad("there is no run", "run", "--continue", b"\xff"),
     "token that cannot be sent": bad("the token holds a character", *_CALL, "--token", "geheimnüs"),
@@ -250,7 +248,7 @@ CASES = {
     ),
     "serve on no host": bad("--host is empty", "serve", "--port", "0", "--host", ""),
     "no host in the environment": bad("server.host: ", "serve", "--port", "0", ASKBACK_SERVER__HOST=""),
-    "demo with a surrogate": bad("--answer: it is not text in UTF-8", "demo", "--answer", b"\xff"),
+    "demo with a surrogate": bad("--answer: not UTF-8 text", "demo", "--answer", b"\xff"),
 }
 
 

@@ -68,8 +68,8 @@ def test_every_command_tells_its_options(tmp_path: Path, words: list[str]) -> No
 def test_without_a_server_it_says_how_to_have_one(tmp_path: Path, words: list[str]) -> None:
     ran = askback(World(tmp_path), *words)
     assert (ran.code, ran.stdout) == (3, "")
-    assert ran.stderr.startswith(f"askback: no server answers on the data folder {tmp_path / 'data'}; ")
-    assert "start one with: askback serve, or give --url" in ran.stderr
+    assert ran.stderr.startswith(f"askback: no server runs on the data folder {tmp_path / 'data'}; ")
+    assert "start one with: askback serve, or name one with --url" in ran.stderr
     told = askback(World(tmp_path), *words, "--json")
     assert (told.code, told.json["error"]["code"]) == (3, "SERVER_UNREACHABLE")
 
@@ -78,7 +78,7 @@ def test_a_reply_to_a_run_that_is_not_here_wants_a_server(tmp_path: Path) -> Non
     told = askback(World(tmp_path), "reply", "x", "blue", "--json")
     assert (told.code, told.json["error"]["code"]) == (3, "SERVER_UNREACHABLE")
     message = told.json["error"]["message"]
-    assert message.startswith(f"no server answers on the data folder {tmp_path / 'data'}; start one with: ")
+    assert message.startswith(f"no server runs on the data folder {tmp_path / 'data'}; start one with: ")
     assert "there is no run 'x'" in message
 
 
@@ -88,7 +88,10 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path, words: list[str]
     by_environment = askback(World(tmp_path), *words, env={"ASKBACK_URL": "http://127.0.0.1:1"})
     for ran in (by_option, by_environment):
         assert ran.code == 3
-        assert "no server answers on http://127.0.0.1:1; start one with: askback serve, or give --url" in ran.stderr
+        assert (
+            "no server responds at http://127.0.0.1:1; start one with: askback serve, or name one with --url"
+            in ran.stderr
+        )
 
 
 def test_a_server_is_chosen_by_option_before_the_environment(server: Server, tmp_path: Path) -> None:
@@ -104,7 +107,7 @@ def test_a_server_is_chosen_by_option_before_the_environment(server: Server, tmp
 def test_a_token_that_is_not_taken_is_told_with_what_to_do(server: Server, tmp_path: Path) -> None:
     ran = askback(World(tmp_path), "inbox", "--url", server.url)
     assert ran.code == 2
-    assert ran.stderr == "askback: the server does not take the token; give it with --token or ASKBACK_TOKEN\n"
+    assert ran.stderr == "askback: the server rejects the token; pass a valid one with --token or ASKBACK_TOKEN\n"
 
 
 # Looking.
@@ -122,7 +125,7 @@ def test_runs_is_a_table_with_filters(world: World, client: Client) -> None:
     assert failed.id in [run["id"] for run in chosen]
     assert {run["state"] for run in chosen} == {"failed"}
     none = askback(world, "runs", "--engine", "codex")
-    assert (none.code, none.stdout, none.stderr) == (0, "", "there are no such runs\n")
+    assert (none.code, none.stdout, none.stderr) == (0, "", "no run matches\n")
     assert "there are more" in askback(world, "runs", "--limit", "1").stderr
     assert askback(world, "runs", "--state", "lost").code == 2
 
@@ -131,7 +134,7 @@ def test_show_tells_what_a_run_asks_and_how_to_answer(world: World, client: Clie
     run = settled(client)
     shown = askback(world, "show", run.id)
     assert shown.code == 0
-    for text in (f"run {run.id}: waiting_user", "Which colour?", "1) red", "waits as long as it takes"):
+    for text in (f"run {run.id}: waiting_user", "Which colour?", "1) red", "no deadline"):
         assert text in shown.stdout
     assert f"answer with: askback reply {run.id} TEXT" in shown.stdout
 
@@ -190,7 +193,7 @@ def test_reply_goes_through_the_server_of_the_data_folder(world: World, client: 
     run = settled(client)
     ran = askback(world, "reply", run.id, "2")
     assert (ran.code, ran.stdout) == (0, "")
-    assert f"✔ sent; see how run {run.id} goes on with: askback watch {run.id}" in ran.stderr
+    assert f"✔ sent; follow run {run.id} with: askback watch {run.id}" in ran.stderr
     client.wait(run.id)
     assert client.result(run.id).data == {"colour": "blue"}
     again = askback(world, "reply", run.id, "red", "--json")
@@ -221,7 +224,7 @@ def test_reply_asks_on_the_terminal_and_sees_when_another_was_quicker(
     with Terminal(world, "reply", slow.id) as terminal:
         terminal.expect("Your answer")
         client.reply(slow.id, "colour", "red")
-        terminal.expect("was settled elsewhere meanwhile")
+        terminal.expect("was settled elsewhere in the meantime")
         assert terminal.ended().code == 2
 
 
@@ -268,7 +271,7 @@ def test_ctrl_c_stops_watching_and_not_the_run(world: World, client: Client) -> 
     with Started(world, "watch", run.id) as watching:
         until(lambda: "answer with" in watching.stderr)
         assert watching.kill(signal.SIGINT) == 130
-        assert f"stopped watching; run {run.id} goes on" in watching.stderr
+        assert f"stopped watching; run {run.id} continues" in watching.stderr
     assert client.get_run(run.id).state == "waiting_user"
 
 
@@ -288,14 +291,14 @@ def test_a_token_allows_what_it_is_made_for_until_it_is_revoked(world: World, se
     refused = askback(world, "cancel", run.id, *there, "--json")
     assert (refused.code, refused.json["error"]["code"]) == (2, "SCOPE_MISSING")
     assert askback(world, "tokens", "revoke", "reader").code == 0
-    assert "does not take the token" in askback(world, "show", run.id, *there).stderr
+    assert "rejects the token" in askback(world, "show", run.id, *there).stderr
     unknown = askback(world, "tokens", "revoke", "reader", "--json")
     assert (unknown.code, unknown.json["error"]["code"]) == (2, "TOKEN_NOT_FOUND")
 
 
 def test_tokens_are_listed_without_their_text(tmp_path: Path) -> None:
     world = World(tmp_path)
-    assert askback(world, "tokens").stderr.startswith("there are no further tokens")
+    assert askback(world, "tokens").stderr.startswith("there are no additional tokens")
     words = ("--scope", "read", "--scope", "answer", "--expires-in", "30d", "--json")
     made = askback(world, "tokens", "create", "desk", *words).json
     listed = askback(world, "tokens", "--json")

@@ -40,7 +40,7 @@ def test_ctrl_c_cancels_a_run_at_work_with_its_whole_tree(tmp_path: Path) -> Non
         run_id = terminal.run_id()
         at_work(world, run_id)
         terminal.interrupt()
-        terminal.expect("canceling the run … (Ctrl-C again ends it at once)")
+        terminal.expect("canceling the run … (Ctrl-C again kills the engine)")
         terminal.expect("■ tested: canceled")
         assert terminal.ended().code == 130
     assert gone(run_id)

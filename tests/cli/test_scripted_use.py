@@ -98,7 +98,7 @@ def test_an_empty_answer_takes_the_default_and_is_none_where_there_is_no_default
     assert json.loads(ran.stdout) == {"colour": "blue"}
     ran = run(World(tmp_path / "without"), [ASK], [FINISH], args=("--answer", ""))
     assert (ran.code, ran.stdout) == (4, "")
-    assert "an answer is needed" in ran.stderr
+    assert "an answer is required" in ran.stderr
 
 
 def test_a_secret_answer_is_shown_nowhere(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_reply_takes_its_text_from_the_command_line_or_from_a_pipe(tmp_path: Pat
 def test_a_reply_from_a_pipe_must_be_a_text_that_is_not_too_long(tmp_path: Path) -> None:
     world = World(tmp_path)
     run_id = waiting_run(world)
-    for stdin, says in ((b"r\xffd", "is not text in UTF-8"), (b"x" * 2_000_000, "at most 1,048,576 bytes are allowed")):
+    for stdin, says in ((b"r\xffd", "is not UTF-8 text"), (b"x" * 2_000_000, "at most 1,048,576 bytes are allowed")):
         ran = askback(world, "reply", run_id, stdin=stdin)
         assert (ran.code, ran.stdout) == (2, "")
         assert says in ran.stderr
@@ -191,7 +191,7 @@ def test_an_unknown_run_is_answered_with_those_that_were_left(tmp_path: Path) ->
     world = World(tmp_path)
     ran = askback(world, "run", "--continue", "nosuch")
     assert ran.code == 2
-    assert "there is no run 'nosuch'; none was left that could be gone on with" in ran.stderr
+    assert "there is no run 'nosuch'; no run can be continued" in ran.stderr
     run_id = waiting_run(world)
     ran = askback(world, "run", "--continue", "nosuch")
     assert f"  - {run_id} (tested) waits for an answer: Which colour?\n" in ran.stderr
@@ -249,7 +249,7 @@ def test_doctor_tells_of_an_engine_that_cannot_be_loaded(tmp_path: Path) -> None
 def test_every_command_also_speaks_to_people(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
-    assert "no skills are installed" in askback(world, "skills").stdout
+    assert "no skill is installed" in askback(world, "skills").stdout
     assert "✔ tested is installed" in askback(world, "skills", "install", skill).stdout
     assert "✔ tested" in askback(world, "skills").stdout
     assert "can be run" in askback(world, "skills", "check", skill).stdout

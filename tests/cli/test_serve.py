@@ -129,7 +129,7 @@ def test_a_token_of_the_settings_is_not_printed(tmp_path: Path) -> None:
         until(lambda: "page: " in server.stderr)
         assert server.kill(signal.SIGTERM) == 0
         assert token not in server.stderr
-        assert "token: as the settings have it, in server.token or ASKBACK_SERVER__TOKEN" in server.stderr
+        assert "token: from the settings (server.token or ASKBACK_SERVER__TOKEN)" in server.stderr
 
 
 @pytest.mark.parametrize("token", ["short-but-mixed-9f2c01", "a" * 64, "abcabcabcabcabcabcabcabcabcabc"])
@@ -160,7 +160,7 @@ def test_a_server_that_was_killed_is_not_taken_for_one_that_runs(tmp_path: Path)
     assert (world.data_dir / "server.json").exists()
     ran = askback(world, "runs")
     assert ran.code == 3
-    assert "no server answers on the data folder" in ran.stderr
+    assert "no server runs on the data folder" in ran.stderr
     with Server(world):
         assert askback(world, "runs").code == 0
 

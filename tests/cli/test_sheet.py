@@ -35,6 +35,6 @@ RUN = Run(
 @pytest.mark.parametrize("run", [RUN, replace(RUN, pending_interaction=QUESTION, error=None)])
 def test_nothing_that_a_server_says_moves_the_cursor(run: Run) -> None:
     event = Event(seq=1, run_id=EVIL, type=EventType.RUN_WARNING, at=NOW, data={"code": EVIL, "message": EVIL})
-    lines = [render.line(run), *render.page(run, [], []), *render.ending(run), *live.told(event)]
+    lines = [render.line(run), *render.page(run, [], []), *render.ending(run), *live.lines(event)]
     assert "x<U+202E>y" in "".join(lines)
     assert not {"\x1b", "\x07", "\u202e"} & set("".join(lines))

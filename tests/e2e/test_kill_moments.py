@@ -128,6 +128,6 @@ def test_what_was_cut_off_is_listed_where_an_unknown_run_is_named(tmp_path: Path
         see(world, run_id, "first")
         kill(terminal)
     ran = askback(world, "run", "--continue", "nosuch", "--json")
-    assert ran.json["error"]["problems"] == [f"{run_id} (tested) was cut off"]
+    assert ran.json["error"]["problems"] == [f"{run_id} (tested) was interrupted"]
     let_go(world, run_id, "first")
     assert askback(world, "run", "--continue", run_id).code == 0

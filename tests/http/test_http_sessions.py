@@ -280,8 +280,8 @@ def test_the_page_that_leads_on_can_be_shown_again_until_its_code_is_used(server
         for shown in ({"step": code}, {"code": code}):
             used = browser.get("/enter", params=shown)
             assert used.status_code == 401
-            assert "This link was used already or is too old. Sign in again." in used.text
-            assert "That token" not in used.text
+            assert "This link has expired or was already used. Sign in again." in used.text
+            assert "This token" not in used.text
 
 
 def test_who_is_signed_in_and_shows_no_token_is_led_to_the_page(server: Server) -> None:

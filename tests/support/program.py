@@ -34,7 +34,7 @@ DEADLINE_SEC = 120.0
 ASKBACK = (sys.executable, "-m", "askback")
 RUN_ID = re.compile(r"\brun ([0-9a-z]{16})\b")
 
-_CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\r")
+_CONTROL = re.compile(r"(\x1b\[[0-?]*[ -/]*[@-~]|[\r\n])")
 # Whoever runs the tests may have had some signals ignored, which is handed down.
 _HEEDING = "import os, signal, sys; [signal.signal(each, 0) for each in (1, 2, 15)]; "
 _PLAINLY = _HEEDING + "os.execv(sys.argv[1], sys.argv[1:])"
@@ -214,7 +214,7 @@ class Terminal:
     @property
     def screen(self) -> str:
         """Everything that was shown so far, as lines without control sequences."""
-        return _CONTROL.sub(b"", self._seen).decode(errors="replace")
+        return _shown(self._seen.decode(errors="replace"))
 
     @property
     def raw(self) -> bytes:
@@ -238,6 +238,16 @@ class Terminal:
 
     def enter(self, text: str = "") -> None:
         self.write(text + "\n")
+
+    def paste(self, text: str) -> None:
+        """As a terminal does it: in brackets, once the program has asked for them."""
+        assert self._seen.rfind(b"\x1b[?2004h") > self._seen.rfind(b"\x1b[?2004l")
+        data = b"\x1b[200~" + text.replace("\n", "\r").encode() + b"\x1b[201~"
+        while data:
+            readable, _, _ = select.select([self._master], [self._master], [], DEADLINE_SEC)
+            if readable:
+                self._take(time.monotonic())
+            data = data[os.write(self._master, data[:1024]) :]
 
     def interrupt(self) -> None:
         self.write("\x03")
@@ -294,6 +304,23 @@ class Terminal:
         self.close()
         if error is not None:
             _end_engines(self._world)
+
+
+def _shown(output: str) -> str:
+    """The text without its control sequences, apart from those that edit a line: cursor left, right, erase."""
+    lines, line, column = [], "", 0
+    for part in _CONTROL.split(output):
+        if part == "\n":
+            lines.append(line)
+            line, column = "", 0
+        elif part.startswith("\x1b["):
+            steps = int(part[2:-1]) if part[2:-1].isdecimal() else 1
+            column = max(0, column + {"C": steps, "D": -steps}.get(part[-1], 0))
+            line = line[:column] if part[-1] == "J" else line
+        elif part != "\r":
+            line = line[:column].ljust(column) + part + line[column + len(part) :]
+            column += len(part)
+    return "\n".join([*lines, line.ljust(column)])
 
 
 def stored(world: World, run_id: str) -> Run:

@@ -18,7 +18,6 @@ import askback.cli.commands.engines
 import askback.cli.commands.reply
 import askback.cli.commands.run
 import askback.cli.commands.runs
-import askback.cli.commands.served_reply
 import askback.cli.commands.skills
 import askback.cli.commands.tokens
 import askback.cli.resumable_runs

@@ -49,11 +49,11 @@ def test_the_form_is_filled_as_it_was_but_for_files_and_secrets(site: Site) -> N
     expect(page.get_by_label("short")).to_be_checked()
     expect(page.get_by_label("Language")).to_have_value("French")
     expect(page.get_by_label("Api key")).to_have_value("")
-    expect(page.get_by_role("radio", name="May ask you")).to_be_checked()
+    expect(page.get_by_role("radio", name="May ask questions")).to_be_checked()
     expect(page.get_by_role("radio", name="scripted")).to_be_checked()
-    expect(page.get_by_label("Time for one turn, in seconds")).to_have_value("600")
+    expect(page.get_by_label("Time for a turn, in seconds")).to_have_value("600")
     told = page.locator(".again")
-    expect(told).to_contain_text("Files and secrets are never copied")
+    expect(told).to_contain_text("Files and secrets are not copied")
     expect(told).to_contain_text("api_key, document")
     expect(told.get_by_role("link", name=run_id)).to_be_visible()
     assert SECRET not in page.content()
@@ -62,7 +62,7 @@ def test_the_form_is_filled_as_it_was_but_for_files_and_secrets(site: Site) -> N
     )
     expect(page.get_by_text("other.txt, 5 B")).to_be_visible()
     with page.expect_request(lambda request: request.method == "POST" and request.url.endswith("/v1/runs")) as sent:
-        page.get_by_role("button", name="Start the run").click()
+        page.get_by_role("button", name="Start run").click()
     body = sent.value.post_data_json
     del body["input"]["document"]
     assert body == {

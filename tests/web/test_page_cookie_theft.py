@@ -246,7 +246,7 @@ def test_who_comes_back_from_a_name_that_leads_nowhere_may_still_stay(
     page.goto(furnished_server.told["page"])
     expect(page.get_by_role("heading", name="Almost there")).to_be_visible()
     expect(page.get_by_role("link", name="Continue at this address")).to_be_visible()
-    page.get_by_role("link", name="Continue to the page").click()
+    page.get_by_role("link", name="Continue", exact=True).click()
     expect(page.get_by_text("nowhere")).to_be_visible()
     page.go_back()
     page.get_by_role("link", name="Continue at this address").click()

@@ -51,7 +51,7 @@ def expect_count(page: Page, count: int) -> None:
     """The same number in the tab's title, beside the menu and below the heading."""
     expect(page).to_have_title(f"({count}) Inbox · Askback")
     expect(page.locator("#inbox-count")).to_have_text(str(count))
-    expect(page.locator("#inbox-summary")).to_have_text(f"{count} questions are waiting, the oldest first.")
+    expect(page.locator("#inbox-summary")).to_have_text(f"{count} pending questions, oldest first.")
 
 
 def test_all_questions_are_counted_and_reached_and_those_behind_the_first_page_live_too(
@@ -60,7 +60,7 @@ def test_all_questions_are_counted_and_reached_and_those_behind_the_first_page_l
     page, other = crowded.open("/"), crowded.open("/")
     expect(cards(page)).to_have_count(PAGE)
     expect_count(page, len(waiting))
-    expect(page.get_by_text(f"{PAGE} of {len(waiting)} are shown.")).to_be_visible()
+    expect(page.get_by_text(f"Showing {PAGE} of {len(waiting)}.")).to_be_visible()
     page.get_by_role("button", name="Show more").click()
     expect(cards(page)).to_have_count(len(waiting))
     expect(page.get_by_role("button", name="Show more")).to_be_hidden()
@@ -95,6 +95,6 @@ def test_an_answer_is_counted_at_once_while_the_stream_is_away(crowded: Site, wa
     expect(cards(page)).to_have_count(PAGE)
     card(page, waiting.pop(0)).get_by_role("button", name="blue").click()
     expect(page.locator("#inbox-summary")).to_contain_text(f"{len(waiting)} questions")
-    expect(page.get_by_text(f"{PAGE - 1} of {len(waiting)} are shown.")).to_be_visible()
+    expect(page.get_by_text(f"Showing {PAGE - 1} of {len(waiting)}.")).to_be_visible()
     page.close()
     crowded.mistakes.clear()

@@ -55,13 +55,13 @@ def test_a_file_unfolds_in_place_and_nothing_of_it_is_run(site: Site, furnished_
     for name in ("page.html", "drawing.svg"):
         expect(unfold(page, name).locator("pre")).to_have_text(FILES[name].decode())
     expect(unfold(page, "photo.png").locator("img")).to_have_js_property("naturalWidth", 1)
-    expect(unfold(page, "blob.bin")).to_contain_text("neither text nor a picture")
+    expect(unfold(page, "blob.bin")).to_contain_text("neither text nor an image")
     painted = unfold(page, "deep/a b&c?.md")
     expect(painted.get_by_role("heading", name="Painted")).to_be_visible()
     expect(painted).to_contain_text(PWN)
     assert painted.locator("script, img, [href^=javascript]").count() == 0
     assert page.evaluate("[window.__pwned, window.violations]") == [None, []]
-    page.locator("#files > li", has_text="deep/a b&c?.md").get_by_role("link", name="On a page of its own").click()
+    page.locator("#files > li", has_text="deep/a b&c?.md").get_by_role("link", name="Open on its own page").click()
     expect(page.get_by_role("heading", name="deep/a b&c?.md")).to_be_visible()
 
 
@@ -78,7 +78,7 @@ def test_the_list_is_renewed_while_what_is_unfolded_stays_so(site: Site) -> None
     page.locator("summary", has_text="a.txt").focus()
     assert wire.reply(site.api, run_id, "red", asked).status_code == 202
     expect(page.locator("#state")).to_have_text("Succeeded")
-    expect(page.get_by_text("Complete", exact=True)).to_be_visible()
+    expect(page.get_by_text("Ended", exact=True)).to_be_visible()
     expect(page.locator("summary", has_text="a.txt")).to_be_focused()
 
 
@@ -87,7 +87,7 @@ def test_what_cannot_be_loaded_says_so_and_is_tried_again(site: Site) -> None:
     page = site.open(f"/runs/{run_id}")
     page.route("**/preview?path=*", lambda route: route.abort())
     look = unfold(page, "b.txt")
-    expect(look.get_by_role("alert")).to_have_text("It could not be shown. Fold it and try again.")
+    expect(look.get_by_role("alert")).to_have_text("The preview could not be loaded. Close it and try again.")
     page.unroute("**/preview?path=*")
     page.locator("summary", has_text="b.txt").click()
     expect(look).to_have_count(0)
@@ -103,5 +103,5 @@ def test_without_scripts_the_list_is_there_and_each_file_by_its_link(
         run_id = wire.waiting(site.api, "writing")
         page = site.open(f"/runs/{run_id}")
         page.locator("summary", has_text="b.txt").click()
-        page.get_by_role("link", name="Look at b.txt on a page of its own").click()
+        page.get_by_role("link", name="Open b.txt on its own page").click()
         expect(page.locator("pre")).to_have_text("small")

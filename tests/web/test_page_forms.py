@@ -15,13 +15,13 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 _MOUNT = """async ([schema, given]) => {
     const { schemaForm } = await import("/static/form.js");
-    const { t } = await import("/static/words.js");
-    window.made = schemaForm(schema, { words: t, root: "input", given: given ?? undefined });
+    const { t } = await import("/static/translations.js");
+    window.made = schemaForm(schema, { t, root: "input", given: given ?? undefined });
     document.getElementById("main").replaceChildren(window.made.element);
 }"""
 _ASK = """async (interaction) => {
     const { questionForm } = await import("/static/form.js");
-    const { t } = await import("/static/words.js");
+    const { t } = await import("/static/translations.js");
     window.sent = [];
     window.refuse = null;
     const onSend = async (response) => {
@@ -29,7 +29,7 @@ _ASK = """async (interaction) => {
         await new Promise((resolve) => (window.go = resolve));
         if (window.refuse !== null) throw Object.assign(new Error(window.refuse.message), window.refuse);
     };
-    document.getElementById("main").replaceChildren(questionForm(interaction, { words: t, onSend }));
+    document.getElementById("main").replaceChildren(questionForm(interaction, { t, onSend }));
 }"""
 
 
@@ -82,7 +82,7 @@ TYPED: dict[str, tuple[dict[str, Any], str, Any]] = {
 def test_what_is_typed_comes_out_as_the_right_json(blank: Page, name: str) -> None:
     schema, typed, wanted = TYPED[name]
     mount(blank, field(schema, required=True))
-    assert problems(blank) == ["This is needed."]
+    assert problems(blank) == ["This field is required."]
     blank.locator("#main input, #main textarea").first.fill(typed)
     assert (form_value(blank), problems(blank)) == ({"it": wanted}, [])
 
@@ -131,10 +131,10 @@ def test_an_object_with_references_lists_and_defaults_comes_out_whole(blank: Pag
         },
     }
     mount(blank, schema)
-    assert problems(blank) == ["This is needed."]
+    assert problems(blank) == ["This field is required."]
     start = blank.get_by_role("group", name="Start")
     start.get_by_label("Name").fill("Lisbon")
-    blank.get_by_role("button", name="Add one").click()
+    blank.get_by_role("button", name="Add item").click()
     blank.keyboard.type("Porto")
     blank.keyboard.press("Tab")
     blank.keyboard.type("2")
@@ -150,31 +150,31 @@ def test_an_object_with_references_lists_and_defaults_comes_out_whole(blank: Pag
 
 def test_lines_of_a_list_are_added_and_removed_by_the_keyboard(blank: Page) -> None:
     mount(blank, field(STOPS | {"uniqueItems": True, "minItems": 2}))
-    first = blank.get_by_label("It, number 1", exact=True)
+    first = blank.get_by_label("It, item 1", exact=True)
     first.fill("one")
     first.press("Enter")
     blank.keyboard.type("one")
-    assert problems(blank) == ["The same stands here twice."]
-    blank.get_by_role("button", name="Remove number 2").press("Enter")
-    assert problems(blank) == ["Give 2 or more."]
+    assert problems(blank) == ["The same item occurs twice."]
+    blank.get_by_role("button", name="Remove item 2").press("Enter")
+    assert problems(blank) == ["At least 2 items are required."]
     expect(first).to_be_focused()
     assert form_value(blank) == {"it": ["one"]}
 
 
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
-    "short": ({"type": "string", "minLength": 3}, "ab", "Too short: at least 3 characters, this has 2."),
-    "long": ({"type": "string", "maxLength": 2}, "a🙂c", "Too long: at most 2 characters, this has 3."),
+    "short": ({"type": "string", "minLength": 3}, "ab", "Too short: at least 3 characters are required, this has 2."),
+    "long": ({"type": "string", "maxLength": 2}, "a🙂c", "Too long: at most 2 characters are allowed, this has 3."),
     "pattern": ({"type": "string", "pattern": "^[a-z]+$"}, "A1", "form that is wanted: ^[a-z]+$"),
     "e-mail": ({"type": "string", "format": "email"}, "a@", "not an e-mail address"),
-    "address": ({"type": "string", "format": "uri"}, "example", "not a whole address"),
-    "integer": ({"type": "integer"}, "1.5", "A whole number is needed."),
-    "minimum": ({"type": "integer", "minimum": 1}, "0", "It must be 1 or more."),
-    "maximum": ({"type": "number", "maximum": 1.5}, "2", "It must be 1.5 or less."),
-    "exclusive": ({"type": "number", "exclusiveMinimum": 0}, "0", "It must be more than 0."),
-    "multiple": ({"type": "number", "multipleOf": 0.1}, "0.25", "It must be a multiple of 0.1."),
-    "too large": ({"type": "integer"}, "12345678901234567890", "too large to be kept exactly"),
-    "JSON": ({}, "{a}", "This is not JSON:"),
-    "JSON type": ({"type": "object"}, "[]", "A JSON object is needed"),
+    "address": ({"type": "string", "format": "uri"}, "example", "not a complete URL"),
+    "integer": ({"type": "integer"}, "1.5", "A whole number is required."),
+    "minimum": ({"type": "integer", "minimum": 1}, "0", "Must be 1 or more."),
+    "maximum": ({"type": "number", "maximum": 1.5}, "2", "Must be 1.5 or less."),
+    "exclusive": ({"type": "number", "exclusiveMinimum": 0}, "0", "Must be greater than 0."),
+    "multiple": ({"type": "number", "multipleOf": 0.1}, "0.25", "Must be a multiple of 0.1."),
+    "too large": ({"type": "integer"}, "12345678901234567890", "too large to be stored exactly"),
+    "JSON": ({}, "{a}", "This is not valid JSON:"),
+    "JSON type": ({"type": "object"}, "[]", "A JSON object is required"),
 }
 
 
@@ -246,7 +246,7 @@ def test_enter_sends_and_shift_enter_begins_a_line(blank: Page) -> None:
     ask(blank)
     box = blank.get_by_role("textbox", name="Well?")
     box.press("Enter")
-    expect(box).to_have_accessible_description("Please write an answer first.")
+    expect(box).to_have_accessible_description("Please enter an answer.")
     box.press_sequentially("one")
     box.press("Shift+Enter")
     box.press_sequentially("two")
@@ -353,7 +353,7 @@ def test_a_file_as_an_answer_is_uploaded_and_named(blank: Page) -> None:
     ask(blank, kind="file")
     button = blank.locator(".answer-fields").get_by_role("button", name="Send")
     button.click()
-    expect(blank.get_by_text("A file is needed.")).to_be_visible()
+    expect(blank.get_by_text("A file is required.")).to_be_visible()
     blank.get_by_label("File").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"hello"})
     expect(blank.get_by_text("a.txt, 5 B")).to_be_visible()
     button.click()

@@ -89,7 +89,7 @@ def test_who_is_writing_is_told_kindly_that_another_was_faster(quiet: Site) -> N
     expect(card(theirs, "asking")).to_have_count(0)
     told = mine.get_by_role("alert").filter(has_text="Somebody else has answered this one already")
     expect(told).to_be_visible()
-    mine.get_by_role("button", name="All right").click()
+    mine.get_by_role("button", name="OK").click()
     expect(card(mine, "asking")).to_have_count(0)
     wire.over(quiet.api, run_id)
     assert quiet.api.get(f"/v1/runs/{run_id}/result").json()["data"] == {"colour": "red"}
@@ -128,7 +128,7 @@ def test_a_deadline_counts_down_and_says_what_happens_then(quiet: Site) -> None:
     wire.waiting(quiet.api, "wordy", options={"interactive_profile": "sticky_process", "session_timeout_sec": 90})
     page = quiet.open("/")
     expect(card(page, "asking").get_by_role("timer")).to_contain_text("left")
-    expect(card(page, "asking")).to_contain_text("the run decides by itself")
+    expect(card(page, "asking")).to_contain_text("the engine decides")
     before = card(page, "asking").get_by_role("timer").inner_text()
     expect(card(page, "asking").get_by_role("timer")).not_to_have_text(before)
     expect(card(page, "wordy")).to_contain_text("process is held for this answer")
@@ -141,7 +141,7 @@ def test_a_new_question_notifies_the_desk_if_allowed(quiet: Site) -> None:
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     wire.start(quiet.api)
     expect(card(page, "asking")).to_be_visible()
-    assert page.evaluate("window.noted") == [["asking asks", "Which colour?"]]
+    assert page.evaluate("window.noted") == [["asking has a question", "Which colour?"]]
 
 
 def test_a_long_question_is_folded_and_a_phone_needs_no_sideways_scroll(quiet: Site) -> None:
@@ -150,12 +150,12 @@ def test_a_long_question_is_folded_and_a_phone_needs_no_sideways_scroll(quiet: S
     page.set_viewport_size({"width": 360, "height": 740})
     prompt = card(page, "wordy").locator(".prompt")
     folded = prompt.bounding_box()
-    card(page, "wordy").get_by_role("button", name="Show all of it").click()
+    card(page, "wordy").get_by_role("button", name="Show all").click()
     unfolded = prompt.bounding_box()
     assert folded is not None
     assert unfolded is not None
     assert folded["height"] < 300 < unfolded["height"]
-    card(page, "wordy").get_by_text("Background").click()
+    card(page, "wordy").get_by_text("Context").click()
     for _ in range(2):
         assert page.evaluate("document.documentElement.scrollWidth") == 360
         page.goto(f"{quiet.url}/runs/{run_id}")
@@ -195,7 +195,7 @@ def test_the_theme_that_is_chosen_stays(quiet: Site) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Theme: as the system").click()
+    page.get_by_role("button", name="Theme: system").click()
     page.get_by_role("button", name="Theme: light").click()
     expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
     assert page.evaluate(ground) != light

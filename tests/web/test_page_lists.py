@@ -99,7 +99,7 @@ def test_runs_are_filtered_by_state_skill_and_words(site: Site, runs: dict[str, 
     expect_runs(page, [runs["waits"]])
     page.get_by_role("searchbox").fill("zebra")
     page.get_by_role("button", name="Search").click()
-    expect(page.get_by_role("heading", name="No run fits")).to_be_visible()
+    expect(page.get_by_role("heading", name="No matching runs")).to_be_visible()
     page.get_by_role("link", name="Show all runs").click()
     expect(rows(page)).to_have_count(3)
 
@@ -140,8 +140,8 @@ def test_the_dashboard_counts_what_there_is(site: Site, runs: dict[str, str]) ->
     states = page.locator(".legend li")
     expect(states.filter(has_text="Waiting for you")).to_contain_text("1")
     expect(states.filter(has_text="Canceled")).to_contain_text(str(canceled))
-    expect(page.get_by_role("img", name=re.compile(r"\d of \d+ slots are in use"))).to_be_visible()
-    expect(page.locator(".figure", has_text="Time to answer")).to_contain_text("The one answer so far")
+    expect(page.get_by_role("img", name=re.compile(r"\d of \d+ slots in use"))).to_be_visible()
+    expect(page.locator(".figure", has_text="Time to answer")).to_contain_text("Based on one answer so far")
     expect(page.get_by_text("Well", exact=True)).to_be_visible()
     page.get_by_role("link", name="Canceled").click()
     expect(page.locator(f"a[href='/runs/{runs['gone']}']")).to_be_visible()
@@ -161,14 +161,14 @@ def test_a_list_of_runs_and_the_dashboard_change_with_every_run_and_keep_the_foc
     expect(row).to_contain_text("Succeeded")
     expect(row).to_be_focused()
     expect(running).to_contain_text("0")
-    expect(queue.get_by_role("heading", name="No run fits")).to_be_visible()
+    expect(queue.get_by_role("heading", name="No matching runs")).to_be_visible()
 
 
 def test_a_list_is_renewed_only_for_runs_that_concern_it(site: Site, runs: dict[str, str]) -> None:
     fetched: list[str] = []
     site.context.on("response", lambda response: fetched.append(response.url) if "/runs?" in response.url else None)
     page = site.open("/runs?skill=gated&state=canceled")
-    expect(page.get_by_role("heading", name="No run fits")).to_be_visible()
+    expect(page.get_by_role("heading", name="No matching runs")).to_be_visible()
     for _ in range(4):
         over(site.api, start(site.api, "plain", mode="auto"))
     gone = start(site.api, "gated", mode="auto")
@@ -196,9 +196,9 @@ def test_a_skill_shows_its_text_and_its_schemas(site: Site) -> None:
     expect(page.get_by_role("heading", name="Steps")).to_be_visible()
     days = page.get_by_role("row", name="days required integer")
     expect(days.first).to_contain_text("maximum: 30")
-    page.get_by_text("The JSON Schema itself").first.click()
+    page.get_by_text("Show JSON Schema").first.click()
     expect(page.get_by_text('"minLength": 1').first).to_be_visible()
-    page.get_by_role("link", name="Run it").click()
+    page.get_by_role("link", name="Run", exact=True).click()
     page.wait_for_url("**/new?skill=trip-planner")
 
 
@@ -216,7 +216,7 @@ def test_a_skill_is_installed_from_a_zip_and_removed(site: Site) -> None:
     assert "owned" not in page.title()
     page.goto(f"{site.url}/skills/hostile")
     page.get_by_role("button", name="Remove").click()
-    page.get_by_role("dialog").get_by_role("button", name="Not now").click()
+    page.get_by_role("dialog").get_by_role("button", name="Back").click()
     page.get_by_role("button", name="Remove").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     page.wait_for_url("**/skills")
@@ -276,11 +276,11 @@ def test_a_skill_that_was_just_installed_runs_on_the_engine_it_chooses(empty_ser
         page.get_by_role("button", name="Install a skill").set_input_files(
             zipped({"SKILL.md": tiny, "assets/scripted.json": turns})
         )
-        page.get_by_role("link", name="Run it").click()
-        engine = page.get_by_role("radio", name=re.compile("Let the skill choose.*: scripted"))
+        page.get_by_role("link", name="Run", exact=True).click()
+        engine = page.get_by_role("radio", name=re.compile("Choose automatically.*: scripted"))
         expect(engine).to_be_checked()
         page.get_by_label("Value").fill("Please")
         with page.expect_request("**/v1/runs") as sent:
-            page.get_by_role("button", name="Start the run").click()
+            page.get_by_role("button", name="Start run").click()
         assert sent.value.post_data_json == {"skill": "tiny", "mode": "auto", "input": {"request": "Please"}}
         page.wait_for_url(re.compile(r"/runs/\w{16}$"))

@@ -23,7 +23,7 @@ _DROP = """(zone, [name, text]) => {
 
 
 def start(page: Page) -> None:
-    page.get_by_role("button", name="Start the run").click()
+    page.get_by_role("button", name="Start run").click()
 
 
 def run_id(page: Page) -> str:
@@ -80,12 +80,12 @@ def test_bad_input_is_told_before_anything_is_sent(site: Site) -> None:
     sent = creations(page)
     page.get_by_role("spinbutton", name="Count").fill("11")
     start(page)
-    expect(page.get_by_role("group", name="Document")).to_have_accessible_description(re.compile("A file is needed."))
-    expect(page.get_by_role("spinbutton", name="Count")).to_have_accessible_description("It must be 10 or less.")
+    expect(page.get_by_role("group", name="Document")).to_have_accessible_description(re.compile("A file is required."))
+    expect(page.get_by_role("spinbutton", name="Count")).to_have_accessible_description("Must be 10 or less.")
     expect(page.get_by_role("button", name="Document")).to_be_focused()
     expect(page.get_by_text("Not started yet")).to_be_visible()
     page.get_by_role("spinbutton", name="Count").fill("3")
-    expect(page.get_by_text("It must be 10 or less.")).to_be_hidden()
+    expect(page.get_by_text("Must be 10 or less.")).to_be_hidden()
     assert sent == []
 
 
@@ -97,10 +97,10 @@ def test_a_dropped_file_the_fields_and_the_options_reach_the_run(site: Site, fur
     page.get_by_role("spinbutton", name="Count").fill("3")
     page.get_by_label("short").check()
     page.get_by_label("Language").fill("French")
-    page.get_by_label("May ask you").check()
+    page.get_by_label("May ask questions").check()
     page.get_by_text("More options").click()
-    page.get_by_label("Time for one turn, in seconds").fill("600")
-    page.get_by_label("The engine decides by itself").check()
+    page.get_by_label("Time for a turn, in seconds").fill("600")
+    page.get_by_label("The engine decides").check()
     start(page)
     made = run_id(page)
     assert sent[0].post_data_json == {
@@ -124,12 +124,12 @@ def test_a_plain_skill_takes_named_texts_and_files(site: Site) -> None:
     page = site.open("/new?skill=plain")
     sent = creations(page)
     page.get_by_label("Value").fill("Paint it\nred")
-    page.get_by_role("button", name="Add a text").click()
+    page.get_by_role("button", name="Add text").click()
     page.keyboard.type("request")
     page.keyboard.press("Tab")
     page.keyboard.type("twice")
     start(page)
-    expect(page.get_by_text("This name stands here twice.").first).to_be_visible()
+    expect(page.get_by_text("This name is used twice.").first).to_be_visible()
     assert sent == []
     page.get_by_label("Name").nth(1).fill("tone")
     start(page)
@@ -186,22 +186,22 @@ def test_the_choice_of_skills_is_searched_while_one_types(site: Site) -> None:
     expect(page.get_by_role("link", name="trip-planner", exact=True)).to_be_visible()
     expect(page.get_by_role("link", name="plain", exact=True)).to_be_hidden()
     page.get_by_role("searchbox").fill("zebra")
-    expect(page.get_by_text("No skill fits these words.")).to_be_visible()
+    expect(page.get_by_text("No matching skills.")).to_be_visible()
 
 
 def test_a_skill_that_is_not_there_or_broken_is_told(site: Site) -> None:
     page = site.open("/new?skill=nowhere")
-    expect(page.get_by_role("heading", name="Nothing here")).to_be_visible()
+    expect(page.get_by_role("heading", name="Not found")).to_be_visible()
     page.goto(f"{site.url}/new?skill=broken")
     expect(page.get_by_text("has no front matter")).to_be_visible()
-    assert page.get_by_role("button", name="Start the run").count() == 0
+    assert page.get_by_role("button", name="Start run").count() == 0
 
 
 def test_the_form_speaks_chinese_on_a_phone(furnished_server: FurnishedServer, browser: Browser) -> None:
     phone: dict[str, Any] = {"locale": "zh-CN", "viewport": {"width": 360, "height": 740}}
     with signed_in(furnished_server, browser, **phone) as site:
         page = site.open("/new?skill=trip-planner")
-        expect(page.get_by_role("heading", name="处理什么")).to_be_visible()
+        expect(page.get_by_role("heading", name="输入")).to_be_visible()
         page.get_by_role("button", name="启动运行").click()
         expect(page.get_by_text("此项必填。").first).to_be_visible()
         page.get_by_label("Destination").fill("里斯本")

@@ -89,17 +89,17 @@ def test_a_question_is_answered_on_its_page_and_the_result_comes_up(running: Sit
     page.get_by_role("button", name="blue").click()
     expect(page.locator("#state")).to_have_text("Succeeded")
     expect(page.locator("#result")).to_contain_text("blue")
-    expect(page.get_by_text("Answered by a person")).to_be_visible()
+    expect(page.get_by_text("Answered by the user")).to_be_visible()
     expect(page.locator(".reply")).to_have_text("blue")
     expect(page.locator("#facts")).to_contain_text("1,200 in (900 cached), 310 out")
     expect(page.get_by_role("img", name="Waiting, turn 1")).to_be_visible()
     expect(page.get_by_role("link", name="Download all files")).to_be_visible()
-    expect(page.get_by_text("Complete", exact=True)).to_be_visible()
-    page.get_by_role("button", name="As JSON").click()
+    expect(page.get_by_text("Ended", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Show as JSON").click()
     expect(page.locator("#result")).to_have_text('{\n  "colour": "blue"\n}', use_inner_text=True)
     page.locator("summary", has_text="deep/note.md").click()
     expect(page.locator("#files").get_by_role("heading", name="Painted")).to_be_visible()
-    page.get_by_role("link", name="Look at deep/note.md on a page of its own").click()
+    page.get_by_role("link", name="Open deep/note.md on its own page").click()
     page.wait_for_url("**/preview?path=deep/note.md")
     expect(page.get_by_role("heading", name="Painted")).to_be_visible()
 
@@ -119,7 +119,7 @@ def test_nothing_is_missed_or_doubled_when_the_server_dies_in_the_middle(tmp_pat
             expect(page.get_by_text("Live", exact=True)).to_be_visible()
             page.get_by_role("button", name="blue").click()
             expect(page.locator("#state")).to_have_text("Succeeded")
-            expect(page.get_by_text("Complete", exact=True)).to_be_visible()
+            expect(page.get_by_text("Ended", exact=True)).to_be_visible()
             events = site.api.get(f"/v1/runs/{run_id}/events").json()["items"]
             expect(page.locator("#progress")).to_have_text(f"{len(events)} events")
             assert shown(page) == sorted(set(shown(page)))
@@ -141,7 +141,7 @@ def test_ten_thousand_events_are_all_there(running: Site) -> None:
     # What is folded has no elements yet, and what is out of sight is not laid out.
     assert page.evaluate("document.querySelectorAll('#conversation *').length") < 10 * TOOLS
     assert page.evaluate("getComputedStyle(document.querySelector('.item')).contentVisibility") == "auto"
-    page.get_by_role("button", name="To the end").click()
+    page.get_by_role("button", name="Jump to the end").click()
     expect(page.get_by_text("The run succeeded.")).to_be_in_viewport()
 
 
@@ -162,7 +162,7 @@ def test_the_page_follows_the_end_only_for_a_reader_who_is_there(running: Site, 
     (workspace / "first").touch()
     expect(page.get_by_text("late one", exact=True)).to_be_attached()
     assert page.evaluate("window.scrollY") == 0
-    page.get_by_role("button", name="To the end").click()
+    page.get_by_role("button", name="Jump to the end").click()
     expect(page.get_by_text("late one", exact=True)).to_be_in_viewport()
     (workspace / "second").touch()
     expect(page.get_by_text("late two", exact=True)).to_be_in_viewport()
@@ -173,10 +173,10 @@ def test_a_run_is_canceled_after_a_question_whether_one_is_sure(running: Site) -
     page = running.open(f"/runs/{run_id}")
     expect(page.get_by_text("I begin.", exact=True)).to_be_visible()
     page.get_by_role("button", name="Cancel run").click()
-    page.get_by_role("dialog").get_by_role("button", name="Not now").click()
+    page.get_by_role("dialog").get_by_role("button", name="Back").click()
     assert wire.get(running.api, run_id)["state"] == "running"
     page.get_by_role("button", name="Cancel run").click()
-    page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel run").click()
     expect(page.locator("#state")).to_have_text("Canceled")
     expect(page.get_by_role("button", name="Cancel run")).to_be_hidden()
     expect(page.locator("#result")).to_contain_text("The run was canceled")
@@ -187,7 +187,7 @@ def test_a_failure_says_what_it_means_and_what_to_do(running: Site) -> None:
     error = wire.over(running.api, run_id)["error"]
     page = running.open(f"/runs/{run_id}")
     told = page.get_by_role("alert")
-    expect(told).to_contain_text("The page Engines says how to sign in.")
+    expect(told).to_contain_text("The Engines page says how to sign in.")
     expect(told).to_contain_text("ENGINE_AUTH_REQUIRED")
     expect(told).to_contain_text(error["detail"])
 

@@ -98,8 +98,8 @@ def test_the_token_is_typed_at_the_door(furnished_server: FurnishedServer, brows
     page = context.new_page()
     page.goto(f"{furnished_server.url}/runs")
     page.get_by_label("Token").fill("wrong")
-    page.get_by_role("button", name="Enter").click()
-    expect(page.get_by_role("alert")).to_have_text("That token is not valid, or no longer.")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_have_text("This token is invalid or has expired.")
     page.get_by_label("Token").fill(furnished_server.token)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
@@ -117,7 +117,7 @@ def test_a_page_is_for_whoever_has_its_scope(furnished_server: FurnishedServer) 
             answers = [client.get(path) for path in ("/", "/runs", "/new")]
         seen[scope] = [answer.status_code for answer in answers]
         for answer in answers:
-            assert (answer.status_code == 403) == ("<h1>Not with this token</h1>" in answer.text)
+            assert (answer.status_code == 403) == ("<h1>No access with this token</h1>" in answer.text)
     assert seen == {"read": [200, 200, 403], "answer": [200, 403, 403], "submit": [403, 403, 200]}
 
 
@@ -151,7 +151,7 @@ def test_files_of_the_page_have_their_types_and_are_fetched_once(known: httpx.Cl
 
 
 def test_an_address_that_does_not_exist_is_told_each_in_his_way(known: httpx.Client) -> None:
-    assert "Nothing here" in known.get("/nothing").text
+    assert "Not found" in known.get("/nothing").text
     for path in ("/nothing", "/v1/nothing"):
         assert known.get(path, headers={"accept": "*/*"}).json()["code"] == "NOT_FOUND"
     assert known.post("/runs").status_code == 404
@@ -254,8 +254,8 @@ def test_no_text_of_an_engine_is_run_anywhere(tmp_path: Path, browser: Browser) 
 
 def _asked(harmless: Harmless, run_id: str) -> None:
     page = harmless.open("/")
-    page.get_by_role("button", name="Show all of it").click()
-    page.get_by_text("Background", exact=True).click()
+    page.get_by_role("button", name="Show all").click()
+    page.get_by_text("Context", exact=True).click()
     for place in ("#inbox .prompt", "#inbox .context", "#inbox .options"):
         harmless.check(page, place)
     page.goto(f"{harmless.site.url}/runs/{run_id}")
@@ -275,7 +275,7 @@ def _ended(harmless: Harmless, run_id: str) -> None:
     harmless.check(page, "#result")
     harmless.check(page, ".reply")
     harmless.check(page, "#files", tuple(file_names()))
-    page.get_by_role("button", name="As JSON").click()
+    page.get_by_role("button", name="Show as JSON").click()
     harmless.unharmed(page)
     page.close()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from askback.core.runs import RunState
-from askback.web.format import MOST_CHARACTERS, duration_text, rendered, size_text
+from askback.web.format import MAX_CHARACTERS, duration_text, rendered, size_text
 from askback.web.pages import bars, quantile, squares
-from askback.web.skills import MOST_ROWS, rows
+from askback.web.skills import MAX_ROWS, rows
 
 HOSTILE_MARKDOWN = [
     "<script>alert(1)</script>",
@@ -43,7 +43,7 @@ def test_markdown_of_others_becomes_nothing_that_acts(text: str) -> None:
 def test_markdown_is_shown_below_the_headings_of_the_page_and_bounded() -> None:
     assert rendered("# One\n\n###### Six") == "<h2>One</h2>\n<h6>Six</h6>\n"
     assert 'rel="noopener noreferrer nofollow"' in rendered("<https://example.com>")
-    assert len(rendered("x" * (MOST_CHARACTERS + 99))) < MOST_CHARACTERS + 50
+    assert len(rendered("x" * (MAX_CHARACTERS + 99))) < MAX_CHARACTERS + 50
 
 
 def test_a_schema_becomes_a_row_for_each_value() -> None:
@@ -70,7 +70,7 @@ def test_a_schema_becomes_a_row_for_each_value() -> None:
 
 
 def test_a_huge_or_odd_schema_gives_a_bounded_table() -> None:
-    assert len(rows({"properties": {f"p{number}": {} for number in range(5000)}})) == MOST_ROWS
+    assert len(rows({"properties": {f"p{number}": {} for number in range(5000)}})) == MAX_ROWS
     assert rows(None) == rows({"properties": [1], "required": 3}) == []
 
 

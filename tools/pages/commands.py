@@ -1,4 +1,4 @@
-"""docs/reference/cli.md: the help of every command, as the program prints it."""
+"""docs/reference/cli.md: the help of every command."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pages.markdown import fenced
 WIDTH = 100
 INTRODUCTION = """# The command line
 
-What `--help` says, for every command.
+The output of `--help` for every command.
 
-The Tab key completes commands, options, and the ids of runs where a server is running. Once, for the shell you use:
+Shell completion covers commands, options and, while a server is running, the ids of runs. To set it up for your shell:
 
 ```sh
 echo 'eval "$(_ASKBACK_COMPLETE=bash_source askback)"' >> ~/.bashrc

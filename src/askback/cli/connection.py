@@ -1,4 +1,4 @@
-"""Which server a command talks to, and how its answers and its silence are told on the command line."""
+"""The server that a command calls: how it is found and announced, and how its errors are reported."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from askback.client import AsyncClient, Client
     from askback.settings import Settings
 
-_HINT = "start one with: askback serve, or give --url"
+_HINT = "start one with: askback serve, or name one with --url"
 _COMPLETIONS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """An address and what opens it."""
-
     url: str
     token: str | None
 
@@ -43,35 +41,36 @@ class Server:
         return AsyncClient(self.url, self.token)
 
 
-def chosen(function: Callable[..., Any]) -> Callable[..., Any]:
+def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--url` and `--token`."""
-    by_url = click.option("--url", metavar="URL", help="The server; default: ASKBACK_URL, or the one running here.")
-    by_token = click.option("--token", metavar="TOKEN", help="Its token; default: ASKBACK_TOKEN.")
+    by_url = click.option(
+        "--url", metavar="URL", help="URL of the server; default: ASKBACK_URL, or the server on the data folder."
+    )
+    by_token = click.option("--token", metavar="TOKEN", help="Token of the server; default: ASKBACK_TOKEN.")
     return by_url(by_token(function))
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For a command that needs a server: the common options, `--url` and `--token`. The command gets the `server`."""
+    """For a command that needs a server: adds the common options, `--url` and `--token`, and passes the `server`."""
 
     @functools.wraps(function)
     def with_server(*args: Any, settings: Settings, url: str | None, token: str | None, **rest: Any) -> Any:
         server = find(settings, url, token)
         if server is None:
-            raise nowhere(settings)
-        with telling():
+            raise no_server(settings)
+        with errors_reported():
             return function(*args, server=server, **rest)
 
-    return options.common(chosen(with_server))
+    return options.common(server_options(with_server))
 
 
-def nowhere(settings: Settings, further: str = "") -> exit_codes.Told:
-    """That no server runs on the data folder, and what else is not there."""
-    message = f"no server answers on the data folder {settings.data_dir}; {_HINT}{further}"
-    return exit_codes.Told("SERVER_UNREACHABLE", message, exit_code=exit_codes.NO_SERVER)
+def no_server(settings: Settings, further: str = "") -> exit_codes.CommandFailed:
+    message = f"no server runs on the data folder {settings.data_dir}; {_HINT}{further}"
+    return exit_codes.CommandFailed("SERVER_UNREACHABLE", message, exit_code=exit_codes.NO_SERVER)
 
 
 def find(settings: Settings, url: str | None, token: str | None) -> Server | None:
-    """The one that is named, else the environment's, else the one running on the data folder, if it does."""
+    """The server in the options, else in the environment, else the one that runs on the data folder."""
     from askback.settings import client_environment
 
     env_url, env_token = client_environment()
@@ -81,39 +80,38 @@ def find(settings: Settings, url: str | None, token: str | None) -> Server | Non
 
 
 def _local(settings: Settings, token: str | None) -> Server | None:
-
-    told = read(settings.data_dir)
-    if told is None:
+    announcement = read_announcement(settings.data_dir)
+    if announcement is None:
         return None
-    if token is None and told.token_path is not None:
-        token = Path(told.token_path).read_text().strip()
-    return Server(url=told.url, token=token or settings.server.token)
+    if token is None and announcement.token_path is not None:
+        token = Path(announcement.token_path).read_text().strip()
+    return Server(url=announcement.url, token=token or settings.server.token)
 
 
 @contextmanager
-def telling() -> Iterator[None]:
-    """A call that failed, as the command line tells it."""
+def errors_reported() -> Iterator[None]:
+    """Raise the client's errors as `CommandFailed`."""
     from askback import client
 
     try:
         yield
     except client.ServerUnreachable as error:
-        message = f"no server answers on {error.url}; {_HINT} ({error.reason})"
-        raise exit_codes.Told("SERVER_UNREACHABLE", message, exit_code=exit_codes.NO_SERVER) from None
+        message = f"no server responds at {error.url}; {_HINT} ({error.reason})"
+        raise exit_codes.CommandFailed("SERVER_UNREACHABLE", message, exit_code=exit_codes.NO_SERVER) from None
     except client.TokenUnusable as error:
-        raise exit_codes.Told("TOKEN_UNUSABLE", f"{error.message}, with --token or ASKBACK_TOKEN") from None
+        raise exit_codes.CommandFailed("TOKEN_UNUSABLE", f"{error.message}, with --token or ASKBACK_TOKEN") from None
     except client.Unauthorized as error:
-        message = "the server does not take the token; give it with --token or ASKBACK_TOKEN"
-        raise exit_codes.Told(error.code, message) from None
+        message = "the server rejects the token; pass a valid one with --token or ASKBACK_TOKEN"
+        raise exit_codes.CommandFailed(error.code, message) from None
     except client.Refused as error:
         code = exit_codes.FAILED if isinstance(error, client.ServerFault) else exit_codes.BAD_INPUT
-        raise exit_codes.Told(error.code, error.message, error.problems, exit_code=code) from None
+        raise exit_codes.CommandFailed(error.code, error.message, error.problems, exit_code=code) from None
     except client.AnswerUnreadable as error:
-        raise exit_codes.Told("ANSWER_UNREADABLE", error.message, exit_code=exit_codes.FAILED) from None
+        raise exit_codes.CommandFailed("ANSWER_UNREADABLE", error.message, exit_code=exit_codes.FAILED) from None
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ids for the Tab key, from a server that is near; silent about everything else."""
+    """Run ids for shell completion. Completion never prints an error."""
     with suppress(Exception):
         return _ids(ctx.params, incomplete)
     return []
@@ -141,31 +139,31 @@ class Announcement:
     url: str
     pid: int
     token_path: str | None
-    """None: the token stands in the settings."""
+    """None: the token is in the settings."""
 
 
 @contextmanager
 def announced(data_dir: Path, url: str, token_path: Path | None) -> Iterator[None]:
-    """Tell of a server for as long as the block lasts; of two on one folder the first is told."""
+    """Announce a server on its data folder during the block. Of two on one folder, the first is announced."""
     lock = FileLock.take(data_dir / FILE_NAME)
     if lock is None:
         yield
         return
-    told = Announcement(url=url, pid=os.getpid(), token_path=None if token_path is None else str(token_path))
+    announcement = Announcement(url=url, pid=os.getpid(), token_path=None if token_path is None else str(token_path))
     try:
         os.ftruncate(lock.fd, 0)
-        os.write(lock.fd, json.dumps(asdict(told)).encode())
+        os.write(lock.fd, json.dumps(asdict(announcement)).encode())
         yield
     finally:
         lock.path.unlink(missing_ok=True)
         lock.release()
 
 
-def read(data_dir: Path) -> Announcement | None:
-    """The server that runs on this folder now, if one does."""
+def read_announcement(data_dir: Path) -> Announcement | None:
+    """The server that runs on this folder now, if any."""
     path = data_dir / FILE_NAME
     try:
         return Announcement(**json.loads(path.read_text())) if is_held(path) else None
     except (OSError, ValueError, TypeError):
-        # No file, or one that is just being written.
+        # There is no file, or it is being written.
         return None

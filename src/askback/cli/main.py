@@ -1,6 +1,6 @@
-"""The command `askback`: finds its subcommands only when they are called, so that help is quick.
+"""The command `askback`. It imports a subcommand only when it is called, so that help is fast.
 
-Exit codes: 0 done, 1 the run failed or this machine cannot do it, 2 usage or bad input, 3 no server answers,
+Exit codes: 0 success, 1 the run failed or this machine cannot do it, 2 usage or bad input, 3 no server responds,
 4 the run waits for an answer, 130 interrupted.
 """
 
@@ -18,29 +18,29 @@ from askback.core.errors import AskbackError, Unavailable
 from askback.text.suggestions import nearest
 
 _COMMANDS = {
-    "demo": "A tour: a skill runs, asks, gets its answer, goes on and prints its checked result.",
-    "run": "Run a skill here and now, asking on this terminal.",
-    "reply": "Answer the question of a run that waits.",
-    "serve": "Serve the HTTP API, and carry its runs out.",
+    "demo": "Take a tour: a skill asks a question, gets an answer, and prints its validated output.",
+    "run": "Run a skill in this program, and ask on this terminal.",
+    "reply": "Answer the question of a waiting run.",
+    "serve": "Serve the HTTP API and the page, and execute runs.",
     "runs": "List the runs of a server.",
-    "show": "Show a run: state, question, warnings, error, usage, files.",
+    "show": "Show a run: state, questions, warnings, error, usage, files.",
     "watch": "Follow a run live until it ends.",
-    "inbox": "List the questions that wait for an answer.",
+    "inbox": "List the pending questions.",
     "cancel": "Cancel a run.",
-    "tokens": "List, make and revoke tokens for a server.",
-    "sessions": "List and end browser sessions of a server.",
+    "tokens": "List, create and revoke tokens of a server.",
+    "sessions": "List and revoke browser sessions of a server.",
     "skills": "List, install and check skills.",
-    "trust": "Allow the settings file of a folder to be used.",
-    "engines": "Show each engine: found or not, version, what it can do.",
-    "doctor": "Say whether this machine is fit, and what to do if it is not.",
+    "trust": "Trust the settings file of a folder.",
+    "engines": "List the engines: installed or not, version, how runs wait.",
+    "doctor": "Check this machine, and say how to fix what is wrong.",
 }
 
 _MODULES = dict.fromkeys(("runs", "show", "watch", "inbox", "cancel"), "runs")
-"""Commands that share a module; each other one has a module with its name."""
+"""Commands that share a module. Every other command has a module with its name."""
 
 
-class _LateGroup(click.Group):
-    """Imports a command's module when it is needed; the list shows the texts above."""
+class _LazyGroup(click.Group):
+    """Imports a command's module when the command is called. Help lists the texts above."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -68,12 +68,12 @@ class _LateGroup(click.Group):
 
 def _unknown(name: str) -> str:
     near = nearest(name, _COMMANDS)
-    hint = f"; did you mean '{near}'?" if near else f"; there are: {', '.join(_COMMANDS)}"
-    return f"there is no command {name!r}{hint}"
+    hint = f"did you mean '{near}'?" if near else f"known: {', '.join(_COMMANDS)}"
+    return f"command {name!r} is unknown; {hint}"
 
 
 @click.command(
-    cls=_LateGroup,
+    cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
@@ -83,35 +83,35 @@ def _unknown(name: str) -> str:
 def cli(ctx: click.Context) -> int:
     """Askback runs agent skills that can ask back.
 
-    A skill is a folder with a SKILL.md. A coding-agent program carries it out; it may stop to ask you something,
-    waits as long as it takes, and goes on in the same session when you answer.
+    A skill is a folder with a SKILL.md. A coding-agent CLI carries it out. It may ask you a question, waits as long
+    as necessary, and resumes the same session with your answer.
 
-    Begin with: askback demo
+    Start with: askback demo
     """
     if ctx.invoked_subcommand is None:
-        output.tell(ctx.get_help())
+        output.to_stderr(ctx.get_help())
         return exit_codes.BAD_INPUT
     return 0
 
 
 def main() -> None:
-    """Run the command line; every error is one clear message, never a traceback."""
+    """Run the command line. Every error is one message, never a traceback."""
     output.open_streams()
     try:
         code = _run(as_json=_wants_json(sys.argv[1:]))
-        output.finish()
+        output.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone; there is nobody to tell.
-        output.drop(sys.stdout)
+        # The reader of our output is gone.
+        output.discard(sys.stdout)
         code = exit_codes.FAILED
     except OSError as error:
-        output.drop(sys.stdout)
+        output.discard(sys.stdout)
         code = _fail(False, "MACHINE", f"the output cannot be written: {error.strerror}", exit_code=exit_codes.FAILED)
     sys.exit(code)
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    """Also a command line that cannot be read is answered in JSON, if it asks for that."""
+    """An invalid command line gets its error as JSON, too, if it has `--json`."""
     options = words[: words.index("--")] if "--" in words else words
     return "--json" in options
 
@@ -123,7 +123,7 @@ def _run(*, as_json: bool) -> int:
         return _fail(as_json, "INTERRUPTED", "interrupted", exit_code=exit_codes.INTERRUPTED)
     except exit_codes.EndedBySignal as error:
         return _fail(as_json, "INTERRUPTED", str(error), exit_code=error.exit_code)
-    except exit_codes.Told as error:
+    except exit_codes.CommandFailed as error:
         return _fail(as_json, error.code, error.message, error.problems, exit_code=error.exit_code)
     except click.ClickException as error:
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
@@ -153,8 +153,8 @@ def _fail(
         return exit_code
     from askback.text.terminal import printable
 
-    # A message that says it all in one line is not said again.
-    further = [problem for problem in problems if problem not in message]
-    lines = [f"askback: {printable(message)}", *(f"  - {printable(problem)}" for problem in further)]
-    output.tell(*([usage] if usage else []), *lines)
+    # A message may already contain its only problem.
+    listed = [problem for problem in problems if problem not in message]
+    lines = [f"askback: {printable(message)}", *(f"  - {printable(problem)}" for problem in listed)]
+    output.to_stderr(*([usage] if usage else []), *lines)
     return exit_code

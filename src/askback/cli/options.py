@@ -1,4 +1,4 @@
-"""What several commands have in common: where the settings are, and how texts of the command line are read."""
+"""Options that several commands share, loading the settings, and parsing values of the command line."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
     from askback.settings import Settings
     from askback.trust import Untrusted
 
-_CARRY_OUT = {"run", "reply", "serve"}
-"""Commands that start engines for runs. They do not guess what an untrusted file was meant to change."""
-_MOST_KEYS = 12
-_MOST_TOLD = 10_000
+_STARTS_ENGINES = {"run", "reply", "serve"}
+"""These commands refuse an untrusted settings file; the others warn and ignore it."""
+_MAX_KEYS = 12
+_MAX_WARNING = 10_000
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--config`, `--data-dir` and `--json`, which every command has. The command gets loaded `settings`."""
+    """Add `--config`, `--data-dir` and `--json`, and pass the loaded `settings`."""
 
     @click.option(
-        "--config", type=click.Path(path_type=Path), metavar="F", help="Settings file instead of askback.toml."
+        "--config", type=click.Path(path_type=Path), metavar="F", help="Settings file to use instead of askback.toml."
     )
-    @click.option("--data-dir", type=click.Path(path_type=Path), metavar="D", help="Where runs and skills live.")
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
+    @click.option("--data-dir", type=click.Path(path_type=Path), metavar="D", help="Folder with runs and skills.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else.")
     @functools.wraps(function)
     def with_settings(*args: Any, config: Path | None, data_dir: Path | None, as_json: bool, **rest: Any) -> Any:
-        group = _of_group()
+        group = _group_options()
         settings = _load(config or group.get("config"), data_dir or group.get("data_dir"))
         return function(*args, settings=settings, as_json=as_json or group.get("as_json", False), **rest)
 
     return with_settings
 
 
-def _of_group() -> Mapping[str, Any]:
+def _group_options() -> Mapping[str, Any]:
     """The same options given before a subcommand: `askback skills --json check …`."""
     parent = click.get_current_context().parent
     return {} if parent is None else parent.params
@@ -54,52 +54,52 @@ def _load(config: Path | None, data_dir: Path | None) -> Settings:
     ignore_relative_search_path()
     if config is not None and not is_file(config):
         raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}; name one with --config")
-    # Typed here, so meant from here, wherever the settings file is.
+    # Relative to the working directory, not to the settings file.
     folder = None if data_dir is None else Path.cwd() / path_of(str(data_dir))
-    settings = load(config, data_dir=folder, on_untrusted=_tell_untrusted, engines=registry.engines)
+    settings = load(config, data_dir=folder, on_untrusted=_report_untrusted, engines=registry.engines)
     if exists(settings.data_dir) and not _is(settings.data_dir, Path.is_dir):
         message = f"the data folder {settings.data_dir} is a file; name a folder with --data-dir"
         raise Invalid(RefusalCode.SETTINGS_INVALID, message)
     return settings
 
 
-def _tell_untrusted(found: Untrusted) -> None:
+def _report_untrusted(found: Untrusted) -> None:
     from askback.cli import output
     from askback.text.terminal import one_line
 
     context = click.get_current_context()
     if context.invoked_subcommand is not None:
-        # The subcommand loads the settings as well.
+        # The subcommand loads the settings, too.
         return
-    if context.find_root().invoked_subcommand in _CARRY_OUT:
+    if context.find_root().invoked_subcommand in _STARTS_ENGINES:
         raise Invalid(RefusalCode.SETTINGS_UNTRUSTED, _refusal(found))
-    output.tell(f"askback: {one_line(_warning(found), _MOST_TOLD)}")
+    output.to_stderr(f"askback: {one_line(_warning(found), _MAX_WARNING)}")
 
 
 def _refusal(found: Untrusted) -> str:
     if found.problem is not None:
-        advice = "correct it or remove it, or name another file with --config"
+        advice = "fix or remove it, or name another file with --config"
         return f"{found.path} cannot be read ({found.problem}); {advice}"
-    advice = "read it, then allow it with 'askback trust', or name another file with --config"
-    return f"{found.path} is not trusted and sets what only a trusted file may set: {_keys(found)}; {advice}"
+    advice = "read it, then trust it with 'askback trust', or name another file with --config"
+    return f"{found.path} is not trusted, but sets what only a trusted file may set: {_keys(found)}; {advice}"
 
 
 def _warning(found: Untrusted) -> str:
     if found.problem is not None:
         return f"{found.path} cannot be read ({found.problem}); it is ignored."
-    return f"{found.path} is not trusted; ignored: {_keys(found)}. Read it, then allow it with 'askback trust'."
+    return f"{found.path} is not trusted; ignored: {_keys(found)}. Read it, then trust it with 'askback trust'."
 
 
 def _keys(found: Untrusted) -> str:
-    more = len(found.ignored) - _MOST_KEYS
-    return ", ".join(map(str, found.ignored[:_MOST_KEYS])) + (f" and {more} more" if more > 0 else "")
+    more = len(found.ignored) - _MAX_KEYS
+    return ", ".join(map(str, found.ignored[:_MAX_KEYS])) + (f" and {more} more" if more > 0 else "")
 
 
 # `K=V`.
 
 
 def pairs(words: Iterable[str], option: str) -> dict[str, str]:
-    """`K=V` texts as a mapping; every mistake is named at once."""
+    """Parse `K=V` words. Reports all problems at once."""
     found: dict[str, str] = {}
     problems = []
     for word in words:
@@ -107,15 +107,15 @@ def pairs(words: Iterable[str], option: str) -> dict[str, str]:
         if not equals or not key:
             problems.append(f"{option} {word!r}: write it as NAME=VALUE")
         elif key in found:
-            problems.append(f"{option} {key}: given twice")
+            problems.append(f"{option} {key}: given more than once")
         found[key] = value
     if problems:
-        raise Invalid(RefusalCode.INPUT_INVALID, f"{option} cannot be read", problems)
+        raise Invalid(RefusalCode.INPUT_INVALID, f"{option} is invalid", problems)
     return found
 
 
 def typed_options(words: Mapping[str, str]) -> dict[str, Json]:
-    """Run options from the command line: numbers and true/false as such, everything else as text."""
+    """Parse numbers, true and false; leave everything else as text."""
     return {key: _typed(value) for key, value in words.items()}
 
 
@@ -131,16 +131,16 @@ def _typed(word: str) -> Json:
 
 
 def text(word: str, option: str) -> str:
-    """A text that can be handed on; bytes that are no UTF-8 come in as half characters."""
+    """Refuse a word that is not UTF-8: Python decodes its bytes to surrogates."""
     try:
         word.encode()
     except UnicodeEncodeError:
-        raise Invalid(RefusalCode.INPUT_INVALID, f"{option}: it is not text in UTF-8") from None
+        raise Invalid(RefusalCode.INPUT_INVALID, f"{option}: not UTF-8 text") from None
     return word
 
 
 def path_of(name: str) -> Path:
-    """`~` is the home folder here as well: a shell leaves it alone behind `K=@`."""
+    """Expands `~`, which a shell does not do after `K=@`."""
     with suppress(RuntimeError):
         return Path(name).expanduser()
     return Path(name)
@@ -155,7 +155,7 @@ def exists(path: Path) -> bool:
 
 
 def read_file(name: str, option: str, most_bytes: int) -> str:
-    """The text in a file that was named as `@FILE`; a pipe will do as well."""
+    """The text of a file given as `@FILE`, which may be a pipe."""
     try:
         with path_of(name).open("rb") as file:
             content = file.read(most_bytes + 1)
@@ -166,7 +166,7 @@ def read_file(name: str, option: str, most_bytes: int) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise _unreadable(name, option, "it is not text in UTF-8") from None
+        raise _unreadable(name, option, "it is not UTF-8 text") from None
 
 
 def _unreadable(name: str, option: str, reason: str) -> Invalid:
@@ -174,7 +174,7 @@ def _unreadable(name: str, option: str, reason: str) -> Invalid:
 
 
 def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
-    """A path that cannot be looked at (too long, not permitted) is nothing."""
+    """False for a path that cannot be examined: too long, or not permitted."""
     try:
         return kind(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""The program's own streams: always open, never stopped by a character they cannot show, and one JSON document on stdout."""
+"""The program's standard streams: always open, safe to print any character to, and with one JSON document on stdout."""
 
 from __future__ import annotations
 
@@ -9,31 +9,27 @@ import sys
 from typing import Any, TextIO
 
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
-"""Control characters, and those that hide text or turn it around. What lies below 32 is escaped by JSON itself."""
+"""Control characters, and those that hide or reorder text. JSON itself escapes everything below 32."""
 
 
 def open_streams() -> None:
-    """See that all three are there: a database that is opened as number 1 would be printed into."""
+    """Open streams that the caller has closed: a database opened as descriptor 1 would be printed into."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            _take_number(number)
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def _take_number(number: int) -> None:
-    descriptor = os.open(os.devnull, os.O_RDWR)
-    if descriptor != number:
-        os.dup2(descriptor, number)
-        os.close(descriptor)
-
-
 def print_json(document: Any) -> None:
-    """One line, in which no character can move a cursor or hide text: those are escaped, as JSON allows.
+    """One line. Characters that could move a cursor or hide text are escaped, as JSON allows.
 
-    Where the stream cannot have a character, all that are not ASCII are escaped.
+    If the stream's encoding lacks a character, everything but ASCII is escaped.
     """
     import json
 
@@ -45,22 +41,32 @@ def print_json(document: Any) -> None:
     print(text)
 
 
-def tell(*lines: str, end: str = "\n") -> None:
-    """On stderr, if there is still somebody to read it."""
+def print_output(data: Any) -> None:
+    """A run's output: text as it is, anything else as indented JSON."""
+    import json
+
+    from askback.text.terminal import printable
+
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, indent=2)
+    print(printable(text) if sys.stdout.isatty() else text)
+
+
+def to_stderr(*lines: str, end: str = "\n") -> None:
+    """Print to stderr; if it is closed, do nothing."""
     try:
         print(*lines, sep="\n", end=end, file=sys.stderr, flush=True)
     except OSError:
-        drop(sys.stderr)
+        discard(sys.stderr)
 
 
-def finish() -> None:
-    """Write out what is still held back; it must not fail behind our back."""
-    tell(end="")
+def flush() -> None:
+    """Write what is still buffered, while an error can be reported."""
+    to_stderr(end="")
     sys.stdout.flush()
 
 
-def drop(stream: TextIO) -> None:
-    """What could not be written is not tried again when the program ends."""
+def discard(stream: TextIO) -> None:
+    """Do not try again to write what is buffered when the program ends."""
     descriptor = os.open(os.devnull, os.O_WRONLY)
     os.dup2(descriptor, stream.fileno())
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The page's addresses, put around the API: what is no page of ours goes on to it."""
+"""The routes of the page. Every other request goes to the API."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 _MODULES = (pages, new_run, files, skills)
 _PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in module.PAGES if not page.by_link)
 _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
-"""An address of this site and of no other: one slash at its beginning, nothing that a browser takes for one."""
-_LONGEST_TARGET = 500
+"""A path on this site: it starts with exactly one slash, and nothing that a browser treats as one."""
+_MAX_TARGET = 500
 _API = ("/v1", "/healthz", "/metrics")
 _STATUS: dict[type[AskbackError], HTTPStatus] = {
     Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -43,94 +43,92 @@ _STATUS: dict[type[AskbackError], HTTPStatus] = {
 
 
 class Pages:
-    """All pages of one server."""
-
     def __init__(
         self, service: Service, clock: Callable[[], datetime], health: Callable[[], Awaitable[Health]]
     ) -> None:
-        self._desk = PageContext(
+        self._context = PageContext(
             service=service, clock=clock, health=health, languages=translations.load(), templates=environment()
         )
 
     def wants_page(self, scope: Scope) -> bool:
-        """Whether a person is behind the request: a browser that asks for something to look at."""
+        """Whether the request is a browser's request for a page."""
         accepted = dict(scope["headers"]).get(b"accept", b"")
         looking = scope["method"] in ("GET", "HEAD") or scope["path"] == "/enter"
-        return looking and b"text/html" in accepted and not _of_api(scope["path"])
+        return looking and b"text/html" in accepted and not _is_api(scope["path"])
 
     def doorstep(self, scope: Scope, status: HTTPStatus) -> Response:
         asked = f"{quote(scope['path'])}?{scope.get('query_string', b'').decode('latin-1')}".removesuffix("?")
         target = scope.get("sign_in_target") or self.target(asked)
-        return sign_in.doorstep(self._desk, Request(scope), status, target)
+        return sign_in.doorstep(self._context, Request(scope), status, target)
 
     def onward(self, scope: Scope, *, origin: str, code: str) -> Response:
-        return sign_in.onward(self._desk, Request(scope), origin, code)
+        return sign_in.onward(self._context, Request(scope), origin, code)
 
     def almost(self, scope: Scope, address: str) -> Response:
-        return sign_in.almost(self._desk, Request(scope), address)
+        return sign_in.almost(self._context, Request(scope), address)
 
     def target(self, text: str) -> str:
-        is_ours = len(text) <= _LONGEST_TARGET and _TARGET.fullmatch(text) is not None
+        is_ours = len(text) <= _MAX_TARGET and _TARGET.fullmatch(text) is not None
         path = unquote(text.partition("?")[0])
         return text if is_ours and any(each.match(path) for each in _PATHS) else "/"
 
     def entered(self, scope: Scope, target: str) -> Response:
-        return sign_in.entered(self._desk, Request(scope), target)
+        return sign_in.entered(self._context, Request(scope), target)
 
     def around(self, api: ASGIApp) -> ASGIApp:
-        """The pages, with the API for everything else."""
-        routes = [*_static_routes(), *(_route(self._desk, page) for module in _MODULES for page in module.PAGES)]
-        told = functools.partial(_told, self._desk)
-        site = Starlette(routes=routes, exception_handlers={AskbackError: told, Exception: told})
+        """An application with the pages, and with the API for everything else."""
+        routes = [*_static_routes(), *(_route(self._context, page) for module in _MODULES for page in module.PAGES)]
+        on_error = functools.partial(_error_page, self._context)
+        site = Starlette(routes=routes, exception_handlers={AskbackError: on_error, Exception: on_error})
 
         async def either(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or _of_api(scope["path"]):
+            if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or _is_api(scope["path"]):
                 await api(scope, receive, send)
             elif any(route.matches(scope)[0] is Match.FULL for route in routes):
                 await site(scope, receive, send)
             elif self.wants_page(scope):
                 request = Request(scope, receive)
-                await _problem(self._desk, request, HTTPStatus.NOT_FOUND, None)(scope, receive, send)
+                await _problem(self._context, request, HTTPStatus.NOT_FOUND, None)(scope, receive, send)
             else:
                 await api(scope, receive, send)
 
         return either
 
 
-def _of_api(path: str) -> bool:
+def _is_api(path: str) -> bool:
     return any(path == each or path.startswith(f"{each}/") for each in _API)
 
 
-def _route(desk: PageContext, page: Page) -> Route:
+def _route(context: PageContext, page: Page) -> Route:
     async def show(request: Request) -> Response:
         if not page.is_for(request.scope["grant"]):
-            return _problem(desk, request, HTTPStatus.FORBIDDEN, None)
-        return await page.show(desk, request)
+            return _problem(context, request, HTTPStatus.FORBIDDEN, None)
+        return await page.show(context, request)
 
     return Route(page.path, show)
 
 
 def _static_routes() -> tuple[Route, ...]:
-    """For those who came with a token, and below a link for its holder."""
-    files = load()
+    """Static files, for a signed-in browser and below an answer link."""
+    files = _static_files()
 
     async def show(request: Request) -> Response:
         file = files.get(request.path_params["name"])
-        return file.answer(request) if file is not None else Response(status_code=HTTPStatus.NOT_FOUND)
+        return file.response(request) if file is not None else Response(status_code=HTTPStatus.NOT_FOUND)
 
     return Route("/static/{name}", show), Route(f"{pages.PATH}/static/{{name}}", show)
 
 
-async def _told(desk: PageContext, request: Request, error: Exception) -> Response:
+async def _error_page(context: PageContext, request: Request, error: Exception) -> Response:
     if isinstance(error, AskbackError):
-        return _problem(desk, request, _STATUS[type(error)], error.message)
-    log.error("a page ended by a fault of our own", extra={"path": request.url.path})
-    return _problem(desk, request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
+        return _problem(context, request, _STATUS[type(error)], error.message)
+    log.error("a page failed with an unexpected error", extra={"path": request.url.path})
+    return _problem(context, request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
 
 
-def _problem(desk: PageContext, request: Request, status: HTTPStatus, message: str | None) -> Response:
+def _problem(context: PageContext, request: Request, status: HTTPStatus, message: str | None) -> Response:
     kind = {HTTPStatus.NOT_FOUND: "missing", HTTPStatus.FORBIDDEN: "forbidden"}.get(status, "broken")
-    return desk.show(request, "problem.html", status, kind=kind, message=message)
+    return context.show(request, "problem.html", status, kind=kind, message=message)
 
 
 _FOLDER = Path(__file__).parent / "static"
@@ -143,15 +141,15 @@ class StaticFile:
     media_type: str
     etag: str
 
-    def answer(self, request: Request) -> Response:
+    def response(self, request: Request) -> Response:
         headers = {"ETag": self.etag, "Cache-Control": "private, no-cache"}
         if request.headers.get("if-none-match") == self.etag:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         return Response(self.content, HTTPStatus.OK, headers, self.media_type)
 
 
-def load() -> Mapping[str, StaticFile]:
-    """Every file there is, by its name."""
+def _static_files() -> Mapping[str, StaticFile]:
+    """All static files by name."""
     return {path.name: _read(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}
 
 

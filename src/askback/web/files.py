@@ -1,4 +1,4 @@
-"""A run's files as a list, which stands on the run's page and is fetched anew while the run goes on."""
+"""A run's files: the list, which the run's page updates while the run continues, and previews."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from askback.core.errors import NotFound, RefusalCode
 from askback.web.format import rendered, size_text
 from askback.web.page_context import Page, PageContext
 
-MOST_LISTED = 500
-"""More are only in the zip: nobody reads a list that long."""
+MAX_LISTED = 500
+"""More files are only in the zip file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,28 +33,28 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList:
-    """The files that are listed, and how many more there are."""
+    """The listed files, and the number of further ones."""
 
     shown: tuple[ListedFile, ...]
     more: int
 
 
-async def files(desk: PageContext, request: Request) -> Response:
-    run = await desk.service.store.get(request.path_params["run_id"])
-    return desk.show(request, "files.html", run=run, files=await listed(desk, run.id))
+async def files(context: PageContext, request: Request) -> Response:
+    run = await context.service.store.get(request.path_params["run_id"])
+    return context.show(request, "files.html", run=run, files=await listed(context, run.id))
 
 
-async def listed(desk: PageContext, run_id: str) -> FileList:
-    found = await desk.service.artifacts(run_id)
-    shown = tuple(ListedFile(path=each.path, size=each.size) for each in found[:MOST_LISTED])
+async def listed(context: PageContext, run_id: str) -> FileList:
+    found = await context.service.artifacts(run_id)
+    shown = tuple(ListedFile(path=each.path, size=each.size) for each in found[:MAX_LISTED])
     return FileList(shown=shown, more=len(found) - len(shown))
 
 
 _FILES = (Page(path="/runs/{run_id}/files", show=files),)
 
 
-MOST_TEXT = 512 * 1024
-MOST_PICTURE = 20 * 1024 * 1024
+MAX_TEXT = 512 * 1024
+MAX_PICTURE = 20 * 1024 * 1024
 _PICTURES: dict[str, Callable[[bytes], bool]] = {
     "image/png": lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"),
     "image/jpeg": lambda head: head.startswith(b"\xff\xd8\xff"),
@@ -65,8 +65,8 @@ _MARKDOWN = (".md", ".markdown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What can be shown of a file. With neither text nor picture there is nothing to see."""
+class Preview:
+    """What can be shown of a file: text, HTML, an image, or nothing."""
 
     text: str | None = None
     html: Markup | None = None
@@ -74,36 +74,36 @@ class Look:
     is_cut: bool = False
 
 
-async def preview(desk: PageContext, request: Request) -> Response:
+async def preview(context: PageContext, request: Request) -> Response:
     run_id, path = _named(request)
-    found = await desk.service.store.get(run_id)
-    with await desk.service.open_artifact(run_id, path) as file:
-        look = await desk.service.pools.files.run(lambda: look_at(path, file.read(MOST_TEXT + 1)))
-    return desk.show(request, "preview.html", run=found, path=path, look=look)
+    found = await context.service.store.get(run_id)
+    with await context.service.open_artifact(run_id, path) as file:
+        look = await context.service.pools.files.run(lambda: look_at(path, file.read(MAX_TEXT + 1)))
+    return context.show(request, "preview.html", run=found, path=path, look=look)
 
 
-async def picture(desk: PageContext, request: Request) -> Response:
-    """The bytes of a picture, if they really are one; a browser must never guess that they are something else."""
+async def picture(context: PageContext, request: Request) -> Response:
+    """The bytes of an image. The content decides, so that a browser never has to guess."""
     run_id, path = _named(request)
-    with await desk.service.open_artifact(run_id, path) as file:
-        kind, content = await desk.service.pools.files.run(_read_picture, file)
-    if kind is None or len(content) > MOST_PICTURE:
-        raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, "that file is no picture that can be shown")
+    with await context.service.open_artifact(run_id, path) as file:
+        kind, content = await context.service.pools.files.run(_read_picture, file)
+    if kind is None or len(content) > MAX_PICTURE:
+        raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, "the file is not an image that can be shown")
     headers = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
     return Response(content, HTTPStatus.OK, headers, kind)
 
 
-def look_at(path: str, content: bytes) -> Look:
-    """By its bytes, then by its ending."""
+def look_at(path: str, content: bytes) -> Preview:
+    """Decided by the content, then by the file name's suffix."""
     if picture_kind(content) is not None:
-        return Look(is_picture=True)
-    cut, suffix = len(content) > MOST_TEXT, PurePosixPath(path).suffix.lower()
-    text = _text(content[:MOST_TEXT], cut=cut)
+        return Preview(is_picture=True)
+    cut, suffix = len(content) > MAX_TEXT, PurePosixPath(path).suffix.lower()
+    text = _text(content[:MAX_TEXT], cut=cut)
     if text is None:
-        return Look()
+        return Preview()
     if suffix in _MARKDOWN and not cut:
-        return Look(html=rendered(text))
-    return Look(text=_indented(text) if suffix == ".json" and not cut else text, is_cut=cut)
+        return Preview(html=rendered(text))
+    return Preview(text=_indented(text) if suffix == ".json" and not cut else text, is_cut=cut)
 
 
 def picture_kind(content: bytes) -> str | None:
@@ -113,11 +113,11 @@ def picture_kind(content: bytes) -> str | None:
 def _read_picture(file: BinaryIO) -> tuple[str | None, bytes]:
     head = file.read(16)
     kind = picture_kind(head)
-    return kind, head + (file.read(MOST_PICTURE + 1) if kind is not None else b"")
+    return kind, head + (file.read(MAX_PICTURE + 1) if kind is not None else b"")
 
 
 def _text(content: bytes, *, cut: bool) -> str | None:
-    """The text, unless it is none; at a cut the last character may be broken."""
+    """None if the content is not text. If it was cut, the last character may be incomplete."""
     if b"\0" in content:
         return None
     try:

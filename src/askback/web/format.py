@@ -1,4 +1,4 @@
-"""Figures as people read them; units are the same in every language."""
+"""Formats durations, sizes and Markdown for the page. Units are the same in every language."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def size_text(size_bytes: int) -> str:
     return f"{size:.0f} {units[0]}" if size >= 100 or units[0] == "B" else f"{size:.1f} {units[0]}"
 
 
-MOST_CHARACTERS = 500_000
-"""More is cut off: a browser has to lay it all out."""
+MAX_CHARACTERS = 500_000
+"""The rest is cut off, because a browser has to lay out everything."""
 
 _TAGS = {
     *("p", "br", "hr", "blockquote", "pre", "code", "em", "strong", "s", "a", "ul", "ol", "li"),
@@ -41,10 +41,10 @@ _SCHEMES = {"http", "https", "mailto"}
 
 
 def rendered(text: str) -> Markup:
-    """The text's headings begin one level lower, below the page's own."""
+    """Render Markdown to safe HTML. Headings move one level down, below the page's own."""
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
     parser.disable("image")
-    tokens = parser.parse(text[:MOST_CHARACTERS])
+    tokens = parser.parse(text[:MAX_CHARACTERS])
     _lower_headings(tokens)
     made = parser.renderer.render(tokens, parser.options, {})
     safe = nh3.clean(

@@ -1,4 +1,4 @@
-"""A new run: choose a skill, then fill in the form that its schemas make. The script on the page sends it."""
+"""The page for a new run: choose a skill, fill in the form of its schemas, optionally with the values of an earlier run."""
 
 from __future__ import annotations
 
@@ -18,67 +18,67 @@ from askback.skills.package import SkillPackage
 from askback.web.page_context import READ, SUBMIT, Page, PageContext
 from askback.web.pages import usable_first
 from askback.web.skills import find, fits, listed
-from askback.web.translations import Words
+from askback.web.translations import Translations
 
 _CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_validation")
-"""Options that are a choice between a few things, each with words of its own."""
+"""Options with a few fixed values, each with its own text."""
 
 
-async def new_run(desk: PageContext, request: Request) -> Response:
+async def new_run(context: PageContext, request: Request) -> Response:
     skill_id = request.query_params.get("skill")
-    return await (_form(desk, request, skill_id) if skill_id else _choice(desk, request))
+    return await (_form(context, request, skill_id) if skill_id else _choice(context, request))
 
 
-async def _choice(desk: PageContext, request: Request) -> Response:
-    found = await listed(desk.service)
+async def _choice(context: PageContext, request: Request) -> Response:
+    found = await listed(context.service)
     wanted = request.query_params.get("q", "").strip()
     fitting = [each for each in found if fits(each, wanted)]
-    return desk.show(request, "new_choice.html", skills=fitting, wanted=wanted, any=bool(found))
+    return context.show(request, "new_choice.html", skills=fitting, wanted=wanted, any=bool(found))
 
 
-async def _form(desk: PageContext, request: Request, skill_id: str) -> Response:
-    listing = await find(desk.service, skill_id)
+async def _form(context: PageContext, request: Request, skill_id: str) -> Response:
+    listing = await find(context.service, skill_id)
     package = listing.package
     if package is None:
-        return desk.show(request, "skill.html", skill=listing, text="", schemas=[])
+        return context.show(request, "skill.html", skill=listing, text="", schemas=[])
     given = {
         "skill": package.id,
         "input": package.input_schema,
         "parameter": package.parameter_schema,
-        "options": option_schema(package, desk.speech(request)),
+        "options": option_schema(package, context.translations_for(request)),
     }
-    again = await _again(desk, request, package)
-    engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(desk)]
-    return desk.show(
+    again = await _again(context, request, package)
+    engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(context)]
+    return context.show(
         request,
         "new_run.html",
         skill=package,
         engines=engines,
         usable=[view["name"] for view in engines if view["found"] and view["allowed"]],
-        by_itself=await desk.service.engines.first_for(package),
+        by_itself=await context.service.engines.first_for(package),
         given=given | {"again": again.given if again else None},
         again=again,
     )
 
 
-async def _again(desk: PageContext, request: Request, package: SkillPackage) -> Earlier | None:
-    """The run that the form is to be filled from, for those who may also read it."""
+async def _again(context: PageContext, request: Request, package: SkillPackage) -> EarlierRun | None:
+    """The run to fill the form from. It requires the scope to read runs."""
     run_id = request.query_params.get("again")
     if not run_id:
         return None
     if not request.scope["grant"].allows(READ):
-        raise Forbidden(RefusalCode.SCOPE_MISSING, "this token may start runs, but not read what others were given")
-    return await earlier(desk.service, run_id, package)
+        raise Forbidden(RefusalCode.SCOPE_MISSING, "this token may start runs, but not read the input of earlier runs")
+    return await earlier(context.service, run_id, package)
 
 
-def option_schema(package: SkillPackage, t: Words) -> dict[str, Any]:
-    """The options of a run as a schema for a form, in the reader's language, with the defaults of this skill."""
+def option_schema(package: SkillPackage, t: Translations) -> dict[str, Any]:
+    """The run options as a schema for a form, in the user's language, with the defaults of this skill."""
     defaults = asdict(merge_options(package.options, {}))
     properties = {name: _option(name, schema, defaults[name], t) for name, schema in OPTION_SCHEMAS.items()}
     return {"type": "object", "properties": properties}
 
 
-def _option(name: str, schema: Mapping[str, Any], default: Any, t: Words) -> dict[str, Any]:
+def _option(name: str, schema: Mapping[str, Any], default: Any, t: Translations) -> dict[str, Any]:
     made: dict[str, Any] = {"title": t(f"new.option.{name}"), "description": t(f"new.option.{name}.help")}
     if name in _CHOICES:
         values = [True, False] if schema["type"] == "boolean" else schema["enum"]
@@ -93,36 +93,36 @@ PAGES = (Page(path="/new", show=new_run, scopes=(SUBMIT,)),)
 
 
 Schema = Mapping[str, Any]
-_DEEPEST = 20
+_MAX_DEPTH = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
-    """The run, what of it goes into the form, and the names of what does not."""
+class EarlierRun:
+    """An earlier run, its values for the form, and the names of values that are left out."""
 
     run: Run
     given: Mapping[str, Any]
     left_out: tuple[str, ...]
 
 
-async def earlier(service: Service, run_id: str, package: SkillPackage) -> Earlier:
+async def earlier(service: Service, run_id: str, package: SkillPackage) -> EarlierRun:
     run, request = await service.store.get(run_id), await service.store.request(run_id)
     texts = {name: value for name, value in request.input.items() if not _is_file(name, value)}
     input_ = _fitting(texts, package.input_schema)
-    # The form has no part for parameters that the skill does not name.
+    # The form has no fields for parameters that the schema does not define.
     parameter = _fitting(request.parameter, package.parameter_schema or {"properties": {}}, every=True)
     left_out = [*(request.input.keys() - input_.keys()), *(request.parameter.keys() - parameter.keys())]
     given = {"input": input_, "parameter": parameter, "options": asdict(run.options)}
-    return Earlier(run=run, given=given, left_out=tuple(sorted(left_out)))
+    return EarlierRun(run=run, given=given, left_out=tuple(sorted(left_out)))
 
 
 def _is_file(name: str, value: Any) -> bool:
-    """A file that was given stands in the request by where it was put."""
+    """The request contains the path of an uploaded file."""
     return isinstance(value, str) and value.startswith(f"{INPUTS_DIR}/{name}/")
 
 
 def _fitting(values: Mapping[str, Any], schema: Schema | None, *, every: bool = False) -> dict[str, Any]:
-    """The values that the form has a field for, without secrets. A schema without fields takes what one likes."""
+    """The values that the form has a field for, without secrets. A schema without fields allows any value."""
     fields = (schema or {}).get("properties") or {}
     if not fields and not every:
         return dict(values)
@@ -130,8 +130,8 @@ def _fitting(values: Mapping[str, Any], schema: Schema | None, *, every: bool = 
 
 
 def is_secret(value: Any, schema: Any, root: Any, depth: int = 0) -> bool:
-    """Whether the value is one that is not shown, or holds one."""
-    if depth > _DEEPEST:
+    """Whether the value is a secret or contains one."""
+    if depth > _MAX_DEPTH:
         return True
     for form in _forms(schema, root):
         if form.get("format") == "password" or form.get("writeOnly") is True:
@@ -150,8 +150,8 @@ def _parts(value: Any, form: Schema) -> Iterator[tuple[Any, Any]]:
 
 
 def _forms(schema: Any, root: Any, depth: int = 0) -> Iterator[Schema]:
-    """The schema, what it refers to, and every one that may count beside it."""
-    if not isinstance(schema, dict) or depth > _DEEPEST:
+    """The schema, its references, and its alternatives."""
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return
     yield schema
     if isinstance(schema.get("$ref"), str):

@@ -1,4 +1,4 @@
-"""What every page has at hand: the service, the texts and the templates. Knows no page, and nothing of who may come in."""
+"""What every page uses: the service, the translations and the templates. Knows no page and no authentication."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from askback.http.auth import AccessScope, Grant
 from askback.service import Service
 from askback.text.timestamps import rfc3339
 from askback.web import translations
-from askback.web.translations import Words
+from askback.web.translations import Translations
 from askback.wire.server import Health
 
 CSP = (
@@ -36,33 +36,33 @@ class PageContext:
     service: Service
     clock: Callable[[], datetime]
     health: Callable[[], Awaitable[Health]]
-    """What `/healthz` says."""
-    languages: Mapping[str, Words]
+    """The response of `/healthz`."""
+    languages: Mapping[str, Translations]
     templates: Environment
 
-    def speech(self, request: Request) -> Words:
+    def translations_for(self, request: Request) -> Translations:
         chosen = translations.choose(
             request.cookies.get(translations.COOKIE), request.headers.get("accept-language", "")
         )
         return self.languages[chosen]
 
     def show(self, request: Request, template: str, status: HTTPStatus = HTTPStatus.OK, **values: Any) -> Response:
-        speech, grant = self.speech(request), request.scope.get("grant")
+        texts, grant = self.translations_for(request), request.scope.get("grant")
         text = self.templates.get_template(template).render(
-            t=speech,
-            language=speech.language,
+            t=texts,
+            language=texts.language,
             languages=translations.NAMES,
             may=lambda *scopes: grant is not None and grant.allows(*scopes),
-            script_words=lambda *prefixes: as_script(speech.beginning(*_FRAME, *prefixes)),
+            script_texts=lambda *prefixes: as_script(texts.by_prefix(*_FRAME, *prefixes)),
             **values,
         )
-        headers = {"Content-Security-Policy": CSP, "Content-Language": speech.language}
+        headers = {"Content-Security-Policy": CSP, "Content-Language": texts.language}
         return Response(text.encode(errors="replace"), status, headers, "text/html; charset=utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One address. It is for whoever has one of the scopes, or with `by_link` for the holder of a link."""
+    """One route. It requires one of the scopes or, with `by_link`, an answer link."""
 
     path: str
     show: Callable[[PageContext, Request], Awaitable[Response]]
@@ -86,7 +86,7 @@ def environment() -> Environment:
 
 
 def as_script(document: Any) -> Markup:
-    """JSON for a `<script>` block: nothing in it can end the block."""
+    """JSON for a `<script>` block, escaped so that it cannot end the block."""
     text = json.dumps(document, ensure_ascii=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -94,5 +94,5 @@ def as_script(document: Any) -> Markup:
 
 
 def moment(when: datetime) -> Markup:
-    """A time, which the page writes as people read it."""
+    """A time, which the page's script formats."""
     return Markup('<time datetime="{0}" data-relative>{0}</time>').format(rfc3339(when))

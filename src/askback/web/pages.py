@@ -1,4 +1,4 @@
-"""The list of runs: newest first, by state, skill and engine, and by words."""
+"""The pages for runs and questions: inbox, runs, run, dashboard, engines, sessions, and the answer page of a link."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from askback.wire.base import plain
 from askback.wire.server import Engine
 
 PAGE_SIZE = 50
-MOST_SEARCHED = 1000
-"""How many runs one search looks through; the next page goes on from there."""
+MAX_SEARCHED = 1000
+"""How many runs one search examines; the next page continues from there."""
 _SCAN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a list is asked for."""
+class Query:
+    """The filters of the list."""
 
     state: RunState | None
     skill: str | None
@@ -36,7 +36,7 @@ class Wish:
     words: str
 
     @classmethod
-    def of(cls, request: Request) -> Wish:
+    def of(cls, request: Request) -> Query:
         given = request.query_params
         known = [state for state in RunState if state == given.get("state")]
         return cls(
@@ -47,8 +47,8 @@ class Wish:
         )
 
     @property
-    def narrow(self) -> bool:
-        return self != Wish(state=None, skill=None, engine=None, words="")
+    def is_filtered(self) -> bool:
+        return self != Query(state=None, skill=None, engine=None, words="")
 
     @property
     def filter(self) -> RunFilter:
@@ -56,7 +56,7 @@ class Wish:
 
     @property
     def stream(self) -> str:
-        """Where the runs that may be in such a list are followed."""
+        """The stream of the runs that may be in this list."""
         return _address("/v1/runs", {"skill": self.skill, "engine": self.engine})
 
     def address(self, **changes: str | None) -> str:
@@ -64,31 +64,31 @@ class Wish:
         return _address("/runs", given)
 
 
-async def runs(desk: PageContext, request: Request) -> Response:
-    wish, cursor = Wish.of(request), request.query_params.get("cursor") or None
-    page = await _page(desk.service, wish, cursor)
-    skills = await desk.service.pools.skills.run(desk.service.skills.names)
-    return desk.show(
+async def runs(context: PageContext, request: Request) -> Response:
+    query, cursor = Query.of(request), request.query_params.get("cursor") or None
+    page = await _page(context.service, query, cursor)
+    skills = await context.service.pools.skills.run(context.service.skills.names)
+    return context.show(
         request,
         "runs.html",
-        wish=wish,
+        query=query,
         runs=page.items,
         states=list(RunState),
-        skills=sorted({*skills, *([wish.skill] if wish.skill else [])}),
-        engines=sorted({*desk.service.engines.names, *([wish.engine] if wish.engine else [])}),
+        skills=sorted({*skills, *([query.skill] if query.skill else [])}),
+        engines=sorted({*context.service.engines.names, *([query.engine] if query.engine else [])}),
         first=cursor is None,
-        further=wish.address(cursor=page.next_cursor) if page.next_cursor else None,
+        further=query.address(cursor=page.next_cursor) if page.next_cursor else None,
     )
 
 
-async def _page(service: Service, wish: Wish, cursor: str | None) -> RunPage:
-    if not wish.words:
-        return await service.store.list_runs(wish.filter, cursor, PAGE_SIZE)
+async def _page(service: Service, query: Query, cursor: str | None) -> RunPage:
+    if not query.words:
+        return await service.store.list_runs(query.filter, cursor, PAGE_SIZE)
     found: list[Run] = []
-    for _ in range(MOST_SEARCHED // _SCAN):
-        page = await service.store.list_runs(wish.filter, cursor, _SCAN)
+    for _ in range(MAX_SEARCHED // _SCAN):
+        page = await service.store.list_runs(query.filter, cursor, _SCAN)
         cursor = page.next_cursor
-        found += [run for run in page.items if _speaks_of(run, wish.words)]
+        found += [run for run in page.items if _matches(run, query.words)]
         if cursor is None or len(found) >= PAGE_SIZE:
             break
     return RunPage(items=tuple(found), next_cursor=cursor)
@@ -99,7 +99,7 @@ def _address(path: str, given: Mapping[str, str | None]) -> str:
     return f"{path}?{query}" if query else path
 
 
-def _speaks_of(run: Run, words: str) -> bool:
+def _matches(run: Run, words: str) -> bool:
     question, error = run.pending_interaction, run.error
     texts = [run.id, run.skill.id, run.engine]
     texts += [question.prompt] if question else []
@@ -112,13 +112,13 @@ _RUN_LIST = (Page(path="/runs", show=runs),)
 
 
 _BAR_WIDTH = 600
-_LEAST_BAR = 4
-_MOST_SQUARES = 16
+_MIN_BAR = 4
+_MAX_SQUARES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A part of the picture of runs by state, in the units of its view box."""
+    """A segment of the chart of runs by state, in units of its view box."""
 
     state: RunState
     count: int
@@ -126,11 +126,11 @@ class Bar:
     width: float
 
 
-async def dashboard(desk: PageContext, request: Request) -> Response:
-    tally, health = await desk.service.store.run_stats(), await desk.health()
-    oldest = (await desk.service.store.pending(limit=1)).items
+async def dashboard(context: PageContext, request: Request) -> Response:
+    tally, health = await context.service.store.run_stats(), await context.health()
+    oldest = (await context.service.store.pending(limit=1)).items
     waits = sorted(tally.answer_sec)
-    return desk.show(
+    return context.show(
         request,
         "dashboard.html",
         counts=tally.runs,
@@ -149,21 +149,21 @@ async def dashboard(desk: PageContext, request: Request) -> Response:
 
 
 def squares(taken: int, total: int) -> list[bool]:
-    """The slots as a row of squares, those in use first; of very many, as many as a row holds."""
-    shown = min(total, _MOST_SQUARES)
+    """The slots as a row of squares, used ones first, scaled down if there are many."""
+    shown = min(total, _MAX_SQUARES)
     return [place < taken * shown / total for place in range(shown)]
 
 
 def _duration(seconds: float | None) -> str | None:
-    """Not broken between a number and its unit, in the narrow boxes it stands in."""
+    """With non-breaking spaces between numbers and units."""
     return None if seconds is None else duration_text(seconds).replace(" ", "\u00a0")
 
 
 def bars(counts: Sequence[tuple[RunState, int]]) -> list[Bar]:
-    """One bar in parts: each as wide as its share, but none that is there too thin to be seen."""
+    """One bar in segments, as wide as their shares but with a visible minimum."""
     there = [(state, count) for state, count in counts if count]
     total = sum(count for _, count in there)
-    widths = [max(_BAR_WIDTH * count / total, _LEAST_BAR) for _, count in there]
+    widths = [max(_BAR_WIDTH * count / total, _MIN_BAR) for _, count in there]
     scale = _BAR_WIDTH / sum(widths) if widths else 1
     made: list[Bar] = []
     x = 0.0
@@ -174,22 +174,22 @@ def bars(counts: Sequence[tuple[RunState, int]]) -> list[Bar]:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float | None:
-    """The value that this share of them does not exceed; none of nothing."""
+    """The value that this share of the list does not exceed; None for an empty list."""
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else None
 
 
 _DASHBOARD = (Page(path="/dashboard", show=dashboard),)
 
 
-async def run(desk: PageContext, request: Request) -> Response:
-    found = await desk.service.store.get(request.path_params["run_id"])
-    skills = await desk.service.pools.skills.run(desk.service.skills.names)
-    return desk.show(
+async def run(context: PageContext, request: Request) -> Response:
+    found = await context.service.store.get(request.path_params["run_id"])
+    skills = await context.service.pools.skills.run(context.service.skills.names)
+    return context.show(
         request,
         "run.html",
         run=found,
-        first=plain(wire.Run.of(found, queue_reason=desk.service.queue_reason(found))),
-        files=await files.listed(desk, found.id),
+        first=plain(wire.Run.of(found, queue_reason=context.service.queue_reason(found))),
+        files=await files.listed(context, found.id),
         runs_again=found.skill.id in skills,
     )
 
@@ -197,22 +197,22 @@ async def run(desk: PageContext, request: Request) -> Response:
 _RUN = (Page(path="/runs/{run_id}", show=run),)
 
 
-async def inbox(desk: PageContext, request: Request) -> Response:
-    page = await desk.service.inbox(limit=200)
+async def inbox(context: PageContext, request: Request) -> Response:
+    page = await context.service.inbox(limit=200)
     first = plain(wire.Inbox.of(page.items, page.next_cursor, page.count.total))
-    return desk.show(request, "inbox.html", first=first)
+    return context.show(request, "inbox.html", first=first)
 
 
 _INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)),)
 
 
-async def engines(desk: PageContext, request: Request) -> Response:
-    return desk.show(request, "engines.html", engines=await usable_first(desk))
+async def engines(context: PageContext, request: Request) -> Response:
+    return context.show(request, "engines.html", engines=await usable_first(context))
 
 
-async def usable_first(desk: PageContext) -> list[dict[str, Any]]:
-    """Each engine with its `condition`: `ready`, `signed_out` or `missing`; those that can be used come first."""
-    found = [plain(engine) | {"condition": _condition(engine)} for engine in await desk.service.engines.views()]
+async def usable_first(context: PageContext) -> list[dict[str, Any]]:
+    """All engines with their `condition`: `ready`, `signed_out` or `missing`, in this order."""
+    found = [plain(engine) | {"condition": _condition(engine)} for engine in await context.service.engines.views()]
     order = ("ready", "signed_out", "missing")
     return sorted(found, key=lambda view: order.index(view["condition"]))
 
@@ -229,21 +229,21 @@ _ENGINES = (Page(path="/engines", show=engines),)
 PATH = "/answers/{link}"
 
 
-async def answer(desk: PageContext, request: Request) -> Response:
+async def answer(context: PageContext, request: Request) -> Response:
     link = request.scope["grant"].link
-    run = await desk.service.store.get(link.run_id)
+    run = await context.service.store.get(link.run_id)
     asked = run.pending_interaction
     pending = asked is not None and asked.interaction_id == link.interaction_id
     first = plain(wire.PendingQuestion.in_run(run)) if pending else None
     here = f"/answers/{request.path_params['link']}"
-    return desk.show(request, "answer.html", first=first, here=here)
+    return context.show(request, "answer.html", first=first, here=here)
 
 
 _ANSWER = (Page(path=PATH, show=answer, by_link=True),)
 
 
-async def sessions(desk: PageContext, request: Request) -> Response:
-    return desk.show(request, "sessions.html")
+async def sessions(context: PageContext, request: Request) -> Response:
+    return context.show(request, "sessions.html")
 
 
 _SESSIONS = (Page(path="/sessions", show=sessions, scopes=(READ, ANSWER, SUBMIT)),)

@@ -1,6 +1,6 @@
-"""What a browser without a valid session sees: how to get in, and what follows the sign-in.
+"""The pages of the sign-in, for browsers without a valid session.
 
-Each page is one file: nothing else can be fetched there.
+Each page is a single file, because nothing else can be fetched without a session.
 """
 
 from __future__ import annotations
@@ -17,38 +17,42 @@ from starlette.responses import Response
 from askback.web.page_context import PageContext
 
 
-def doorstep(desk: PageContext, request: Request, status: HTTPStatus, target: str) -> Response:
-    """The answer to a request for a page from somebody who is not known. `target` is where the sign-in leads."""
+def doorstep(context: PageContext, request: Request, status: HTTPStatus, target: str) -> Response:
+    """The sign-in form. `target` is the page to open after the sign-in."""
     wrong = _wrong(request)
     again = target if wrong == "used" else None if request.url.path == "/enter" else request.url.path
     values = {"again": again, "wrong": wrong, "target": target}
-    response = _page(desk, request, "doorstep.html", "form-action 'self'", **values)
+    response = _page(context, request, "sign_in.html", "form-action 'self'", **values)
     response.status_code = status
     response.headers["WWW-Authenticate"] = "Bearer"
-    # With the usual policy a browser would not say which page the form is from.
+    # With the default policy the browser would not send the origin of the form.
     response.headers["Referrer-Policy"] = "same-origin"
     return response
 
 
-def onward(desk: PageContext, request: Request, origin: str, code: str) -> Response:
-    """Leads on to the page at another name, if the browser can reach it; else asks whether to stay at this one."""
-    script = _source(desk, "onward.js")
+def onward(context: PageContext, request: Request, origin: str, code: str) -> Response:
+    """Redirects to the page's own host name, if the browser can reach it; otherwise offers to stay at this address."""
+    script = _source(context, "redirect.js")
     policy = f"script-src 'sha256-{_digest(script)}'; connect-src {origin}"
-    return _page(desk, request, "onward.html", policy, origin=origin, code=code, script=Markup(script))
+    return _page(context, request, "redirect.html", policy, origin=origin, code=code, script=Markup(script))
 
 
-def almost(desk: PageContext, request: Request, address: str) -> Response:
-    """Leads on to the same address; nobody is signed in yet."""
-    return _page(desk, request, "entered.html", "form-action 'none'", heading="frame.door.almost", target=address)
+def almost(context: PageContext, request: Request, address: str) -> Response:
+    """Redirects to the same address, before the sign-in."""
+    return _page(
+        context, request, "signed_in.html", "form-action 'none'", heading="frame.sign_in.almost", target=address
+    )
 
 
-def entered(desk: PageContext, request: Request, target: str) -> Response:
-    """Leads on to the page."""
-    return _page(desk, request, "entered.html", "form-action 'none'", heading="frame.door.signed_in", target=target)
+def entered(context: PageContext, request: Request, target: str) -> Response:
+    """Redirects to the page, after the sign-in."""
+    return _page(
+        context, request, "signed_in.html", "form-action 'none'", heading="frame.sign_in.signed_in", target=target
+    )
 
 
 def _wrong(request: Request) -> str | None:
-    """What was shown and is not valid."""
+    """Which credential was invalid: a `wrong` token, or a `used` code."""
     if request.url.path != "/enter":
         return None
     if request.method == "POST" or "token" in request.query_params:
@@ -56,19 +60,19 @@ def _wrong(request: Request) -> str | None:
     return "used" if request.query_params.keys() & {"code", "step"} else None
 
 
-def _page(desk: PageContext, request: Request, template: str, policy: str, **values: Any) -> Response:
-    style = _source(desk, "doorstep.css")
+def _page(context: PageContext, request: Request, template: str, policy: str, **values: Any) -> Response:
+    style = _source(context, "sign_in.css")
     rest = "base-uri 'none'; frame-ancestors 'none'"
     policy = f"default-src 'none'; style-src 'sha256-{_digest(style)}'; {policy}; {rest}"
-    speech = desk.speech(request)
-    text = desk.templates.get_template(template).render(
-        t=speech, language=speech.language, style=Markup(style), **values
+    texts = context.translations_for(request)
+    text = context.templates.get_template(template).render(
+        t=texts, language=texts.language, style=Markup(style), **values
     )
     return Response(text, HTTPStatus.OK, {"Content-Security-Policy": policy}, "text/html; charset=utf-8")
 
 
-def _source(desk: PageContext, name: str) -> str:
-    source, _, _ = desk.templates.loader.get_source(desk.templates, name)  # type: ignore[union-attr]
+def _source(context: PageContext, name: str) -> str:
+    source, _, _ = context.templates.loader.get_source(context.templates, name)  # type: ignore[union-attr]
     return source
 
 

@@ -1,4 +1,4 @@
-"""The skills: all that can be run by name, and one with its text and schemas."""
+"""The pages for skills: the list, and one skill with its text and schemas."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from askback.web.page_context import Page, PageContext
 INSTALLED = "installed"
 
 
-async def skills(desk: PageContext, request: Request) -> Response:
-    found = await listed(desk.service)
+async def skills(context: PageContext, request: Request) -> Response:
+    found = await listed(context.service)
     wanted = request.query_params.get("q", "").strip()
     fitting = [each for each in found if fits(each, wanted)]
-    return desk.show(request, "skills.html", skills=fitting, wanted=wanted, any=bool(found))
+    return context.show(request, "skills.html", skills=fitting, wanted=wanted, any=bool(found))
 
 
-async def skill(desk: PageContext, request: Request) -> Response:
-    listing = await find(desk.service, request.path_params["skill_id"])
+async def skill(context: PageContext, request: Request) -> Response:
+    listing = await find(context.service, request.path_params["skill_id"])
     package = listing.package
     if package is None:
-        return desk.show(request, "skill.html", skill=listing, text="", schemas=[])
+        return context.show(request, "skill.html", skill=listing, text="", schemas=[])
     schemas = {"input": package.input_schema, "parameter": package.parameter_schema, "output": package.output_schema}
-    pool = desk.service.pools.skills
+    pool = context.service.pools.skills
     shown = await pool.run(_shown, schemas)
     text = await pool.run(rendered, package.body)
-    return desk.show(request, "skill.html", skill=listing, text=text, schemas=shown)
+    return context.show(request, "skill.html", skill=listing, text=text, schemas=shown)
 
 
 def _shown(schemas: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
@@ -48,8 +48,8 @@ def _shown(schemas: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
     ]
 
 
-async def demo_skill(desk: PageContext, request: Request) -> Response:
-    """The skill that comes with Askback, to be installed like any other."""
+async def demo_skill(context: PageContext, request: Request) -> Response:
+    """The bundled demo skill as a zip file, to be installed like any other."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(DEMO.rglob("*")):
@@ -60,7 +60,7 @@ async def demo_skill(desk: PageContext, request: Request) -> Response:
 
 
 async def listed(service: Service) -> Sequence[SkillListing]:
-    """Each skill once, as a run of that name would take it."""
+    """Every skill once: of several with one id, the one that a run would use."""
     library = service.skills
     found = await service.pools.skills.run(lambda: [*library.installed(), *library.in_folders()])
     return sorted({each.id: each for each in reversed(found)}.values(), key=lambda each: each.id)
@@ -74,7 +74,7 @@ async def find(service: Service, skill_id: str) -> SkillListing:
 
 
 def fits(listing: SkillListing, wanted: str) -> bool:
-    """Whether every word that is looked for stands in its names or its description."""
+    """Whether every search term occurs in the name or the description."""
     package = listing.package
     text = " ".join([listing.id, package.name if package else "", package.description if package else ""]).lower()
     return all(word in text for word in wanted.lower().split())
@@ -87,8 +87,8 @@ PAGES = (
 )
 
 
-MOST_ROWS = 200
-_DEEPEST = 5
+MAX_ROWS = 200
+_MAX_DEPTH = 5
 _LIMITS = (
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     *("minLength", "maxLength", "minItems", "maxItems", "pattern", "format", "default"),
@@ -104,15 +104,15 @@ class Row:
     about: str
     choices: tuple[str, ...]
     limits: tuple[tuple[str, str], ...]
-    """Each keyword with its value, as the schema has them."""
+    """Keywords of the schema with their values."""
 
 
 def rows(schema: Mapping[str, Any] | None) -> list[Row]:
-    """At most `MOST_ROWS`; the raw schema stands beside it."""
+    """At most `MAX_ROWS`; the page shows the raw schema as well."""
     found: list[Row] = []
     for row in _rows(schema or {}, "", 0):
         found.append(row)
-        if len(found) >= MOST_ROWS:
+        if len(found) >= MAX_ROWS:
             break
     return found
 
@@ -123,7 +123,7 @@ def _rows(schema: Mapping[str, Any], path: str, depth: int) -> Iterator[Row]:
         here = f"{path}.{name}" if path else name
         known = _mapping(inner)
         yield _row(known, here, name in required)
-        if depth < _DEEPEST:
+        if depth < _MAX_DEPTH:
             yield from _rows(known, here, depth + 1)
             yield from _rows(_mapping(known.get("items")), f"{here}[]", depth + 1)
 

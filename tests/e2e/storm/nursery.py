@@ -41,7 +41,7 @@ def _without_snapshots() -> None:
 
 
 def _without_lock() -> None:
-    """A turn that was cut off is taken up whether or not something of it lives."""
+    """A turn that was interrupted is taken up whether or not something of it lives."""
 
     async def end(*_: Any, **__: Any) -> bool:
         return True

@@ -1,7 +1,10 @@
-"""`askback demo`: the whole story in a minute, with no account and no network."""
+"""`askback demo`: a complete run in a minute, without an account or a network."""
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,14 +22,18 @@ if TYPE_CHECKING:
 _ANSWER = "balanced"
 
 
-@click.command("demo", short_help="A tour: a skill runs, asks, gets its answer, and prints its checked result.")
-@click.option("--answer", "answers", multiple=True, metavar="TEXT", help="The answer, instead of asking for it here.")
+@click.command(
+    "demo", short_help="Take a tour: a skill asks a question, gets an answer, and prints its validated output."
+)
+@click.option(
+    "--answer", "answers", multiple=True, metavar="TEXT", help="The answer, instead of asking on this terminal."
+)
 @options.common
 def command(settings: Settings, as_json: bool, answers: tuple[str, ...]) -> int:
-    """A skill is started, asks you something, waits, goes on in a new process and prints its checked result.
+    """A skill starts, asks you a question, waits, resumes in a new process and prints its validated output.
 
-    Played by the bundled engine `scripted`: no account, no network. Runs in a folder of its own, which is removed,
-    unless --data-dir is given.
+    Uses the bundled engine `scripted`, so it needs no account and no network. Without --data-dir it runs in a
+    temporary folder.
     """
     from askback.cli.terminal.prompt import on_terminal
 
@@ -42,8 +49,8 @@ def command(settings: Settings, as_json: bool, answers: tuple[str, ...]) -> int:
 
 def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool, kept: bool) -> int:
     from askback.bootstrap import opened
-    from askback.cli.exit_codes import in_program, print_result
-    from askback.cli.terminal.conversation import converse
+    from askback.cli.exit_codes import run_async
+    from askback.cli.terminal.conversation import converse, print_result
     from askback.cli.terminal.live import choose
     from askback.cli.terminal.prompt import on_terminal
     from askback.service import Submission
@@ -59,21 +66,20 @@ def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool, kept: 
     async def main() -> int:
         async with opened(settings) as app:
             with choose(as_json=as_json) as display:
-                display.write("Askback runs agent skills that can ask back. Here is one, from start to end.\n")
+                display.write("Askback runs agent skills that can ask back. Here is a complete run.\n")
                 display.write(f"▸ askback run {DEMO.name} --engine scripted --input destination=Lisbon --input days=3")
                 run = await app.service.submit(wanted)
                 can_ask = on_terminal() and not as_json
                 ending = await converse(app, run, display, answers=answers, can_ask=can_ask, kept=kept)
-                for line in await _lesson(app, ending.run):
+                for line in await _explanation(app, ending.run):
                     display.write(line)
         print_result(ending, as_json=as_json)
         return ending.exit_code
 
-    return in_program(main)
+    return run_async(main)
 
 
-async def _lesson(app: App, run: Run) -> list[str]:
-    """What there was to see."""
+async def _explanation(app: App, run: Run) -> list[str]:
     from askback.core.runs import RunState
 
     if run.handle is None or run.state is not RunState.SUCCEEDED:
@@ -81,11 +87,25 @@ async def _lesson(app: App, run: Run) -> list[str]:
     answer = (await app.service.store.interactions(run.id))[0].response
     return [
         "",
-        "  What happened: the first engine process ended when it had asked. While it",
-        "  waited, the run was a row in a database: no process, no slot. Your answer",
-        f"  ({printable(str(answer))}) started a new process, which went on in the same session,",
-        f"  {run.handle.handle_value}. The output below passed its schema.",
+        "  What happened: the first engine process ended after its question. While the",
+        "  run waited, it was a row in a database, without a process or a slot. The answer",
+        f"  ({printable(str(answer))}) started a new process, which resumed the same session,",
+        f"  {run.handle.handle_value}. The output below matches the skill's schema.",
         "",
-        "  Next: askback engines · askback skills check FOLDER · askback run FOLDER",
+        "  Next:",
+        *(f"    {_program()} {command}" for command in ("engines", "skills check FOLDER", "run FOLDER")),
         "",
     ]
+
+
+def _program() -> str:
+    """How the user can start this program again: it may not be on the PATH."""
+    started = Path(sys.argv[0])
+    if "archive-v0" in Path(sys.prefix).parts:
+        # An environment of uvx, which is on the PATH of this process only.
+        return "uvx askback"
+    if started.stem != "askback":
+        return f"{shlex.quote(sys.executable)} -m askback"
+    found = shutil.which("askback")
+    on_path = found is not None and Path(found).resolve() == started.resolve()
+    return "askback" if on_path else shlex.quote(sys.argv[0])

@@ -1,4 +1,4 @@
-"""`askback doctor`: is this machine fit, and what to do where it is not."""
+"""`askback doctor`: checks this machine, and says how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOW_DISK = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`ok` is None where something is worth knowing but not wrong."""
+    """`ok` is None for something worth knowing that is not wrong."""
 
     what: str
     ok: bool | None
@@ -34,12 +34,12 @@ class Finding:
     advice: str = ""
 
 
-@click.command("doctor", short_help="Say whether this machine is fit, and what to do if it is not.")
+@click.command("doctor", short_help="Check this machine, and say how to fix what is wrong.")
 @options.common
 def command(settings: Settings, as_json: bool) -> int:
-    """Look at the database, the disk, the engines and how processes can be watched. Exit 1 if something is wrong."""
+    """Check the database, the disk, the sandbox, the limits and the engines. Exit code 1 if something is wrong."""
     from askback.bootstrap import opened
-    from askback.cli.exit_codes import in_program
+    from askback.cli.exit_codes import run_async
     from askback.core.errors import Unavailable
 
     async def main() -> int:
@@ -52,7 +52,7 @@ def command(settings: Settings, as_json: bool) -> int:
         _print(findings, as_json=as_json)
         return 1 if any(finding.ok is False for finding in findings) else 0
 
-    return in_program(main)
+    return run_async(main)
 
 
 async def _examine(app: App) -> AsyncIterator[Finding]:
@@ -65,7 +65,7 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
     yield Finding(what="slots", ok=True, message=f"{count(app.settings.slots, 'engine')} at a time")
     for folder in app.settings.skills_dir:
         if not options.exists(folder):
-            advice = "make it, or take it out of skills_dir in the settings"
+            advice = "create it, or remove it from skills_dir in the settings"
             yield Finding(what="skills", ok=False, message=f"there is no folder {folder}", advice=advice)
     isolation = await app.spawner.isolation()
     yield _sandbox(isolation)
@@ -82,20 +82,20 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
     for report in reports:
         yield _engine(report.engine.name, report.installed is not None, report.engine.install)
     for name, reason in app.service.engines.broken.items():
-        advice = "mend the package that offers it, or uninstall it"
+        advice = "fix or uninstall the package that provides it"
         yield Finding(what=f"engine {name}", ok=False, message=reason, advice=advice)
     if not any(report.installed and report.engine.chosen_by_default for report in reports):
         yield Finding(
             what="engines",
             ok=None,
-            message="no engine is installed that works with a model; 'scripted' plays scripts only",
+            message="no engine with a model is installed; 'scripted' only plays scripts",
         )
 
 
 def _engine(name: str, found: bool, install: str) -> Finding:
     if found:
-        return Finding(what=f"engine {name}", ok=True, message="found; more with: askback engines")
-    return Finding(what=f"engine {name}", ok=None, message="not found", advice=install)
+        return Finding(what=f"engine {name}", ok=True, message="installed; details: askback engines")
+    return Finding(what=f"engine {name}", ok=None, message="not installed", advice=install)
 
 
 def _python() -> Finding:
@@ -106,21 +106,21 @@ def _python() -> Finding:
 def _disk(data_dir: Path) -> Finding:
     folder = next(parent for parent in (data_dir, *data_dir.parents) if options.exists(parent))
     free = shutil.disk_usage(folder).free
-    advice = "" if free >= _LOW_DISK else "make room, or name another folder with --data-dir"
+    advice = "" if free >= _LOW_DISK else "free some space, or choose another folder with --data-dir"
     return Finding(what="disk", ok=free >= _LOW_DISK, message=f"{size(free)} free for {data_dir}", advice=advice)
 
 
 def _access(data_dir: Path) -> Iterator[Finding]:
-    """Looked at before the folder is opened, which withdraws what it can."""
+    """Checked before the folder is opened, which removes permissions of other users."""
     from askback.process.isolation import Access, access_of_others
 
     if not options.exists(data_dir):
         return
     access = access_of_others(data_dir)
     if access is Access.NONE:
-        yield Finding(what="data folder", ok=True, message="closed to other users")
+        yield Finding(what="data folder", ok=True, message="other users have no access")
     else:
-        message = f"other users can {access} in {data_dir}"
+        message = f"other users can {access} {data_dir}"
         wrong = False if access is Access.WRITE else None
         yield Finding(what="data folder", ok=wrong, message=message, advice=f"chmod 700 {data_dir}")
 
@@ -129,28 +129,28 @@ def _sandbox(isolation: Isolation) -> Finding:
     can = "it can read and change everything that you can, including the server's token, other runs and your keys"
     words = {
         "bubblewrap": (
-            "bubblewrap: engines see their own run and the system's programs, with a /tmp of their own,"
-            " and nothing outlives its run"
+            "bubblewrap: an engine sees its own run, a private /tmp and the system's programs;"
+            " no process outlives its run"
         ),
-        "guardian": f"guardian: nothing of an engine outlives its run, but {can}",
-        "none": f"none: only the process group of an engine is ended, and {can}",
+        "guardian": f"guardian: no process of an engine outlives its run, but {can}",
+        "none": f"none: only the process group of an engine is killed, and {can}",
     }
     message, advice = words[isolation.level], isolation.advice
     if isolation.why_not_more:
         message += f"; {isolation.why_not_more}"
     if isolation.shared:
         message += f"; the settings share {', '.join(isolation.shared)} with all of them"
-        advice = "take out of sandbox_share what engines need not change"
+        advice = "remove from sandbox_share what engines need not change"
     return Finding(what="sandbox", ok=None if advice else True, message=message, advice=advice)
 
 
 def _network(engine: str, network: str) -> Finding:
     words = {
-        "host": "engines reach what you can, including services on this machine's loopback and cloud metadata addresses",
-        "no-loopback": "engines reach other machines, but neither this one nor cloud metadata addresses",
-        "none": "engines reach nothing",
+        "host": "engines can connect wherever you can, including to loopback services and cloud metadata addresses",
+        "no-loopback": "engines can connect to other machines, but not to this one or to cloud metadata addresses",
+        "none": "engines have no network",
     }
-    advice = 'to close them set network = "no-loopback"; models on this machine are out of reach then'
+    advice = 'to block these, set network = "no-loopback"; engines can then not use models on this machine'
     what = f"network {engine}".rstrip()
     message = f"{network}: {words[network]}"
     return Finding(
@@ -159,7 +159,7 @@ def _network(engine: str, network: str) -> Finding:
 
 
 def _homes(app: App, reports: Sequence[EngineReport]) -> Iterator[Finding]:
-    """Engines that are installed where a home is, of which a sandbox shows nothing but the program."""
+    """Engines that are installed directly in a home folder, of which the sandbox shows only the program."""
     from askback.bootstrap.engines import hidden_from_engines
     from askback.process.sandbox.visibility import whole_homes
 
@@ -168,23 +168,23 @@ def _homes(app: App, reports: Sequence[EngineReport]) -> Iterator[Finding]:
         if report.installed is None:
             continue
         for home in whole_homes(hide, report.installed.path, report.setup.env.get("PATH", "")):
-            message = f"its program or PATH names {home} itself: of that only the program is shown in the sandbox"
-            advice = "install it in a folder below, or take that folder out of PATH"
+            message = f"its program is in {home}, or its PATH contains it: the sandbox shows only the program"
+            advice = "install it in a subfolder, or remove that folder from PATH"
             yield Finding(what=f"engine {report.engine.name}", ok=None, message=message, advice=advice)
 
 
 def _limits(enforcement: Enforcement) -> Iterator[Finding]:
-    """One line for what is enforced, and one for each thing that is not, or only after the fact."""
+    """What is enforced, what is not, and what is enforced only after the fact."""
     means = enforcement.means
     said = [f"{name} by {' and '.join(each)}" for name, each in means.items() if each]
     if missing := [name for name, each in means.items() if not each]:
         message = f"not enforced: {', '.join(missing)}; {enforcement.why_not_more}"
-        yield Finding(what="limits", ok=None, message=message, advice="run it on Linux for more")
+        yield Finding(what="limits", ok=None, message=message, advice="run Askback on Linux to enforce more")
     if said:
-        yield Finding(what="limits", ok=True, message=f"of engines: {'; '.join(said)}")
+        yield Finding(what="limits", ok=True, message=f"for engines: {'; '.join(said)}")
     if said and "cgroup v2" not in means["memory"]:
-        message = "a watchdog looks several times a second: memory and processes can exceed their limits for a moment"
-        advice = "run it as a systemd service with Delegate=yes, where the kernel enforces both"
+        message = "a watchdog checks several times a second: memory and processes can briefly exceed their limits"
+        advice = "run Askback as a systemd service with Delegate=yes, so that the kernel enforces both"
         yield Finding(what="limits", ok=None, message=f"{message}; {enforcement.why_not_more}", advice=advice)
 
 

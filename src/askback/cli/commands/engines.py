@@ -1,4 +1,4 @@
-"""`askback engines`: what is installed, what it can do, and what to do about what is missing."""
+"""`askback engines`: the engines of this machine, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 
-@click.command("engines", short_help="Show each engine: found or not, version, what it can do.")
+@click.command("engines", short_help="List the engines: installed or not, version, how runs wait.")
 @options.common
 def command(settings: Settings, as_json: bool) -> int:
-    """Show each engine: found or not, its version, how its runs wait, signed in or not, and what to do about it."""
+    """List every engine: installed or not, its version, how its runs wait, signed in or not, and what to do."""
     from askback.bootstrap import opened
-    from askback.cli.exit_codes import in_program
+    from askback.cli.exit_codes import run_async
     from askback.wire.base import plain
 
     async def main() -> int:
@@ -36,22 +36,21 @@ def command(settings: Settings, as_json: bool) -> int:
             print(f"✘ {name}: {printable(reason)}")
         return 0
 
-    return in_program(main)
+    return run_async(main)
 
 
 def _lines(report: EngineReport) -> list[str]:
-    """An engine as people see it."""
     from askback.installed.engines import engine_advice
 
     engine, found = report.engine, report.installed
     if found is None:
-        return [f"✘ {engine.name:<10} not found ({report.setup.command[0]})", f"    {engine.install}"]
+        return [f"✘ {engine.name:<10} not installed ({report.setup.command[0]})", f"    {engine.install}"]
     probe = found.probe
     signed = {True: ", signed in", False: ", not signed in", None: ""}[found.signed_in]
     sign = "✔" if probe.kind is ProfileKind.RESUMABLE else "!"
-    told = [
+    lines = [
         f"{sign} {engine.name:<10} {printable(probe.version or 'unknown version')}, {probe.kind}{signed}",
         f"    {printable(probe.reason)}",
     ]
-    mend = engine_advice(report)
-    return [*told, f"    → {mend}"] if mend else told
+    advice = engine_advice(report)
+    return [*lines, f"    → {advice}"] if advice else lines

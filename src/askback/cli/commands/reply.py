@@ -1,31 +1,36 @@
-"""`askback reply`: answer a run that waits, and carry it on here if nobody else does."""
+"""`askback reply`: answers a question, through the server or on the data folder itself."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import connection, options
-from askback.core.errors import Invalid, NotFound, RefusalCode
+from askback.cli import connection, exit_codes, options, output
+from askback.core.errors import Conflict, Invalid, NotFound, RefusalCode
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
-    from askback.cli.exit_codes import Ending
+    from askback.cli.connection import Server
+    from askback.cli.terminal.conversation import Ending
     from askback.cli.terminal.live import Display
-    from askback.core.interactions import Interaction
+    from askback.cli.terminal.prompt import Settled
+    from askback.client import AsyncClient
+    from askback.client import Run as ServedRun
+    from askback.core.interactions import Interaction, Json
     from askback.core.runs import Run
     from askback.settings import Settings
 
 
-@click.command("reply", short_help="Answer the question of a run that waits.")
+@click.command("reply", short_help="Answer the question of a waiting run.")
 @click.argument("run", shell_complete=connection.complete_run)
 @click.argument("text", required=False)
-@click.option("--interaction", metavar="ID", help="Answer this question and no other.")
+@click.option("--interaction", metavar="ID", help="Answer only the question with this id.")
 @options.common
-@connection.chosen
+@connection.server_options
 def command(
     settings: Settings,
     as_json: bool,
@@ -35,9 +40,10 @@ def command(
     url: str | None,
     token: str | None,
 ) -> int:
-    """Answer the question of RUN with TEXT; without TEXT, ask for it here, or read it from a pipe.
+    """Answer the question of RUN with TEXT. Without TEXT, ask for it on this terminal, or read it from a pipe.
 
-    Goes through the server, if one is named or runs on the data folder; else it works on the data folder itself. If the program that kept the run is gone, the run goes on in this one, until it ends or asks again.
+    The answer goes to the server, if one is given or runs on the data folder. Otherwise this program works on the
+    data folder itself: if the run's owner has ended, it executes the run until it ends or asks again.
     """
     from askback.cli.terminal.prompt import on_terminal
 
@@ -46,47 +52,13 @@ def command(
     server = connection.find(settings, url, token)
     if server is None:
         return _reply_here(settings, run, text, interaction, as_json=as_json, can_ask=can_ask)
-
-    from askback.cli.commands.served_reply import reply_there
-
-    with connection.telling():
-        return reply_there(server, run, text, interaction, as_json=as_json)
-
-
-def _reply_here(
-    settings: Settings, run: str, text: str | None, interaction: str | None, *, as_json: bool, can_ask: bool
-) -> int:
-    from askback.bootstrap import opened
-    from askback.cli.exit_codes import in_program, print_result
-    from askback.cli.response import pending_question
-    from askback.cli.terminal.live import choose
-
-    async def main() -> int:
-        async with opened(settings) as app:
-            pending = pending_question(await _find_here(app, settings, run), interaction)
-            with choose(as_json=as_json) as display:
-                ending = await _answer(app, run, pending, text, display, can_ask=can_ask)
-        print_result(ending, as_json=as_json)
-        return ending.exit_code
-
-    return in_program(main)
-
-
-async def _find_here(app: App, settings: Settings, run_id: str) -> Run:
-    """The run, if it lies in the data folder; where nothing waits at all, a server was meant that does not run."""
-    from askback.cli.resumable_runs import find_run
-
-    try:
-        return await find_run(app.service, run_id)
-    except NotFound as missing:
-        if missing.problems:
-            raise
-        raise connection.nowhere(settings, f"; here {missing.message}") from None
+    with connection.errors_reported():
+        return _reply_to_server(server, run, text, interaction, as_json=as_json)
 
 
 def _piped() -> str:
     if sys.stdin.isatty():
-        raise click.UsageError("name the answer: askback reply RUN TEXT, or pipe it in")
+        raise click.UsageError("give the answer: askback reply RUN TEXT, or pipe it in")
     from askback.skills.validation import MAX_REPLY_BYTES
 
     content = sys.stdin.buffer.read(MAX_REPLY_BYTES + 2)
@@ -96,40 +68,153 @@ def _piped() -> str:
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        raise Invalid(RefusalCode.INPUT_INVALID, "the answer from the pipe is not text in UTF-8") from None
+        raise Invalid(RefusalCode.INPUT_INVALID, "the answer from the pipe is not UTF-8 text") from None
     if not text:
-        raise click.UsageError("there is no answer: name it, askback reply RUN TEXT, or pipe it in")
+        raise click.UsageError("the pipe is empty; give the answer: askback reply RUN TEXT, or pipe it in")
     return text.removesuffix("\n")
 
 
-async def _answer(
-    app: App, run_id: str, pending: Interaction, text: str | None, display: Display, *, can_ask: bool
-) -> Ending:
-    """Send the answer, then follow the run if it goes on here."""
-    from askback.cli.exit_codes import conclude
-    from askback.cli.response import response_to
-    from askback.cli.terminal.prompt import Abandoned
+# Both ways.
+
+
+def _pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
+    """The question to answer; with `wanted`, no other."""
+    import msgspec
+
+    from askback.core.interactions import Interaction
+
+    pending = run.pending_interaction
+    if pending is None:
+        raise Conflict(RefusalCode.INTERACTION_NOT_PENDING, f"run {run.id} is {run.state}: it has no pending question")
+    if wanted is not None and wanted != pending.interaction_id:
+        raise Conflict(
+            RefusalCode.INTERACTION_NOT_PENDING,
+            f"question {wanted!r} of run {run.id} is not pending; {pending.interaction_id!r} is",
+        )
+    return pending if isinstance(pending, Interaction) else Interaction(**msgspec.structs.asdict(pending))
+
+
+async def _response(pending: Interaction, text: str | None, display: Display, settled: Settled, run_id: str) -> Json:
+    """The meaning of the text, or of what is typed here before the question is settled."""
+    from askback.cli.terminal import question
+
+    if text is not None:
+        response = question.read_answer(pending, text)
+        if response == "":
+            raise Invalid(RefusalCode.REPLY_INVALID, "the answer is empty, and the question has no default")
+        return response
+    display.pause()
+    response = await question.ask(pending, display.write, settled)
+    display.resume()
+    if response is None:
+        message = f"question {pending.interaction_id!r} of run {run_id} was settled elsewhere in the meantime"
+        raise Conflict(RefusalCode.INTERACTION_NOT_PENDING, message)
+    return response
+
+
+# On the data folder.
+
+
+def _reply_here(
+    settings: Settings, run: str, text: str | None, interaction: str | None, *, as_json: bool, can_ask: bool
+) -> int:
+    from askback.bootstrap import opened
+    from askback.cli.terminal.conversation import print_result
+    from askback.cli.terminal.live import choose
+
+    async def main() -> int:
+        async with opened(settings) as app:
+            pending = _pending_question(await _find_here(app, settings, run), interaction)
+            with choose(as_json=as_json) as display:
+                ending = await _answer_here(app, run, pending, text, display, can_ask=can_ask)
+        print_result(ending, as_json=as_json)
+        return ending.exit_code
+
+    return exit_codes.run_async(main)
+
+
+async def _find_here(app: App, settings: Settings, run_id: str) -> Run:
+    """The run. If no run waits in the data folder, the user probably meant a server that is not running."""
+    from askback.cli.resumable_runs import find_run
 
     try:
-        gone = partial(app.service.settled, run_id, pending.interaction_id)
-        response = await response_to(pending, text, display, gone, run_id)
-    except Abandoned:
-        return await conclude(app, await app.service.store.get(run_id), display, interrupted=False)
-    answered = await app.service.reply(run_id, response, pending.interaction_id)
-    return await _go_on(app, answered, display, pending, can_ask=can_ask)
+        return await find_run(app.service, run_id)
+    except NotFound as missing:
+        if missing.problems:
+            raise
+        raise connection.no_server(settings, f"; in the data folder, {missing.message}") from None
 
 
-async def _go_on(app: App, run: Run, display: Display, answered: Interaction, *, can_ask: bool) -> Ending:
-    """Follow the run here if it is ours now; else it goes on where it is kept."""
-    from askback.cli.exit_codes import Ending
-    from askback.cli.terminal.conversation import converse
+async def _answer_here(
+    app: App, run_id: str, pending: Interaction, text: str | None, display: Display, *, can_ask: bool
+) -> Ending:
+    """Store the answer, and execute the run here unless another program owns it."""
+    from askback.cli.terminal.conversation import Ending, conclude, converse
+    from askback.cli.terminal.prompt import Abandoned
     from askback.core.runs import SHARED
     from askback.wire.base import plain
     from askback.wire.runs import Run as WireRun
 
+    try:
+        settled = partial(app.service.settled, run_id, pending.interaction_id)
+        response = await _response(pending, text, display, settled, run_id)
+    except Abandoned:
+        return await conclude(app, await app.service.store.get(run_id), display, interrupted=False)
+    run = await app.service.reply(run_id, response, pending.interaction_id)
     if app.service.owned_elsewhere(run):
-        place = "its server" if run.owner == SHARED else "the program that keeps it"
-        display.write(f"✔ sent; run {run.id} goes on in {place}")
+        owner = "its server" if run.owner == SHARED else "the program that owns it"
+        display.write(f"✔ sent; run {run.id} continues in {owner}")
         return Ending(run=run, exit_code=0, document=plain(WireRun.of(run)))
-    after = await app.service.closed_at(run.id, answered.interaction_id)
+    after = await app.service.closed_at(run.id, pending.interaction_id)
     return await converse(app, run, display, can_ask=can_ask, after=after)
+
+
+# Through the server.
+
+
+def _reply_to_server(server: Server, run_id: str, text: str | None, interaction: str | None, *, as_json: bool) -> int:
+    from askback.cli.terminal import render
+    from askback.cli.terminal.live import choose
+
+    async def main() -> int:
+        async with server.async_client() as client:
+            with choose(as_json=as_json) as display:
+                run, code = await _answer_through(client, run_id, text, interaction, display)
+        if as_json:
+            output.print_json(render.document(run))
+        return code
+
+    return exit_codes.run_async(main)
+
+
+async def _answer_through(
+    client: AsyncClient, run_id: str, text: str | None, interaction: str | None, display: Display
+) -> tuple[ServedRun, int]:
+    from askback.cli.terminal.prompt import Abandoned
+    from askback.cli.terminal.question import how_to_answer
+
+    run = await client.get_run(run_id)
+    pending = _pending_question(run, interaction)
+    try:
+        settled = partial(_settled, client, run_id, pending.interaction_id)
+        response = await _response(pending, text, display, settled, run_id)
+    except Abandoned:
+        display.write(f"… {how_to_answer(run_id)}")
+        return run, exit_codes.WAITING
+    answered = await client.reply(run_id, pending.interaction_id, response)
+    display.write(f"✔ sent; follow run {run_id} with: askback watch {run_id}")
+    return answered, 0
+
+
+async def _settled(client: AsyncClient, run_id: str, interaction_id: str) -> None:
+    """Return when the question is closed. If the server stops responding, the answer can still be typed."""
+    import asyncio
+
+    from askback.client import CallFailed
+
+    with suppress(CallFailed):
+        async with aclosing(client.follow(run_id)) as events:
+            async for event in events:
+                if event.type == "interaction.closed" and event.data.get("interaction_id") == interaction_id:
+                    return
+    await asyncio.Event().wait()

@@ -1,10 +1,8 @@
-"""`askback runs`: the runs of a server, newest first."""
+"""The commands on a server's runs: `runs`, `show`, `watch`, `inbox`, `cancel`."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,21 +15,21 @@ from askback.text.terminal import printable
 if TYPE_CHECKING:
     from askback.cli.connection import Server
     from askback.cli.terminal.live import Display
-    from askback.client import AsyncClient, Event, Result, Run
+    from askback.client import AsyncClient, Event, Run
 
 _STATES = ("queued", "running", "waiting_user", "succeeded", "failed", "canceled")
 
 
 @click.command("runs", short_help="List the runs of a server.")
-@click.option("--state", type=click.Choice(_STATES), help="Only those in this state.")
-@click.option("--skill", metavar="ID", help="Only those of this skill.")
-@click.option("--engine", metavar="E", help="Only those on this engine.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many at the most.")
+@click.option("--state", type=click.Choice(_STATES), help="Only runs in this state.")
+@click.option("--skill", metavar="ID", help="Only runs of this skill.")
+@click.option("--engine", metavar="E", help="Only runs on this engine.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of runs.")
 @connected
 def runs_command(
     server: Server, as_json: bool, state: str | None, skill: str | None, engine: str | None, limit: int
 ) -> int:
-    """List the runs of a server, newest first: state, skill, engine, age, and what a run asks or failed of."""
+    """List the runs of a server, newest first: state, skill, engine, age, and the pending question or the error."""
     from askback.cli.terminal import render
 
     with server.client() as client:
@@ -43,17 +41,17 @@ def runs_command(
     for run in runs[:limit]:
         print(render.line(run))
     if not runs:
-        output.tell("there are no such runs" if state or skill or engine else "there are no runs yet")
+        output.to_stderr("no run matches" if state or skill or engine else "there are no runs yet")
     if len(runs) > limit:
-        output.tell(f"… there are more; see them with: --limit {2 * limit}")
+        output.to_stderr(f"… there are more; list them with: --limit {2 * limit}")
     return 0
 
 
-@click.command("show", short_help="Show a run: state, question, warnings, error, usage, files.")
+@click.command("show", short_help="Show a run: state, questions, warnings, error, usage, files.")
 @click.argument("run", shell_complete=complete_run)
 @connected
 def show_command(server: Server, as_json: bool, run: str) -> int:
-    """Show RUN: its state, what it asks and asked, warnings, error, usage, and the files it has left."""
+    """Show RUN: its state, questions and answers, warnings, error, usage and files."""
     import msgspec
 
     from askback.cli.terminal import render
@@ -74,11 +72,14 @@ def show_command(server: Server, as_json: bool, run: str) -> int:
 @click.argument("run", shell_complete=complete_run)
 @connected
 def watch_command(server: Server, as_json: bool, run: str) -> int:
-    """Follow RUN live until it ends, also through restarts of the server. Its result goes to stdout.
+    """Follow RUN live until it ends, even if the server restarts. Its output goes to stdout.
 
-    Ctrl-C stops watching; the run goes on. Exit codes: 0 it succeeded, 1 it failed or was canceled.
+    Ctrl-C stops watching; the run continues. Exit codes: 0 succeeded, 1 failed or canceled.
     """
-    from askback.cli.exit_codes import in_program
+    import msgspec
+
+    from askback.cli.exit_codes import run_async
+    from askback.cli.terminal import render
     from askback.cli.terminal.live import choose
 
     async def main() -> int:
@@ -86,10 +87,13 @@ def watch_command(server: Server, as_json: bool, run: str) -> int:
             with choose(as_json=as_json) as display:
                 found = await _watch(client, run, display)
             result = await client.result(run)
-        _print(found, result, as_json=as_json)
+        if as_json:
+            output.print_json(render.document(found) | msgspec.to_builtins(result))
+        elif result.status == "succeeded":
+            output.print_output(result.data)
         return 0 if result.status == "succeeded" else exit_codes.FAILED
 
-    return in_program(main)
+    return run_async(main)
 
 
 async def _watch(client: AsyncClient, run_id: str, display: Display) -> Run:
@@ -99,9 +103,9 @@ async def _watch(client: AsyncClient, run_id: str, display: Display) -> Run:
     display.write(f"▸ {printable(run.skill)} on {printable(run.engine)} ({run.mode}) · run {printable(run.id)}")
     try:
         async for event in client.follow(run_id):
-            await _tell(client, event, display)
+            await _show_event(client, event, display)
     except asyncio.CancelledError as left:
-        left.add_note(f"stopped watching; run {run_id} goes on")
+        left.add_note(f"stopped watching; run {run_id} continues")
         raise
     run = await client.get_run(run_id)
     for line in render.ending(run):
@@ -109,7 +113,7 @@ async def _watch(client: AsyncClient, run_id: str, display: Display) -> Run:
     return run
 
 
-async def _tell(client: AsyncClient, event: Event, display: Display) -> None:
+async def _show_event(client: AsyncClient, event: Event, display: Display) -> None:
     from askback.cli.terminal import render
 
     if (shown := render.known(event)) is not None:
@@ -122,22 +126,10 @@ async def _tell(client: AsyncClient, event: Event, display: Display) -> None:
                 display.write(line)
 
 
-def _print(run: Run, result: Result, *, as_json: bool) -> None:
-    import msgspec
-
-    from askback.cli.terminal import render
-
-    if as_json:
-        output.print_json(render.document(run) | msgspec.to_builtins(result))
-    elif result.status == "succeeded":
-        text = result.data if isinstance(result.data, str) else json.dumps(result.data, ensure_ascii=False, indent=2)
-        print(printable(text) if sys.stdout.isatty() else text)
-
-
-@click.command("inbox", short_help="List the questions that wait for an answer.")
+@click.command("inbox", short_help="List the pending questions.")
 @connected
 def inbox_command(server: Server, as_json: bool) -> int:
-    """List every pending question of a server's runs, the oldest first, with its age, its deadline, and how to answer."""
+    """List the pending questions of all runs, oldest first, with age, deadline and how to answer."""
     import msgspec
 
     from askback.cli.terminal import render
@@ -152,7 +144,7 @@ def inbox_command(server: Server, as_json: bool) -> int:
         for line in render.question(each.run_id, each, each.wait_deadline_at):
             print(line)
     if not questions:
-        output.tell("no question waits for an answer")
+        output.to_stderr("no question is pending")
     return 0
 
 
@@ -160,7 +152,7 @@ def inbox_command(server: Server, as_json: bool) -> int:
 @click.argument("run", shell_complete=complete_run)
 @connected
 def cancel_command(server: Server, as_json: bool, run: str) -> int:
-    """Cancel RUN. Its engine is asked to end, then ended; the run is canceled once nothing of it lives."""
+    """Cancel RUN. Its engine is asked to end, then killed. The run is `canceled` when all its processes have ended."""
     from askback.cli.terminal import render
 
     with server.client() as client:
@@ -170,5 +162,5 @@ def cancel_command(server: Server, as_json: bool, run: str) -> int:
     elif found.state.final:
         print(f"■ run {printable(run)} is {found.state}")
     else:
-        print(f"… run {printable(run)} is being canceled; see it end with: askback watch {printable(run)}")
+        print(f"… run {printable(run)} is being canceled; follow it with: askback watch {printable(run)}")
     return 0

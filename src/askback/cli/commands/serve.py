@@ -1,4 +1,4 @@
-"""`askback serve`: API and worker in one process."""
+"""`askback serve`: the HTTP API, the page and the worker in one process."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ log = logging.getLogger("askback")
 
 _TWINS = {"127.0.0.1": "::1", "localhost": "::1", "0.0.0.0": "::1", "::1": "127.0.0.1"}
 _FREE_PORT_TRIES = 20
-_MOST_FILES = 65_536
+_MAX_FILES = 65_536
 _NEW_OBJECTS = 10_000
-"""After how many new objects garbage is looked for. Requests and turns leave little that needs it."""
+"""Threshold of the garbage collector. Requests and turns leave few cycles."""
 
 
-@click.command("serve", short_help="Serve the HTTP API, and carry its runs out.")
-@click.option("--host", metavar="H", help="Address to listen on; default 127.0.0.1.")
+@click.command("serve", short_help="Serve the HTTP API and the page, and execute runs.")
+@click.option("--host", metavar="H", help="Address to listen on; default: 127.0.0.1.")
 @click.option(
-    "--port", metavar="P", type=click.IntRange(0, 65535), help="Port to listen on; default 8765, 0 takes a free one."
+    "--port", metavar="P", type=click.IntRange(0, 65535), help="Port to listen on; default: 8765; 0: any free port."
 )
 @options.common
 def command(settings: Settings, as_json: bool, host: str | None, port: int | None) -> int:
-    """Serve the HTTP API and carry its runs out, until stopped. A token is needed for everything but /healthz."""
-    from askback.cli.exit_codes import in_program
+    """Serve the HTTP API and the page, and execute runs, until stopped. Everything but /healthz requires a token."""
+    from askback.cli.exit_codes import run_async
 
     if host == "":
-        raise click.UsageError("--host is empty, which would be every address; name one, such as 127.0.0.1")
+        raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")
     gc.disable()
     chosen = {"host": host, "port": port}
     server = settings.server.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"server": server})
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    return in_program(lambda: _serve(settings, as_json=as_json))
+    return run_async(lambda: _serve(settings, as_json=as_json))
 
 
 async def _serve(settings: Settings, *, as_json: bool) -> int:
@@ -75,7 +75,7 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
     async with opened(settings, serving=True) as app:
         await app.recovery.restart_all()
         web = web_server(app, port)
-        # Engines and the database need files too.
+        # Engines and the database need open files, too.
         most = open_files // 2
         connections = Connections(most_strangers=min(settings.server.unauthenticated_connections, most // 2), most=most)
         config = uvicorn.Config(
@@ -87,17 +87,17 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
             log_config=None,
             access_log=False,
             server_header=False,
-            # Anybody on this machine could forge the address and the scheme of a request.
+            # Any local program could forge the address and the scheme of a request.
             proxy_headers=False,
             timeout_graceful_shutdown=max(1, round(settings.server.grace_sec)),
         )
         async with app.working(), asyncio.TaskGroup() as group:
             watching = [group.create_task(each) for each in (web.metrics.watch(app.store), web.sessions.watch())]
             token_path = None if settings.server.token else settings.data_dir / "token"
-            # Whoever reads of it may stop it at once.
+            # From the announcement on, the server can be stopped.
             server = _stopped_by_signals(config, [web.streams.close, app.worker.stop])
             with announced(settings.data_dir, _url(_near(settings.server.host), port), token_path):
-                _collect_garbage_from_now_on()
+                _start_garbage_collection()
                 _announce(settings, web, port, as_json=as_json)
                 await server.serve(sockets=listening)
             for each in watching:
@@ -107,24 +107,24 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
 
 
 def _raise_file_limit() -> int:
-    """Take as many open files as the system allows, within reason; returns how many that are."""
+    """Raise the limit of open files to what the system allows, up to a maximum. Returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return _MOST_FILES if soft == resource.RLIM_INFINITY else soft
+        return _MAX_FILES if soft == resource.RLIM_INFINITY else soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
 
 
-def _collect_garbage_from_now_on() -> None:
-    """What stands by now, modules above all, stays to the end and is not looked through again."""
+def _start_garbage_collection() -> None:
+    """Exclude what exists now, mostly modules, from collection."""
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS, 10, 10)
     gc.enable()
 
 
 def _stopped_by_signals(config: uvicorn.Config, ends: Sequence[Callable[[], None]]) -> uvicorn.Server:
-    """Serves until a TERM or Ctrl-C; a second one does not wait. What would hold up the stop is ended at once."""
+    """A server that SIGTERM or Ctrl-C stops, and a second one stops at once. Calls `ends` to release what would delay it."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -147,10 +147,10 @@ def _stopped_by_signals(config: uvicorn.Config, ends: Sequence[Callable[[], None
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
-    """The sockets to serve on. A loopback address is taken with its twin of the other IP version.
+    """The sockets to serve on: with a loopback address, also its twin of the other IP version.
 
-    Browsers take `*.localhost`, where the page lives, to both, and would send the page's cookie to a program that
-    listens on the other one.
+    Browsers resolve `*.localhost`, the page's host, to both. They would send the page's cookie to a program that
+    listens on the other address.
     """
     twin = _TWINS.get(host.lower())
     for tries_left in reversed(range(_FREE_PORT_TRIES if port == 0 else 1)):
@@ -170,7 +170,7 @@ def _listen(host: str, port: int) -> list[socket.socket]:
 
 
 def _twin(address: str, port: int) -> socket.socket | None:
-    """None where this machine does not have that IP version: then nobody can listen there."""
+    """None if this machine lacks that IP version, so that nobody can listen there."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -182,7 +182,7 @@ def _twin(address: str, port: int) -> socket.socket | None:
 
 def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol named: asyncio turns off the delay of small packets only then, and an answer takes 40 ms less.
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it a response takes 40 ms longer.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if host == "::":
@@ -191,32 +191,32 @@ def _bound(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
     except (OSError, UnicodeError) as error:
         listening.close()
-        why = "it cannot be the name of a machine" if isinstance(error, UnicodeError) else error.strerror
-        message = f"cannot listen on {host}:{port}: {why}; choose another with {_to_blame(error)}"
+        why = "it is not a valid host name" if isinstance(error, UnicodeError) else error.strerror
+        message = f"cannot listen on {host}:{port}: {why}; choose another with {_option_to_change(error)}"
         raise Unavailable(RefusalCode.PORT_UNUSABLE, message) from None
     return listening
 
 
-def _to_blame(error: OSError | UnicodeError) -> str:
+def _option_to_change(error: OSError | UnicodeError) -> str:
     of_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
     return "--host" if of_host else "--port"
 
 
 def _announce(settings: Settings, web: WebServer, port: int, *, as_json: bool) -> None:
-    """A token of the settings is not printed: who set it knows it, and output is often kept."""
+    """A token from the settings is not printed: its owner knows it, and output is often logged."""
     url, page = _url(settings.server.host, port), f"{_url(_near(settings.server.host), port)}/enter"
     token = None if settings.server.token else web.token
     if token is not None:
         page += f"?token={quote(token, safe='')}"
     if as_json:
-        told = {"url": url, "token": token, "page": page, "data_dir": str(settings.data_dir)}
-        print(json.dumps(told), flush=True)
+        document = {"url": url, "token": token, "page": page, "data_dir": str(settings.data_dir)}
+        print(json.dumps(document), flush=True)
         return
     print(f"askback serves {url} (data folder {settings.data_dir})", file=sys.stderr)
-    print(f"  token: {token or 'as the settings have it, in server.token or ASKBACK_SERVER__TOKEN'}", file=sys.stderr)
+    print(f"  token: {token or 'from the settings (server.token or ASKBACK_SERVER__TOKEN)'}", file=sys.stderr)
     print(f"  page:  {page}", file=sys.stderr, flush=True)
     if not _is_loopback(settings.server.host):
-        print("  it is open to other machines: whoever has the token can run engines here", file=sys.stderr, flush=True)
+        print("  open to other machines: anyone who has the token can run engines here", file=sys.stderr, flush=True)
 
 
 def _url(host: str, port: int) -> str:
@@ -224,7 +224,7 @@ def _url(host: str, port: int) -> str:
 
 
 def _near(host: str) -> str:
-    """How this machine calls a server that listens on all its addresses."""
+    """The loopback address of a server that listens on all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 

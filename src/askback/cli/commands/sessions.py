@@ -1,4 +1,4 @@
-"""`askback sessions`: browsers that are signed in to a server's page. Works on the data folder."""
+"""`askback sessions`: browsers that are signed in to the page. Works on the data folder."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 
-@click.group("sessions", invoke_without_command=True, short_help="List and end browser sessions of a server.")
+@click.group("sessions", invoke_without_command=True, short_help="List and revoke browser sessions of a server.")
 @options.common
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
-    """Without a subcommand: list the browsers that are signed in. A session ends with the token it was made with."""
+    """Without a subcommand: list the signed-in browsers. A session ends with the token it was created with."""
     if ctx.invoked_subcommand is not None:
         return 0
-    sessions = _living(settings)
+    sessions = _active(settings)
     if as_json:
         output.print_json([_view(each) for each in sessions])
         return 0
     for each in sessions:
         print(_line(each))
     if not sessions:
-        output.tell("no browser is signed in; 'askback serve' prints the address to sign in at")
+        output.to_stderr("no browser is signed in; 'askback serve' prints the address for signing in")
     return 0
 
 
 @command.command("revoke")
 @click.argument("session_id", metavar="[ID]", required=False)
-@click.option("--all", "every", is_flag=True, help="End every session.")
+@click.option("--all", "every", is_flag=True, help="Revoke all sessions.")
 @options.common
 def revoke(settings: Settings, as_json: bool, session_id: str | None, every: bool) -> int:
-    """End the session called ID, at once."""
+    """Revoke the session with this ID. It takes effect at once."""
     if every == (session_id is not None):
-        raise click.UsageError("name one ID, or give --all")
-    ids = [each.id for each in _living(settings)] if session_id is None else [session_id]
+        raise click.UsageError("name an ID, or use --all")
+    ids = [each.id for each in _active(settings)] if session_id is None else [session_id]
     _sessions(settings).revoke(ids)
     if as_json:
         output.print_json({"revoked": ids})
@@ -56,11 +56,11 @@ def _sessions(settings: Settings) -> Sessions:
     from askback.http.auth import Grant
     from askback.http.sessions import Sessions
 
-    # Which token is the server's own now, only the server knows.
+    # Only the server knows its current main token.
     return Sessions(settings.data_dir / "sessions.json", now, lambda _: Grant(name="", scopes=frozenset()))
 
 
-def _living(settings: Settings) -> list[Session]:
+def _active(settings: Settings) -> list[Session]:
     """Without those whose token was revoked or has expired."""
     from askback.bootstrap import now
     from askback.http.tokens import Tokens
@@ -76,8 +76,8 @@ def _view(session: Session) -> dict[str, Any]:
         "last_seen_at": session.last_seen_at,
         "expires_at": session.ends_at,
     }
-    told = {name: rfc3339(moment) for name, moment in moments.items()}
-    return {"id": session.id, "token": session.token, "browser": session.browser, "host": session.host, **told}
+    times = {name: rfc3339(moment) for name, moment in moments.items()}
+    return {"id": session.id, "token": session.token, "browser": session.browser, "host": session.host, **times}
 
 
 def _line(session: Session) -> str:

@@ -1,4 +1,4 @@
-"""`askback skills`: what can be run by name, installing, checking."""
+"""`askback skills`: lists, installs and checks skills."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @options.common
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
-    """Without a subcommand: list the skills that can be run by their id."""
+    """Without a subcommand: list the skills that can be run by id."""
     if ctx.invoked_subcommand is not None:
         return 0
     from askback.bootstrap import open_library
@@ -32,8 +32,8 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     for listing in listings:
         print(_line(listing))
     if not listings:
-        print("no skills are installed; install one with: askback skills install ZIP_OR_FOLDER,")
-        print("or run one by its folder: askback run FOLDER")
+        print("no skill is installed; install one with: askback skills install ZIP_OR_FOLDER,")
+        print("or run one from its folder: askback run FOLDER")
     return 0
 
 
@@ -41,7 +41,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 @click.argument("source", type=click.Path(path_type=Path), metavar="ZIP_OR_FOLDER")
 @options.common
 def install(settings: Settings, as_json: bool, source: Path) -> int:
-    """Install a skill from a zip or a folder, so that it can be run by its id."""
+    """Install a skill from a zip file or a folder, so that it can be run by id."""
     from askback.bootstrap import open_library
 
     package = open_library(settings).install(source)
@@ -56,7 +56,7 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
 @click.argument("folder", type=click.Path(path_type=Path))
 @options.common
 def check(settings: Settings, as_json: bool, folder: Path) -> int:
-    """Say what is wrong with the skill in FOLDER and how to mend it. Exit 2 if it cannot be run."""
+    """Report the problems of the skill in FOLDER, and how to fix them. Exit code 2 if it cannot be run."""
     from askback.engines import registry
     from askback.skills.diagnostics import errors_of
     from askback.skills.package import check_package
@@ -76,7 +76,9 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
         if each.fix:
             print(f"    → {printable(each.fix)}")
     verdict = (
-        f"✘ {count(len(wrong), 'mistake')}: it cannot be run" if wrong else f"✔ {printable(str(folder))} can be run"
+        f"✘ {count(len(wrong), 'error')}: the skill cannot be run"
+        if wrong
+        else f"✔ {printable(str(folder))} can be run"
     )
     print(verdict)
     return 2 if wrong else 0

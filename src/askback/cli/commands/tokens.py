@@ -1,4 +1,4 @@
-"""`askback tokens`: further tokens for a server, with fewer rights than its own. Works on the data folder."""
+"""`askback tokens`: additional tokens of a server, with limited scopes. Works on the data folder."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _SCOPES = ("submit", "answer", "read", "admin")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_LONGEST = timedelta(days=36_500)
+_MAX_LIFETIME = timedelta(days=36_500)
 
 
-@click.group("tokens", invoke_without_command=True, short_help="List, make and revoke tokens for a server.")
+@click.group("tokens", invoke_without_command=True, short_help="List, create and revoke tokens of a server.")
 @options.common
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
-    """Without a subcommand: list the tokens, beside the server's own. A running server heeds a change at once."""
+    """Without a subcommand: list the additional tokens. A running server applies changes at once."""
     if ctx.invoked_subcommand is not None:
         return 0
     tokens = _tokens(settings).all()
@@ -36,34 +36,39 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     for token in tokens:
         print(_line(token))
     if not tokens:
-        output.tell("there are no further tokens; make one with: askback tokens create NAME --scope read")
+        output.to_stderr("there are no additional tokens; create one with: askback tokens create NAME --scope read")
     return 0
 
 
 @command.command("create")
 @click.argument("name")
 @click.option(
-    "--scope", "scopes", multiple=True, required=True, type=click.Choice(_SCOPES), help="What it allows; repeatable."
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice(_SCOPES),
+    help="What the token allows; repeatable.",
 )
-@click.option("--expires-in", metavar="TIME", help="As 30d, 12h, 45m; default: never.")
+@click.option("--expires-in", metavar="TIME", help="Lifetime, such as 30d, 12h or 45m; default: no limit.")
 @options.common
 def create(settings: Settings, as_json: bool, name: str, scopes: tuple[str, ...], expires_in: str | None) -> int:
-    """Make a token called NAME. It is printed this once; only its digest is kept."""
+    """Create a token called NAME. It is printed once; only its digest is stored."""
     from askback.bootstrap import now
     from askback.http.auth import AccessScope
 
     if not _NAME.fullmatch(name):
-        raise click.UsageError("a NAME has up to 100 letters, digits, '.', '_' and '-'")
+        raise click.UsageError("NAME must have 1 to 100 letters, digits, '.', '_' or '-'")
     expires_at = None if expires_in is None else now() + _duration(expires_in)
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
     text = _tokens(settings).make(name, given, expires_at)
     if as_json:
-        told = rfc3339(expires_at) if expires_at else None
-        output.print_json({"name": name, "token": text, "scopes": list(given), "expires_at": told})
+        expiry = rfc3339(expires_at) if expires_at else None
+        output.print_json({"name": name, "token": text, "scopes": list(given), "expires_at": expiry})
         return 0
     print(text)
-    output.tell(f"✔ {name} may {', '.join(given)}; the token is not shown again")
+    output.to_stderr(f"✔ {name} allows: {', '.join(given)}; the token is not shown again")
     return 0
 
 
@@ -71,7 +76,7 @@ def create(settings: Settings, as_json: bool, name: str, scopes: tuple[str, ...]
 @click.argument("name")
 @options.common
 def revoke(settings: Settings, as_json: bool, name: str) -> int:
-    """Revoke the token called NAME, at once."""
+    """Revoke the token called NAME. It takes effect at once."""
     _tokens(settings).revoke(name)
     if as_json:
         output.print_json({"name": name, "revoked": True})
@@ -92,8 +97,8 @@ def _duration(text: str) -> timedelta:
     if found is None:
         raise click.UsageError(f"--expires-in {text!r}: write it as 30d, 12h, 45m or 90s")
     length = timedelta(**{_UNITS[found[2]]: int(found[1])})
-    if length > _LONGEST:
-        raise click.UsageError(f"--expires-in {text!r}: that is more than a hundred years")
+    if length > _MAX_LIFETIME:
+        raise click.UsageError(f"--expires-in {text!r}: the maximum is a hundred years")
     return length
 
 
@@ -114,4 +119,4 @@ def _line(token: Token) -> str:
     if token.expires_at is not None:
         over = token.expires_at <= now()
         until = f"{'expired' if over else 'until'} {token.expires_at:%Y-%m-%d %H:%M} UTC"
-    return f"{token.name:<24} {', '.join(token.scopes):<24} made {token.created_at:%Y-%m-%d}  {until}"
+    return f"{token.name:<24} {', '.join(token.scopes):<24} created {token.created_at:%Y-%m-%d}  {until}"

@@ -1,4 +1,4 @@
-"""`askback trust`: allow the settings file of a folder, as it is now. Works on the user's own list."""
+"""`askback trust`: the user's list of trusted settings files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import click
 from askback.cli import output
 from askback.text.terminal import one_line
 
-_MOST_PATH = 4096
+_MAX_PATH = 4096
 
 
-@click.command("trust", short_help="Allow the settings file of a folder to be used.")
+@click.command("trust", short_help="Trust the settings file of a folder.")
 @click.argument("folder", required=False, default=".", type=click.Path(path_type=Path))
-@click.option("--revoke", is_flag=True, help="Trust it no longer.")
-@click.option("--list", "listing", is_flag=True, help="List the files that are trusted.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
+@click.option("--revoke", is_flag=True, help="Stop trusting it.")
+@click.option("--list", "listing", is_flag=True, help="List the trusted files.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else.")
 def command(folder: Path, revoke: bool, listing: bool, as_json: bool) -> int:
-    """Allow the askback.toml in FOLDER (default: here) to set everything that settings can set.
+    """Trust the askback.toml in FOLDER (default: the working directory), so that all its settings are used.
 
-    Settings can start programs and switch the sandbox off, so read the file first. It is trusted as it is now: once
-    it changes, it has to be trusted again. Of a file that is not trusted only `default_engine` and the engines'
-    `model` are used.
+    Settings can start programs and turn off the sandbox, so read the file first. Trust covers the file as it is now:
+    after a change, trust it again. Of an untrusted file, only `default_engine` and the engines' `model` are used.
     """
     if revoke and listing:
         raise click.UsageError("--revoke and --list exclude each other")
@@ -38,7 +37,7 @@ def _trust(folder: Path, *, as_json: bool) -> int:
     if as_json:
         output.print_json({"path": str(path), "trusted": True, "keys": [key for key, _ in settings]})
         return 0
-    print(f"✔ {one_line(str(path), _MOST_PATH)} is trusted as it is now; it sets:")
+    print(f"✔ {one_line(str(path), _MAX_PATH)} is trusted as it is now; it sets:")
     for key, value in settings:
         print(f"    {key}" if value is None else f"    {key}: {value}")
     return 0
@@ -52,7 +51,7 @@ def _revoke(folder: Path, *, as_json: bool) -> int:
         output.print_json({"path": str(path), "trusted": False})
         return 0
     done = "is no longer trusted" if was_trusted else "was not trusted"
-    print(f"✔ {one_line(str(path), _MOST_PATH)} {done}")
+    print(f"✔ {one_line(str(path), _MAX_PATH)} {done}")
     return 0
 
 
@@ -65,7 +64,7 @@ def _list(*, as_json: bool) -> int:
         output.print_json([{"path": str(path), "valid": valid} for path, valid in files])
         return 0
     for path, valid in files:
-        print(f"{one_line(str(path), _MOST_PATH)}{'' if valid else '  (has changed or is gone: not used)'}")
+        print(f"{one_line(str(path), _MAX_PATH)}{'' if valid else '  (changed or missing: not used)'}")
     if not files:
-        output.tell("no settings file of a folder is trusted")
+        output.to_stderr("no settings file is trusted")
     return 0

@@ -1,4 +1,4 @@
-"""Following one run in this program: showing what happens, asking its user, and ending it properly on Ctrl-C."""
+"""A run that this program executes: shows its events, asks its questions, cancels it on Ctrl-C, prints its result."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ import signal
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from askback.bootstrap import App
-from askback.cli.exit_codes import Ending, conclude, heeded
+from askback.cli import exit_codes, output
 from askback.cli.terminal import question
-from askback.cli.terminal.live import Display
+from askback.cli.terminal.live import Display, summary
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned
 from askback.core.errors import Conflict
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, InteractionOutcome, Json
-from askback.core.runs import Run
+from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
-from askback.text.terminal import count, printable
+from askback.process.workspace import ARTIFACTS_DIR
+from askback.text.terminal import count, printable, size
+from askback.wire import runs as wire
+from askback.wire.base import plain
 
 _SETTLED = {
     InteractionOutcome.ANSWERED: "  (answered elsewhere)",
-    InteractionOutcome.AUTO_DECIDED: "  (the time is up: decided without an answer)",
-    InteractionOutcome.EXPIRED: "  (the time is up)",
+    InteractionOutcome.AUTO_DECIDED: "  (time is up: the engine decides without an answer)",
+    InteractionOutcome.EXPIRED: "  (time is up)",
     InteractionOutcome.ABANDONED: "  (the run ended without an answer)",
 }
 
@@ -40,9 +45,9 @@ async def converse(
     after: int = 0,
     kept: bool = True,
 ) -> Ending:
-    """Carry the run on in this program until it is over, or waits with nobody here to answer; tell how it stands.
+    """Execute the run until it is over, or waits and nobody here can answer.
 
-    `opening` is shown first. `kept` is False where the data folder goes with the program.
+    `opening` is shown first. `kept` is False if the data folder is removed at the end.
     """
     conversation = Conversation(app, run.id, answers=answers, display=display, can_ask=can_ask)
     if run.state.final:
@@ -53,17 +58,17 @@ async def converse(
                 run = await conversation.hold(opening, after)
         except asyncio.CancelledError as left:
             if kept:
-                left.add_note(f"run {run.id} was left; go on with: askback run --continue {run.id}")
+                left.add_note(f"run {run.id} was interrupted; continue it with: askback run --continue {run.id}")
             raise
-        # A process that was held ends with this program, and its run with it.
+        # A resident process ends with this program, and its run with it.
         run = await app.service.store.get(run.id)
-        conversation.tell_unused()
+        conversation.warn_of_unused_answers()
     display.pause()
     return await conclude(app, run, display, interrupted=conversation.interrupts > 0, kept=kept)
 
 
 class Conversation:
-    """One run and its user. `answers` are given in advance; after them the terminal is asked, if there is one."""
+    """One run and its user. Uses `answers` first; after them it asks on the terminal, if there is one."""
 
     def __init__(self, app: App, run_id: str, *, answers: Iterable[str], display: Display, can_ask: bool) -> None:
         self._app = app
@@ -78,10 +83,10 @@ class Conversation:
             self._display.write(opening)
 
     async def hold(self, opening: str | None, after: int) -> Run:
-        """Until the run is over, or waits with nobody here to answer."""
+        """Returns when the run is over, or waits and nobody here can answer."""
         service = self._app.service
-        async with self._heeding_interrupts():
-            # Whoever sees that it runs may press Ctrl-C at once.
+        async with self._canceling_on_interrupt():
+            # The user may press Ctrl-C as soon as this is shown.
             self.open(opening)
             async for event in service.follow(self._run_id, after):
                 self._display.event(event)
@@ -89,14 +94,14 @@ class Conversation:
                     break
         return await service.store.get(self._run_id)
 
-    def tell_unused(self) -> None:
+    def warn_of_unused_answers(self) -> None:
         if self._answers:
             self._display.write(f"  ! {count(len(self._answers), 'answer')} given in advance had no question")
 
     # Questions.
 
     async def _settle(self, asked: Event) -> bool:
-        """See a question answered; False when it is left waiting."""
+        """Get a question answered. False if it is left waiting."""
         run = await self._app.service.store.get(self._run_id)
         pending = run.pending_interaction
         if pending is None or pending.interaction_id != asked.data["interaction_id"]:
@@ -108,7 +113,7 @@ class Conversation:
         except Abandoned:
             return False
         if response is None:
-            await self._tell_settled(pending.interaction_id)
+            await self._show_settled(pending.interaction_id)
             return True
         try:
             await self._app.service.reply(self._run_id, response, pending.interaction_id)
@@ -117,12 +122,10 @@ class Conversation:
         return True
 
     def _leave_to_others(self, run: Run) -> bool:
-        """A process that waits with its run is held for whoever answers; any other run can be left."""
+        """True for a sticky run: this program keeps its process until somebody else answers."""
         if run.sticky and run.wait_deadline_at is not None:
             until = run.wait_deadline_at.astimezone().strftime("%H:%M:%S")
-            self._display.write(
-                f"  the engine's process is held until {until}; answer with: askback reply {run.id} TEXT"
-            )
+            self._display.write(f"  the engine's process waits until {until}; answer with: askback reply {run.id} TEXT")
         return run.sticky
 
     async def _answer(self, pending: Interaction) -> Json:
@@ -147,7 +150,7 @@ class Conversation:
         finally:
             self._display.resume()
 
-    async def _tell_settled(self, interaction_id: str) -> None:
+    async def _show_settled(self, interaction_id: str) -> None:
         for interaction in await self._app.service.store.interactions(self._run_id):
             if interaction.interaction_id == interaction_id and interaction.outcome in _SETTLED:
                 self._display.write(_SETTLED[interaction.outcome])
@@ -155,25 +158,25 @@ class Conversation:
     # Ctrl-C.
 
     @asynccontextmanager
-    async def _heeding_interrupts(self) -> AsyncIterator[None]:
-        """Once cancels the run and waits for its end; twice does not let the engine end by itself; then we leave."""
+    async def _canceling_on_interrupt(self) -> AsyncIterator[None]:
+        """The first Ctrl-C cancels the run, the second kills its engine, the third leaves at once."""
         loop, this = asyncio.get_running_loop(), asyncio.current_task()
         tasks: set[asyncio.Task[None]] = set()
 
-        def begin(work: Coroutine[Any, Any, None]) -> None:
+        def start(work: Coroutine[Any, Any, None]) -> None:
             tasks.add(loop.create_task(work))
 
         def interrupt() -> None:
             self.interrupts += 1
             if self.interrupts == 1:
-                self._display.write("  canceling the run … (Ctrl-C again ends it at once)")
-                begin(self._cancel())
+                self._display.write("  canceling the run … (Ctrl-C again kills the engine)")
+                start(self._cancel())
             elif self.interrupts == 2:
-                begin(self._kill())
+                start(self._kill())
             elif this is not None:
                 this.cancel()
 
-        if heeded(signal.SIGINT):
+        if not exit_codes.is_ignored(signal.SIGINT):
             loop.add_signal_handler(signal.SIGINT, interrupt)
         try:
             yield
@@ -192,4 +195,46 @@ class Conversation:
 
 
 class _NobodyHere(Exception):
-    """There is no terminal to ask on and no answer left."""
+    """There is no terminal to ask on, and no answer left."""
+
+
+# The end.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    run: Run
+    exit_code: int
+    document: dict[str, Any]
+
+
+async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, kept: bool = True) -> Ending:
+    """Show the state that the run is left in, and its files."""
+    document = plain(wire.Run.of(run))
+    if not run.state.final:
+        display.write(f"… {_next_step(run)}" if kept else "… the run was not finished, and nothing of it is kept")
+        return Ending(run=run, exit_code=exit_codes.WAITING, document=document)
+    result = await app.service.result(run.id)
+    folder = app.workspaces.of(run.id).artifacts_path if kept else Path(ARTIFACTS_DIR)
+    files = [wire.Artifact(path=each.path, size=each.size) for each in result.artifacts]
+    display.write(summary(run))
+    for each in result.artifacts:
+        display.write(f"  {printable(str(folder / each.path))} ({size(each.size)})")
+    document |= plain(wire.Result.of(run, result.data, files))
+    canceled = exit_codes.INTERRUPTED if interrupted else exit_codes.FAILED
+    code = {RunState.SUCCEEDED: 0, RunState.FAILED: exit_codes.FAILED}.get(run.state, canceled)
+    return Ending(run=run, exit_code=code, document=document)
+
+
+def _next_step(run: Run) -> str:
+    if run.state is not RunState.WAITING_USER:
+        return f"run {run.id} is {run.state}; continue it with: askback run --continue {run.id}"
+    return question.how_to_answer(run.id)
+
+
+def print_result(ending: Ending, *, as_json: bool) -> None:
+    """With `--json` the whole document, otherwise the output of a run that succeeded."""
+    if as_json:
+        output.print_json(ending.document)
+    elif ending.run.state is RunState.SUCCEEDED:
+        output.print_output(ending.document["data"])

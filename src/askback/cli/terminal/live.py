@@ -1,6 +1,6 @@
-"""What a run does, on the terminal while it happens: lines for what was said and done, and one live line below.
+"""Shows the events of a run: one line for each, and on a terminal a live status line below them.
 
-Everything goes to stderr, so that stdout holds the result alone. A stderr that is gone stops no run.
+Everything goes to stderr, so that stdout has only the result. A closed stderr does not stop a run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Display(Protocol):
 
 
 class Silent:
-    """For `--json`: nothing but the result is printed."""
+    """For `--json`: only the result is printed."""
 
     def event(self, event: Event) -> None:
         pass
@@ -61,18 +61,18 @@ class Silent:
 
 
 class Plain(Silent):
-    """For a pipe or a log: one line for each thing that happened."""
+    """For a pipe or a log: lines only."""
 
     def event(self, event: Event) -> None:
-        for line in told(event):
+        for line in lines(event):
             self.write(line)
 
     def write(self, text: str) -> None:
-        output.tell(text)
+        output.to_stderr(text)
 
 
 class Live(Plain):
-    """For a terminal: the same lines, with one below them that moves while the engine works."""
+    """For a terminal: the same lines, with a spinner below while the engine works."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -89,7 +89,7 @@ class Live(Plain):
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._doing = "starting"
         self._tokens = 0
         self._turn = 0
@@ -98,14 +98,14 @@ class Live(Plain):
     def _render(self) -> Any:
         from rich.text import Text
 
-        parts = [duration(time.monotonic() - self._began), self._doing]
+        parts = [duration(time.monotonic() - self._started), self._doing]
         if self._turn:
             parts.insert(0, f"turn {self._turn}")
         if self._tokens:
             parts.append(count(self._tokens, "token"))
         self._spinner.update(text=Text(" · ".join(parts), style="dim"))
         line = self._spinner.render(self._console.get_time())
-        # It is put together anew each time, and knows nothing of what its text was told.
+        # The spinner builds a new text each time, without these attributes.
         if isinstance(line, Text):
             line.no_wrap, line.overflow = True, "ellipsis"
         return line
@@ -155,12 +155,12 @@ _STYLES = {"▸": "bold", "?": "bold cyan", "·": "dim", "!": "yellow", "✔": "
 
 
 def _style(line: str) -> str:
-    """How a line looks on a terminal, told by the sign it begins with."""
+    """The style of a line, by its first character."""
     return _STYLES.get(line.lstrip()[:1], "")
 
 
-def told(event: Event) -> list[str]:
-    """How an event reads for a person; many need no word."""
+def lines(event: Event) -> list[str]:
+    """An event as text; many need none."""
     data = event.data
     match event.type:
         case EventType.ASSISTANT_MESSAGE:
@@ -172,15 +172,15 @@ def told(event: Event) -> list[str]:
         case EventType.RUN_WARNING:
             return [f"  ! {printable(data['code'])}: {printable(data['message'])}"]
         case EventType.TURN_ENDED:
-            return ["  the turn was cut off and starts again"] if data["outcome"] == "interrupted" else []
+            return ["  the turn was interrupted and restarts"] if data["outcome"] == "interrupted" else []
         case EventType.TURN_STARTED:
-            return ["  the output is being repaired"] if data["kind"] == "repair" else []
+            return ["  the output does not match its schema; the engine repairs it"] if data["kind"] == "repair" else []
         case _:
             return []
 
 
 def _message(text: str) -> list[str]:
-    """What the assistant says to people; blocks meant for us are shown as a question or a result instead."""
+    """The part of a message for the user. Askback shows a question or an output itself."""
     if any(sign in text for sign in _HIDDEN_BLOCKS):
         text = _before_block(text)
     return [f"  {line}" for line in printable(text).strip().splitlines()]
@@ -192,7 +192,6 @@ def _before_block(text: str) -> str:
 
 
 def summary(run: Run) -> str:
-    """One line on how a run ended."""
     seconds = ((run.finished_at or run.updated_at) - run.created_at).total_seconds()
     parts = [duration(seconds), count(run.attempt_number, "turn")]
     if run.usage is not None and run.usage.total_tokens:

@@ -1,9 +1,10 @@
-"""One line typed on the terminal, read without a thread, so that waiting for it can be given up."""
+"""An answer typed on the terminal. Waiting for it uses no thread, so it can be canceled."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import termios
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,13 +12,13 @@ from contextlib import contextmanager, suppress
 
 from askback.cli import output
 
-LONGEST = 4095
-"""A terminal hands over no more of a line than so many bytes, and drops the rest without a word."""
+MAX_PLAIN_LINE = 4095
+"""A terminal without an editor passes no more bytes of a line, and silently drops the rest."""
 
-ANSWER_NEEDED = "an answer is needed (Ctrl-D leaves the run waiting)"
+ANSWER_NEEDED = "an answer is required (Ctrl-D leaves the run waiting)"
 
-Gone = Callable[[], Awaitable[None]]
-"""Ends when nobody needs the line any more."""
+Settled = Callable[[], Awaitable[None]]
+"""Returns when the answer is no longer needed."""
 
 
 class Abandoned(Exception):
@@ -29,67 +30,88 @@ class TooLong(Exception):
 
 
 def on_terminal() -> bool:
-    """Somebody can see a question and type an answer."""
+    """Whether a user can see a question and type an answer."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def forget_typed() -> None:
-    """What was typed before a question stood there is no answer to it."""
+def discard_typed() -> None:
+    """What was typed before a question was shown is no answer to it."""
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-async def read_line(prompt: str, *, secret: bool, gone: Gone) -> str | None:
-    """The line without its end, or None when `gone` ends first. Of a secret the terminal shows no line end either."""
-    output.tell(prompt, end="")
-    reading = asyncio.ensure_future(_line(sys.stdin.fileno()))
-    leaving = asyncio.ensure_future(gone())
+async def read_line(prompt: str, *, secret: bool, settled: Settled) -> str | None:
+    """What was typed, or None if the question is settled first."""
+    reading = asyncio.ensure_future(_typed(prompt, secret=secret))
+    settling = asyncio.ensure_future(settled())
     try:
-        done, _ = await asyncio.wait({reading, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        line = reading.result() if reading in done else leaving.result()
+        done, _ = await asyncio.wait({reading, settling}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         reading.cancel()
-        leaving.cancel()
-    if secret or line is None:
-        output.tell("")
-    return line
+        settling.cancel()
+        # The editor restores the terminal before anything else is written there.
+        await asyncio.gather(reading, settling, return_exceptions=True)
+    return reading.result() if reading in done else settling.result()
 
 
-async def _line(fd: int) -> str:
-    loop = asyncio.get_running_loop()
-    typed: asyncio.Future[bytes] = loop.create_future()
-    collected = bytearray()
+async def _typed(prompt: str, *, secret: bool) -> str:
+    from askback.cli.terminal.line_editor import edit_line, is_dumb_terminal
 
-    def take() -> None:
-        chunk = _read(fd)
-        collected.extend(chunk)
-        if not typed.done() and (not chunk or chunk.endswith(b"\n") or len(collected) > LONGEST):
-            typed.set_result(bytes(collected) if chunk else b"")
-
-    loop.add_reader(fd, take)
+    if is_dumb_terminal():
+        return await _plain_line(prompt, secret=secret)
     try:
-        data = await typed
+        return await edit_line(prompt, secret=secret)
+    except (EOFError, OSError):
+        raise Abandoned from None
+    except KeyboardInterrupt:
+        # The editor reads Ctrl-C as a key. The program handles it as the signal that it is elsewhere.
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.Event().wait()
+        raise
+
+
+async def _plain_line(prompt: str, *, secret: bool) -> str:
+    """A line as the terminal itself edits it."""
+    output.to_stderr(prompt, end="")
+    answered = False
+    try:
+        data = await _read_line(sys.stdin.fileno())
+        answered = bool(data)
     finally:
-        loop.remove_reader(fd)
+        # A secret's line end was not shown either.
+        if secret or not answered:
+            output.to_stderr("")
     if not data:
-        output.tell("")
         raise Abandoned
-    if len(data) > LONGEST:
+    if len(data) > MAX_PLAIN_LINE:
         raise TooLong
     return data.decode(errors="replace").rstrip("\r\n")
 
 
-def _read(fd: int) -> bytes:
+async def _read_line(fd: int) -> bytes:
+    """Empty when the terminal was closed or the input ended."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[bytes] = loop.create_future()
+    collected = bytearray()
+
+    def take() -> None:
+        chunk = b""
+        with suppress(OSError):
+            chunk = os.read(fd, MAX_PLAIN_LINE + 1)
+        collected.extend(chunk)
+        if not line.done() and (not chunk or chunk.endswith(b"\n") or len(collected) > MAX_PLAIN_LINE):
+            line.set_result(bytes(collected) if chunk else b"")
+
+    loop.add_reader(fd, take)
     try:
-        return os.read(fd, LONGEST + 1)
-    except OSError:
-        # The terminal was closed.
-        return b""
+        return await line
+    finally:
+        loop.remove_reader(fd)
 
 
 @contextmanager
-def unseen() -> Iterator[None]:
-    """The terminal does not show what is typed: before the question stands there, and until it is settled."""
+def echo_off() -> Iterator[None]:
+    """The terminal does not show what is typed, from before the question is shown until it is settled."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     quiet = termios.tcgetattr(fd)

@@ -1,4 +1,4 @@
-"""A question on the terminal: how it is shown, and what a typed line means as its answer."""
+"""A question on the terminal: how it is shown, and what a typed answer means."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from askback.cli.terminal.prompt import ANSWER_NEEDED, LONGEST, Gone, TooLong, forget_typed, read_line, unseen
+from askback.cli.terminal.prompt import (
+    ANSWER_NEEDED,
+    MAX_PLAIN_LINE,
+    Settled,
+    TooLong,
+    discard_typed,
+    echo_off,
+    read_line,
+)
 from askback.core.interactions import Interaction, Json, option_label, option_value
 from askback.skills.validation import fits_reply, typed_value
 from askback.text.terminal import printable
 
 Write = Callable[[str], None]
 
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 
 
 def read_answer(interaction: Interaction, line: str) -> Json:
-    """What a line means: an option by number, label or value; the default when empty; else what the schema makes of it."""
+    """An option by number, label or value; the default for an empty line; otherwise what the schema makes of the text."""
     text = line.strip("\r\n")
     word = text.strip()
     if not word and interaction.default is not None:
@@ -27,13 +35,13 @@ def read_answer(interaction: Interaction, line: str) -> Json:
     for option in interaction.options:
         if word in (option_label(option), str(option_value(option))):
             return option_value(option)
-    if word.isdecimal() and len(word) <= _MOST_DIGITS and 1 <= int(word) <= len(interaction.options):
+    if word.isdecimal() and len(word) <= _MAX_DIGITS and 1 <= int(word) <= len(interaction.options):
         return option_value(interaction.options[int(word) - 1])
     return _structured(interaction, text)
 
 
 def _structured(interaction: Interaction, text: str) -> Json:
-    """A scalar by its type; for a form, an answer in JSON where it fits."""
+    """Parse a scalar by its type; parse JSON if the schema is that of an object and the value matches it."""
     schema = interaction.response_schema
     if schema is None:
         return text
@@ -86,21 +94,27 @@ def _short(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-async def ask(interaction: Interaction, write: Write, gone: Gone) -> Json:
-    """Ask until the answer fits. Returns None when the question was settled elsewhere meanwhile."""
-    with unseen() if interaction.secret else nullcontext():
+def how_to_answer(run_id: str) -> str:
+    return f"run {run_id} waits for an answer; answer with: askback reply {run_id} TEXT"
+
+
+async def ask(interaction: Interaction, write: Write, settled: Settled) -> Json:
+    """Ask until the answer is valid. Returns None if the question was settled elsewhere."""
+    with echo_off() if interaction.secret else nullcontext():
         show(interaction, write)
-        forget_typed()
-        return await _until_it_fits(interaction, write, gone)
+        discard_typed()
+        return await _until_valid(interaction, write, settled)
 
 
-async def _until_it_fits(interaction: Interaction, write: Write, gone: Gone) -> Json:
+async def _until_valid(interaction: Interaction, write: Write, settled: Settled) -> Json:
     while True:
         try:
-            response = await _ask_once(interaction, write, gone)
+            response = await _ask_once(interaction, write, settled)
         except TooLong:
-            write(f"    a terminal takes {LONGEST:,} bytes of a line and no more; answer a longer one with:")
-            write("    Ctrl-D, then askback reply RUN < FILE")
+            write(
+                f"    this terminal cuts a line after {MAX_PLAIN_LINE:,} bytes; for a longer answer, press Ctrl-D, then:"
+            )
+            write("    askback reply RUN < FILE")
             continue
         if response is None:
             return None
@@ -111,11 +125,11 @@ async def _until_it_fits(interaction: Interaction, write: Write, gone: Gone) -> 
             write(f"    {printable(problem)}")
 
 
-async def _ask_once(interaction: Interaction, write: Write, gone: Gone) -> Json:
+async def _ask_once(interaction: Interaction, write: Write, settled: Settled) -> Json:
     schema = interaction.response_schema or {}
     if schema.get("type") == "object" and not interaction.options:
-        return await ask_fields(interaction, write, gone)
-    line = await read_line(hint(interaction), secret=interaction.secret, gone=gone)
+        return await ask_fields(interaction, write, settled)
+    line = await read_line(hint(interaction), secret=interaction.secret, settled=settled)
     return None if line is None else read_answer(interaction, line)
 
 
@@ -123,15 +137,15 @@ _FLAGS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false"
 _MISSING = object()
 
 
-async def ask_fields(interaction: Interaction, write: Callable[[str], None], gone: Gone) -> dict[str, Json] | None:
-    """What was typed; None when the question was settled elsewhere. An empty line leaves out what is not required."""
+async def ask_fields(interaction: Interaction, write: Write, settled: Settled) -> dict[str, Json] | None:
+    """Ask for one field after the other. An empty line leaves out an optional field."""
     schema: dict[str, Any] = interaction.response_schema or {}
     fields: dict[str, Json] = {}
     for name, field in schema.get("properties", {}).items():
         default = _default(interaction, name, field)
         required = name in schema.get("required", ())
         while True:
-            line = await read_line(_hint(name, field, default, required), secret=interaction.secret, gone=gone)
+            line = await read_line(_hint(name, field, default, required), secret=interaction.secret, settled=settled)
             if line is None:
                 return None
             value = _value(line, field) if line.strip() else default
@@ -146,14 +160,14 @@ async def ask_fields(interaction: Interaction, write: Callable[[str], None], gon
 
 
 def _default(interaction: Interaction, name: str, field: Mapping[str, Any]) -> Json:
-    """The field's own, unless the question has one for the whole object."""
+    """The question's default for this field, else the field's own."""
     if isinstance(interaction.default, Mapping) and name in interaction.default:
         return interaction.default[name]
     return field.get("default", _MISSING)
 
 
 def _value(line: str, field: Mapping[str, Any]) -> Json:
-    """A line as the field's type wants it; what cannot be read stays a text, for the check to name."""
+    """Convert a line to the field's type. What cannot be converted stays text, and validation reports it."""
     word = line.strip()
     if field.get("type") == "boolean":
         return _FLAGS.get(word.lower(), word)
@@ -173,7 +187,7 @@ def _problems(
 
 
 def _choices(field: Mapping[str, Any]) -> dict[str, str]:
-    """What may be chosen, each value with its title."""
+    """The allowed values with their titles."""
     items = field.get("items", {}) if field.get("type") == "array" else field
     titled = items.get("oneOf") or items.get("anyOf")
     if titled:
@@ -194,7 +208,7 @@ def _hint(name: str, field: Mapping[str, Any], default: Json, required: bool) ->
     if default is not _MISSING:
         details.append(f"Enter for {printable(default if isinstance(default, str) else json.dumps(default))}")
     elif not required:
-        details.append("may be left empty")
+        details.append("optional")
     return f"    {title} ({', '.join(details)}): "
 
 
@@ -202,5 +216,5 @@ def _kind(field: Mapping[str, Any]) -> str:
     choices = " | ".join(printable(str(title)) for title in _choices(field).values())
     kind = str(field.get("type", "string"))
     if kind == "array":
-        return f"some of {choices}, with commas between"
+        return f"any of {choices}, separated by commas"
     return choices or {"string": "text", "boolean": "yes or no", "integer": "whole number"}.get(kind, kind)

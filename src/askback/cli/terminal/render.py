@@ -1,4 +1,4 @@
-"""A run of a server's on paper: as JSON, as one line, as a page. Reads what the client answers; asks for nothing."""
+"""Runs of a server as text: JSON, a line of a list, a page. Does no I/O."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _SIGNS = {
     RunState.QUEUED: "·",
 }
 _QUEUE_REASONS = {
-    "slots": "no slot is free",
-    "engine_slots": "no slot of its engine is free",
-    "starting": "about to start",
+    "slots": "no free slot",
+    "engine_slots": "no free slot for its engine",
+    "starting": "starting",
 }
-_MOST_DETAIL = 1000
+_MAX_DETAIL = 1000
 
 
 def document(run: Run) -> dict[str, Any]:
-    """As HTTP has it: what is not there is left out."""
+    """The same JSON as over HTTP, without missing fields."""
     fields: dict[str, Any] = msgspec.to_builtins(run)
     return fields
 
@@ -55,14 +55,14 @@ def _note(run: Run) -> str:
 
 
 def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact]) -> Iterator[str]:
-    """Everything about a run that a person may want to know."""
+    """Everything about a run."""
     version = f" {printable(run.skill_version)}" if run.skill_version else ""
     yield f"{_SIGNS[run.state]} run {printable(run.id)}: {run.state}{_queued(run)}"
     yield f"  skill    {printable(run.skill)}{version} on {printable(run.engine)} ({run.mode})"
     yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
     yield f"  turn     {run.attempt_number}"
     if run.held_process is not None:
-        yield f"  process  {run.held_process.pid} is held with its slot{_held_until(run.held_process.until)}"
+        yield f"  process  {run.held_process.pid} is kept, with its slot{_held_until(run.held_process.until)}"
     yield f"  created  {_time(run.created_at)} ({duration(_since(run.created_at))} ago)"
     if run.finished_at is not None:
         yield f"  finished {_time(run.finished_at)}, after {duration((run.finished_at - run.created_at).total_seconds())}"
@@ -97,7 +97,7 @@ def failure(run: Run) -> Iterator[str]:
     if run.error.cause is not None:
         yield f"  cause: {printable(run.error.cause)}"
     if run.error.detail:
-        yield f"  {printable(run.error.detail.strip()[-_MOST_DETAIL:])}"
+        yield f"  {printable(run.error.detail.strip()[-_MAX_DETAIL:])}"
 
 
 def _settled(interaction: Interaction) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _settled(interaction: Interaction) -> Iterator[str]:
 
 
 def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iterator[str]:
-    """A pending question, how old it is, and how to answer it."""
+    """A pending question, its age and deadline, and how to answer it."""
     for number, text in enumerate(printable(asked.prompt).splitlines() or [""]):
         yield f"  ? {text}" if number == 0 else f"    {text}"
     for number, option in enumerate(asked.options, 1):
@@ -120,25 +120,25 @@ def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iter
 
 
 def _held_until(deadline: datetime | None) -> str:
-    return f" until {_time(deadline)}{_until(deadline)}" if deadline is not None else ", and is being ended"
+    return f" until {_time(deadline)}{_until(deadline)}" if deadline is not None else ", and is ending"
 
 
 def _until(deadline: datetime | None) -> str:
     if deadline is None:
-        return ", waits as long as it takes"
+        return ", no deadline"
     left = (deadline - datetime.now(UTC)).total_seconds()
-    return f", {duration(left)} left" if left > 0 else ", its time is up"
+    return f", {duration(left)} left" if left > 0 else ", time is up"
 
 
 def ending(run: Run) -> Iterator[str]:
-    """How a run that was watched ended."""
+    """The last lines of `askback watch`."""
     seconds = ((run.finished_at or run.updated_at) - run.created_at).total_seconds()
     yield f"{_SIGNS[run.state]} {printable(run.skill)}: {run.state} ({duration(seconds)}, {count(run.attempt_number, 'turn')})"
     yield from failure(run)
 
 
 def known(event: Event) -> CoreEvent | None:
-    """The event as the display takes it; a newer server's kinds are passed over."""
+    """The event for the display; None for a type that only a newer server knows."""
     try:
         kind = EventType(event.type)
     except ValueError:

@@ -1,10 +1,10 @@
-// One question for somebody who holds a link to it.
+// The page behind a link: one question.
 
 import { post, Problem } from "./api.js";
 import { deadline } from "./deadline.js";
 import { questionForm } from "./form.js";
 import { questionText } from "./question_text.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const place = document.getElementById("question");
 
@@ -20,13 +20,13 @@ async function send(response) {
   document.getElementById("main").focus();
 }
 
-/** A link is for an answer in words; whoever may upload files has a token. */
+/** A link allows no uploads; they require a token. */
 async function noFiles() {
   throw new Problem(403, "FORBIDDEN", t("answer.no_files"));
 }
 
 if (place !== null) {
   const asked = JSON.parse(document.getElementById("first").textContent);
-  const form = questionForm(asked, { words: t, onSend: send, files: noFiles });
+  const form = questionForm(asked, { t, onSend: send, files: noFiles });
   place.append(...[...questionText(asked), deadline(asked), form].filter(Boolean));
 }

@@ -1,6 +1,6 @@
-// Calls to the API with the page's cookie. What goes wrong is a Problem that can be shown as it is.
+// Calls to the API with the page's cookie. An error is a Problem whose message can be shown.
 
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 export class Problem extends Error {
   constructor(status, code, message, problems = []) {

@@ -1,9 +1,9 @@
-// What is wrong with one value, in words, before it is sent. The server checks again and has the last word.
+// Validates one value before it is sent. The server validates it again.
 
 const EMAIL = /^[^\s@]+@[^\s@]+\.[^\s@]+$/;
 const DATE = /^\d{4}-\d\d-\d\d$/;
 
-/** The one type that a form is made for; `null` beside it only says that it may be left out. */
+/** The type that a field is built for; `null` next to it only means that the value is optional. */
 export function typeOf(schema) {
   const types = Array.isArray(schema.type) ? schema.type.filter((type) => type !== "null") : [schema.type];
   if (types.length > 1) return null;
@@ -12,7 +12,7 @@ export function typeOf(schema) {
   return schema.items ? "array" : null;
 }
 
-/** The choices of a schema as `[{value, label}]`, or null where it is none. */
+/** The options of a schema as `[{value, label}]`, or null if it has none. */
 export function choicesOf(schema) {
   const titled = schema.oneOf ?? schema.anyOf;
   if (Array.isArray(titled) && titled.length > 0 && titled.every((each) => each && "const" in each)) {
@@ -29,13 +29,13 @@ export function shown(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** The same value, as JSON has it. */
+/** Whether two values are equal as JSON. */
 export function same(one, other) {
   return JSON.stringify(one) === JSON.stringify(other);
 }
 
 /**
- * The first thing that is wrong with a value that is there, or null.
+ * The first problem of a value, or null.
  * @param {object} schema @param {unknown} value @param {(key: string, values?: object) => string} t
  */
 export function problemOf(schema, value, t) {
@@ -57,7 +57,7 @@ function textProblem(schema, value, t) {
   return fits && !fits(value) ? t(`form.problem.${schema.format}`) : null;
 }
 
-/** A pattern that this browser cannot read is left to the server. */
+/** A pattern that this browser does not support is left to the server. */
 function matches(pattern, value) {
   try {
     return new RegExp(pattern, "u").test(value);

@@ -1,8 +1,8 @@
-// What is inside a field: something to type or choose in, and what that is worth.
+// The control inside a field: its inputs, and reading their value.
 //
-// A control is {element, input, read() → {value?, problem?}}, and where it is so: `group` for several inputs (with
-// its `role` where that can be invalid itself), `marked` for the input that is told to be invalid instead, `missing` for
-// the text when nothing was chosen, `check` for a tick box.
+// A control is {element, input, read() → {value?, problem?}}. Optional: `group` for several inputs (with its `role` if
+// the group itself can be invalid), `marked` for the input that is marked invalid instead, `missing` for the message
+// if nothing was chosen, `check` for a checkbox.
 
 import { same, typeOf } from "./checks.js";
 import { make, newId } from "./elements.js";
@@ -20,12 +20,12 @@ export function textControl(schema, spot) {
     : make("input", { id, class: "input", type: INPUT_TYPES[schema.format] ?? "text", autocomplete: "off" });
   if (schema.format === "date-time") return momentControl(input, spot);
   if (spot.given !== undefined && spot.given !== null) input.value = String(spot.given);
-  // A date that is half typed has no value, and is not the same as none.
+  // A half-typed date has no value, but is not empty either.
   const unread = () => (input.validity?.badInput ? { problem: spot.t("form.problem.date") } : null);
   return { element: input, input, read: () => unread() ?? { value: input.value === "" ? undefined : input.value } };
 }
 
-/** Chosen in the user's own time, sent in UTC. */
+/** Chosen in local time, sent in UTC. */
 function momentControl(input, spot) {
   input.step = "1";
   const start = new Date(spot.given ?? Number.NaN);
@@ -58,7 +58,7 @@ export function numberControl(schema, spot) {
   return { element: input, input, read };
 }
 
-/** Unticked is false, but one that may be left out and was never touched is left out. */
+/** Unchecked is false, but an optional checkbox that was never touched is left out. */
 export function checkControl(spot) {
   const input = make("input", { id: newId("check"), type: "checkbox" });
   input.checked = spot.given === true;
@@ -83,7 +83,7 @@ function selectControl(choices, spot) {
 
 function radioControl(choices, spot) {
   const name = newId("radio");
-  // Where there is a default, leaving it out would mean the default.
+  // If there is a default, leaving the value out would mean the default.
   const always = spot.required || spot.given !== undefined;
   const offered = always ? choices : [...choices, { value: undefined, label: spot.t("form.none") }];
   const inputs = offered.map((choice) => {
@@ -102,7 +102,7 @@ function tick(input, choice) {
   return make("label", { class: "check" }, input, make("span", {}, choice.label, help));
 }
 
-/** What no other field suits. */
+/** For a schema that no other control supports. */
 export function jsonControl(schema, spot) {
   const input = make("textarea", { id: newId("json"), class: "input input-code", rows: 4, spellcheck: "false" });
   if (spot.given !== undefined) input.value = JSON.stringify(spot.given, null, 2);

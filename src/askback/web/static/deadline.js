@@ -1,8 +1,8 @@
-// Until when a question waits: a countdown, and what happens at its end.
+// The deadline of a question: a countdown, and what happens at its end.
 
 import { make } from "./elements.js";
 import { countdown, untilTime } from "./time.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const SOON_SEC = 120;
 

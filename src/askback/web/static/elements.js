@@ -1,8 +1,8 @@
-// Making elements: texts go in as text, never as HTML.
+// Creating elements. Texts are inserted as text, never as HTML.
 
 let made = 0;
 
-/** An id that nothing else on the page has. */
+/** An id that is unique on the page. */
 export function newId(stem) {
   made += 1;
   return `${stem}-${made}`;
@@ -20,11 +20,4 @@ export function make(name, attributes = {}, ...children) {
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
-}
-
-/** Words by key: an object of texts, or a function that already fills in `{name}`. */
-export function speaker(words) {
-  if (typeof words === "function") return words;
-  return (key, values = {}) =>
-    (words[key] ?? key).replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
 }

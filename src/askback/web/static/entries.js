@@ -1,4 +1,4 @@
-// What is given to a skill that does not say what it takes: named texts and named files.
+// The input of a skill without an input schema: named texts and named files.
 
 import { shown } from "./checks.js";
 import { make, newId } from "./elements.js";
@@ -9,7 +9,7 @@ const FIRST_NAME = "request";
 const TEXT = { type: "string", maxLength: 1_000_000 };
 const NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/;
 
-/** As `schemaForm`, for an object of whatever names. */
+/** Like `schemaForm`, for an object with any names. */
 export function entriesForm({ t, root, given = {} }) {
   const entries = [];
   const list = make("div", { class: "entries" });

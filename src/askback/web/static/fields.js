@@ -1,8 +1,8 @@
-// One field for one JSON Schema: what it shows, what it is worth as JSON, and what is wrong with it, beside it.
+// One field for one JSON Schema: its label, its value as JSON, and its problems.
 //
-// A field is {element, value(), problems(), unread(), show(message), at(parts), focus()}. `problems` gives
-// [{field, message}]; `unread` only those of what was entered and cannot be read at all, such as half a date.
-// A spot says where a field stands: {title, required, given, root, depth, t, upload}.
+// A field is {element, value(), problems(), unread(), show(message), at(parts), focus()}. `problems` returns
+// [{field, message}]; `unread` only those of entries that have no value at all, such as half a date.
+// A spot describes the place of a field: {title, required, given, root, depth, t, upload}.
 
 import { choicesOf, problemOf, typeOf } from "./checks.js";
 import { checkControl, choiceControl, jsonControl, numberControl, textControl, ticksControl } from "./controls.js";
@@ -11,7 +11,7 @@ import { fileControl } from "./file_field.js";
 
 const DEEPEST = 6;
 
-/** The field that suits a schema; where none does, a box for JSON. */
+/** The field for a schema; if none supports it, a text area for JSON. */
 export function fieldFor(given, spot) {
   const schema = plain(given, spot.root);
   const here = { ...spot, given: spot.given ?? schema.default, title: schema.title ?? spot.title };
@@ -35,7 +35,7 @@ export function fieldFor(given, spot) {
   }
 }
 
-/** References within the document resolved, and `X or null` taken for X: a field may be left empty anyway. */
+/** Resolves references within the document, and treats `X or null` as X: a field can be left empty anyway. */
 function plain(given, root) {
   let schema = typeof given === "object" && given !== null ? given : {};
   for (let step = 0; step < 20; step += 1) {
@@ -64,7 +64,7 @@ export function titleOf(name) {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-// A field that holds one value.
+// A field with one value.
 
 function leaf(schema, spot, control) {
   const { t } = spot;
@@ -99,7 +99,7 @@ function leaf(schema, spot, control) {
     at: () => field,
     focus: () => control.input.focus(),
   };
-  // While one types, a field that is marked wrong says so only for as long as it is; new marks wait for the end.
+  // While the user types, a mark disappears when the problem does; new marks wait until the end.
   element.addEventListener("input", () => problem.hidden || field.show(wrong()));
   element.addEventListener("change", () => (control.read().value === undefined ? null : field.show(wrong())));
   control.changed?.(() => field.show(control.read().problem ? wrong() : null));
@@ -119,7 +119,7 @@ function framed(spot, control, help, problem) {
   return make("div", { class: spot.bare ? "field field-bare" : "field" }, label, help, control.element, problem);
 }
 
-/** The title, and whether it is needed; a line of a list is neither. */
+/** The title, and whether the field is required. An item of a list has neither. */
 function titled({ title, required, bare, t }) {
   const name = make("span", {}, title);
   if (bare) return [name];
@@ -127,7 +127,7 @@ function titled({ title, required, bare, t }) {
   return [name, " ", make("span", { class: "field-optional" }, t("form.optional"))];
 }
 
-// Fields that hold fields.
+// Fields that contain fields.
 
 function arrayField(schema, spot) {
   const items = plain(schema.items, spot.root);
@@ -183,7 +183,7 @@ function listField(schema, items, spot) {
   if (rows.length === 0 && typeOf(items) === "string") insert();
 
   return Object.assign(field, {
-    // An empty line is no mistake.
+    // An empty item is not an error.
     problems: () => [...own(), ...rows.flatMap(({ field: line }) => (line.value() === undefined ? line.unread() : line.problems()))],
     unread: () => rows.flatMap((row) => row.field.unread()),
     at: (parts) => (typeof parts[0] === "number" && rows[parts[0]] ? rows[parts[0]].field.at(parts.slice(1)) : field),
@@ -210,7 +210,7 @@ export function objectField(schema, spot) {
   const field = {
     element,
     value,
-    // One that may be left out and is empty lacks nothing.
+    // An optional object that is empty has no missing fields.
     problems: () => entries.flatMap(([, each]) => (value() === undefined ? each.unread() : each.problems())),
     unread: () => entries.flatMap(([, each]) => each.unread()),
     show(message) {

@@ -1,4 +1,4 @@
-// A file: chosen or dropped, uploaded at once, and named by its upload from then on.
+// A file field: the file is chosen or dropped, uploaded at once, and then referred to by its upload id.
 
 import { upload as uploadFile } from "./api.js";
 import { make, newId } from "./elements.js";
@@ -12,7 +12,7 @@ export function sizeText(bytes) {
 }
 
 /**
- * A place to drop a file on, with a button; calls `take` with each file.
+ * A drop zone with a button; calls `take` with each file.
  * @param {{title: string, hint: string, button: string, accept?: string, take: (file: File) => void}} what
  */
 export function dropZone({ title, hint, button, accept, take }) {
@@ -39,7 +39,7 @@ export function dropZone({ title, hint, button, accept, take }) {
   return { element: zone, input, status };
 }
 
-/** The control of a file's field; its value is {upload_id}. */
+/** The control of a file field; its value is {upload_id}. */
 export function fileControl({ title, t, upload = uploadFile }) {
   let kept = null;
   let state = "none";
@@ -55,7 +55,7 @@ export function fileControl({ title, t, upload = uploadFile }) {
     remove.hidden = next === "none";
     told();
   };
-  // Of two files that are chosen one after the other, the later one counts.
+  // If two files are chosen in a row, the later one counts.
   let current = 0;
   const send = async (file) => {
     current += 1;

@@ -1,10 +1,10 @@
-// A run's files: the list is renewed while the run goes on, and a file unfolds in place. What is shown of it is what the
-// server shows of it on a page of its own: text, a picture, or nothing.
+// A run's files: the list is updated while the run continues, and a file opens in place. The preview is taken from the
+// file's own page: text, an image, or nothing.
 
 import { make } from "./elements.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
-/** @returns {Promise<HTMLElement>} that element of another page of ours, without a script of it being run */
+/** @returns {Promise<HTMLElement>} an element of another page of this site; no script of that page is run */
 async function elementOf(address, id) {
   const answer = await fetch(address, { headers: { Accept: "text/html" }, credentials: "same-origin", cache: "no-store" });
   if (!answer.ok) throw new Error(t("frame.failed", { status: answer.status }));
@@ -12,7 +12,7 @@ async function elementOf(address, id) {
   return document.importNode(page.getElementById(id), true);
 }
 
-/** Take over what is new in the list at that address; what stays is not touched, so that it stays unfolded and focused. */
+/** Add what is new at that address. The rest is not touched, so that it stays open and focused. */
 export async function renewFiles(place, address) {
   const fresh = await elementOf(address, place.id);
   const known = new Map([...place.children].map((row) => [row.dataset.path, row]));
@@ -25,14 +25,14 @@ export async function renewFiles(place, address) {
   }
 }
 
-/** A file that has grown is shown anew, unfolded as it was. */
+/** Replace a file that has changed, and keep it open. */
 function stays(old, row) {
   if (old?.dataset.size === row.dataset.size) return old;
   if (old?.querySelector("details")?.open) row.querySelector("details").open = true;
   return row;
 }
 
-/** Each time that a file is unfolded it is looked at anew. */
+/** The preview is fetched each time that the file is opened. */
 export function unfoldFiles(place) {
   const changed = ({ target }) => (target.open ? show(target) : target.querySelector(".file-look")?.remove());
   place.addEventListener("toggle", changed, { capture: true });

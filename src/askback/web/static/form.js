@@ -1,19 +1,17 @@
-// A JSON Schema as a form that people fill in, and what came of it as JSON.
+// A form for a JSON Schema, and its value as JSON.
 
 import { upload } from "./api.js";
-import { speaker } from "./elements.js";
 import { fieldFor, objectField } from "./fields.js";
 
 export { questionForm } from "./question.js";
 
 /**
- * The fields for an object schema, or the one field for a scalar, which `title` names. `root` is the word that the server's problems begin with, such as `input`.
+ * The fields for an object schema, or the one field for a scalar, which `title` names. `root` is the prefix of the server's problems, such as `input`.
  * @param {object} schema
- * @param {{words: object | Function, files?: (file: File) => Promise<{upload_id: string}>, root?: string, given?: unknown, title?: string}} how
+ * @param {{t: Function, files?: (file: File) => Promise<{upload_id: string}>, root?: string, given?: unknown, title?: string}} how
  * @returns {{element: HTMLElement, value(): unknown, problems(): string[], check(): boolean, place(problems: string[]): string[], focus(): void}}
  */
-export function schemaForm(schema, { words, files = upload, root = "input", given, title = "" } = {}) {
-  const t = speaker(words);
+export function schemaForm(schema, { t, files = upload, root = "input", given, title = "" } = {}) {
   const spot = { title, required: true, given: given ?? schema.default, root: schema, depth: 0, t, upload: files };
   const scalar = ["string", "number", "integer", "boolean"].includes(schema.type);
   const top = scalar ? fieldFor(schema, spot) : objectField(schema, spot);
@@ -28,13 +26,13 @@ export function schemaForm(schema, { words, files = upload, root = "input", give
     element: top.element,
     value: () => top.value(),
     problems: () => top.problems().map(({ message }) => message),
-    /** Say beside each field what is wrong with it, go to the first; whether all is well. */
+    /** Show each field's problem and focus the first. Returns whether the form is valid. */
     check() {
       const found = top.problems();
       mark(found);
       return found.length === 0;
     },
-    /** Put what the server said beside the fields it names; what is about none of them is given back. */
+    /** Show the server's problems at the fields that they name. Returns those that name no field. */
     place(problems) {
       const told = problems.map((line) => ({ line, ...spelled(line) }));
       const ours = told.filter((each) => each.root === root);

@@ -3,7 +3,7 @@
 import { make } from "./elements.js";
 import { followInbox, keyOf } from "./live.js";
 import { refreshTimes } from "./time.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const THEMES = ["auto", "light", "dark"];
 const TOAST_MS = 4000;
@@ -11,7 +11,7 @@ const plainTitle = document.title;
 const listeners = [];
 let latest = null;
 
-/** Tell of every page of pending questions, and of whether the connection lives. */
+/** Calls back with every page of pending questions, and with the state of the connection. */
 export function onInbox(listener) {
   listeners.push(listener);
   if (latest !== null) listener(latest.page, latest.live);
@@ -24,7 +24,7 @@ export function toast(text) {
   setTimeout(() => note.remove(), TOAST_MS);
 }
 
-/** Copy a text, and say so. */
+/** Copy a text and confirm it. */
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -34,7 +34,7 @@ export async function copyText(text) {
   }
 }
 
-/** @returns {Promise<boolean>} whether the user said yes */
+/** @returns {Promise<boolean>} whether the user confirmed */
 export function confirmDialog({ title, text, action, danger = false }) {
   const no = make("button", { class: "button", type: "button" }, t("frame.cancel"));
   const yes = make(
@@ -85,7 +85,7 @@ function nextTheme() {
   try {
     localStorage.setItem("askback-theme", theme);
   } catch {
-    // The choice then lasts for this page.
+    // Without storage, the choice lasts for this page.
   }
   showTheme(theme);
 }
@@ -105,7 +105,7 @@ function showCount(page) {
   showPlace();
 }
 
-/** On the desk, for whoever allowed it and is not looking at this page. */
+/** A desktop notification, if allowed and if this page is not visible. */
 function notify(asked) {
   if (!("Notification" in window) || Notification.permission !== "granted" || document.hasFocus()) return;
   const how = { body: asked.prompt.slice(0, 200), tag: keyOf(asked) };
@@ -122,7 +122,7 @@ function heard(page, live) {
   for (const listener of listeners) listener(page, live);
 }
 
-/** On a phone the menu is wider than the screen; where one is must be seen. */
+/** On a phone the menu is wider than the screen: scroll to the current entry. */
 function showPlace() {
   const here = document.querySelector(".site-nav [aria-current]");
   const menu = here?.closest("ul");

@@ -1,5 +1,5 @@
-// The inbox: one card for each pending question, kept in step with the stream. The stream has the oldest; who wants to
-// see more gets them page by page from the list, and all of those anew whenever the stream says that something changed.
+// The inbox: one card for each pending question, synchronized with the stream. The stream has the oldest questions.
+// Further pages come from the list, and are fetched again whenever the stream reports a change.
 
 import { get, post } from "./api.js";
 import { deadline } from "./deadline.js";
@@ -9,7 +9,7 @@ import { onInbox, toast } from "./frame.js";
 import { keyOf } from "./live.js";
 import { questionText } from "./question_text.js";
 import { timeElement } from "./time.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const place = document.getElementById("inbox");
 const mayAnswer = place.dataset.mayAnswer === "yes";
@@ -23,7 +23,7 @@ let further = 0;
 let renewal = null;
 let stale = false;
 
-/** One question on the page. `mine` is true from the moment its answer is on its way from here. */
+/** One question on the page. `mine` is true as soon as its answer is sent from here. */
 class Card {
   constructor(asked) {
     this.asked = asked;
@@ -58,7 +58,7 @@ class Card {
 
   parts() {
     const form = mayAnswer
-      ? questionForm(this.asked, { words: t, onSend: (response) => this.send(response) })
+      ? questionForm(this.asked, { t, onSend: (response) => this.send(response) })
       : make("p", { class: "muted small" }, t("inbox.readonly"));
     return [...questionText(this.asked), deadline(this.asked), form].filter(Boolean);
   }
@@ -81,7 +81,7 @@ class Card {
     this.leave();
   }
 
-  /** Whether somebody is in the middle of answering here. */
+  /** Whether the user has started an answer. */
   get inUse() {
     if (this.body.contains(document.activeElement)) return true;
     return [...this.body.querySelectorAll("textarea, input[type=text], input[type=password]")].some(
@@ -104,9 +104,9 @@ class Card {
     if (hadFocus) close.focus();
   }
 
-  /** The focus goes on to the next question, so that the keyboard is never lost. */
+  /** Move the focus to the next question, so that keyboard users keep their place. */
   leave() {
-    // A form that is being sent is disabled, which takes the focus from it.
+    // A form that is being sent is disabled and loses the focus.
     const hadFocus =
       this.element.contains(document.activeElement) || (this.mine && document.activeElement === document.body);
     const next = this.element.nextElementSibling ?? this.element.previousElementSibling;
@@ -117,7 +117,7 @@ class Card {
   }
 }
 
-/** Show what the stream told last, with as many pages behind it as are open. What comes meanwhile is shown next. */
+/** Show the stream's last page and as many further pages as are open. What arrives meanwhile is shown next. */
 function renew() {
   stale = true;
   renewal ??= renewAll().finally(() => (renewal = null));
@@ -130,7 +130,7 @@ async function renewAll() {
     try {
       show(await whole(told));
     } catch {
-      // The stream says that the server is away, and brings a new reason to look when it is back.
+      // The stream reports the lost connection, and triggers a new attempt when it is back.
     }
   }
 }
@@ -148,7 +148,7 @@ function show(page) {
   const wanted = new Map(page.items.map((asked) => [keyOf(asked), asked]));
   for (const [key, card] of cards) if (!wanted.has(key)) card.settledElsewhere();
   for (const [key, asked] of wanted) {
-    // A page that was on its way may still have what was just answered.
+    // A page that was already requested may still contain the question just answered.
     if (cards.has(key) || settled.has(key)) continue;
     const card = new Card(asked);
     cards.set(key, card);
@@ -159,7 +159,7 @@ function show(page) {
   showCount();
 }
 
-/** Only where all were shown before is one that was not among them really new. */
+/** A question is new only if all questions were shown before and it was not among them. */
 function announce(page) {
   if (shown === null || shown.next_cursor !== null) return;
   const seen = new Set(shown.items.map(keyOf));
@@ -168,7 +168,7 @@ function announce(page) {
   }
 }
 
-/** How many wait in all, less those that are known here to be settled. */
+/** The number of pending questions, without those known to be settled here. */
 function showCount() {
   const count = shown.total - shown.items.filter((asked) => settled.has(keyOf(asked))).length;
   document.getElementById("inbox-empty").hidden = count > 0 || cards.size > 0;
@@ -180,7 +180,7 @@ function showCount() {
   document.getElementById("inbox-shown").textContent = t("inbox.shown", { n: cards.size, total: count });
 }
 
-/** The focus goes on to the first question that came; nobody has to look for it. */
+/** Move the focus to the first question that was added. */
 async function showMore() {
   const last = place.lastElementChild;
   const before = shown;

@@ -1,4 +1,4 @@
-// Lists: filtered while one types, sent when a choice changes, and renewed when a run was created or changed its state.
+// Lists: filtered while typing, submitted when a filter changes, and updated when a run is created or changes its state.
 
 import { follow } from "./live.js";
 import { refreshTimes } from "./time.js";
@@ -15,7 +15,7 @@ search?.addEventListener("input", () => {
 
 const filters = document.querySelector("form[data-send-on-change]");
 filters?.addEventListener("change", (event) => event.target.tagName === "SELECT" && filters.requestSubmit());
-// An empty choice need not stand in the address.
+// Empty filters are left out of the URL.
 filters?.addEventListener("formdata", (event) => {
   for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
 });
@@ -25,7 +25,7 @@ let stream = null;
 let due = false;
 let busy = false;
 
-/** Fetch this very page and take over the part that changes. The focus stays where it was. */
+/** Fetch this page again and replace the part that changes. The focus stays where it was. */
 async function refresh() {
   const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
   if (!answer.ok) return;
@@ -41,7 +41,7 @@ async function refresh() {
   (again ?? document.getElementById("main")).focus({ preventScroll: true });
 }
 
-/** What comes quickly is renewed together, and one renewal after the other. */
+/** Group changes that arrive together, and run one update at a time. */
 async function soon() {
   due = true;
   if (busy) return;
@@ -49,19 +49,19 @@ async function soon() {
   while (due) {
     await new Promise((resolve) => setTimeout(resolve, WAIT_MS));
     due = false;
-    // Who cannot be reached is asked again when the stream is back.
+    // If the server does not respond, the list is updated when the stream is back.
     await refresh().catch(() => {});
   }
   busy = false;
 }
 
-/** Whether a run that has changed stands in the list, or may belong into it from now on. */
+/** Whether a changed run is in the list, or may belong there now. */
 function concerns(run) {
   if (part.dataset.entering === undefined || part.querySelector(`[href="/runs/${run.id}"]`)) return true;
   return ["any", run.state].includes(part.dataset.entering);
 }
 
-/** A tab that nobody looks at holds no connection: a browser has only six for one server. */
+/** A hidden tab has no connection: a browser opens only six to one server. */
 function followRuns() {
   stream?.stop();
   stream = null;

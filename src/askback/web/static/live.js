@@ -1,10 +1,10 @@
-// Streams that outlive a lost connection. The inbox is followed once for all tabs of a browser: it opens only six
-// connections to a server, and a stream would hold one in each tab.
+// Streams that survive a lost connection. One tab follows the inbox for all tabs of a browser: a browser opens only six
+// connections to a server, and a stream in each tab would use them up.
 
 const TRIES_BEFORE_DOUBT = 2;
 const RETRY_MS = [300, 700, 1500, 3000];
 
-/** A browser does not say why a stream is refused. Who is no longer known sees how to get in again. */
+/** A browser does not report why a stream was refused. If the user is signed out, show how to sign in. */
 async function leaveIfSignedOut() {
   const answer = await fetch("/v1/inbox?limit=1", { cache: "no-store" }).catch(() => null);
   if (answer?.status === 401) location.reload();
@@ -12,7 +12,7 @@ async function leaveIfSignedOut() {
 
 /**
  * Follow a stream of server-sent events until `stop()`.
- * `address()` is asked at every new start, so that it can name where to go on.
+ * `address()` is called for every connection, so that it can contain the position to resume from.
  * @param {{address: () => string, types: string[], onEvent: (data: any) => void, onState?: (live: boolean) => void}} wanted
  */
 export function follow({ address, types, onEvent, onState = () => {} }) {
@@ -49,16 +49,16 @@ export function follow({ address, types, onEvent, onState = () => {} }) {
   };
 }
 
-/** What tells one question from all others. */
+/** A unique key of a question. */
 export function keyOf(asked) {
   return `${asked.run_id} ${asked.interaction_id}`;
 }
 
 /**
- * The pending questions now, and again whenever they change, on whichever tab they are followed.
+ * Calls back with the pending questions, now and after every change, whichever tab follows them.
  * @param {(page: {items: any[], next_cursor: string | null, total: number}) => void} onPage
  * @param {(live: boolean) => void} onState
- * @param {(asked: any) => void} onNew told in one tab only
+ * @param {(asked: any) => void} onNew called in one tab only
  */
 export function followInbox(onPage, onState, onNew) {
   const channel = new BroadcastChannel("askback-inbox");
@@ -93,7 +93,7 @@ export function followInbox(onPage, onState, onNew) {
     });
   }
 
-  /** What slides into a page that was full has waited before. */
+  /** A question that moves into a full page is not new. */
   function newOnes(before, now) {
     if (before.next_cursor !== null) return [];
     const known = new Set(before.items.map(keyOf));
@@ -105,7 +105,7 @@ export function followInbox(onPage, onState, onNew) {
     return;
   }
   channel.postMessage({ kind: "hello" });
-  // Held until this tab is closed; the next one in the line leads then.
+  // Held until this tab is closed; then the next tab leads.
   navigator.locks.request("askback-inbox", () => {
     lead();
     return new Promise(() => {});

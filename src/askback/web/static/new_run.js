@@ -1,11 +1,11 @@
-// The form of a new run: made from the skill's schemas, checked here, sent once.
+// The form of a new run: built from the skill's schemas, validated here, sent once.
 
 import { post } from "./api.js";
 import { entriesForm } from "./entries.js";
 import { make } from "./elements.js";
 import { schemaForm } from "./form.js";
 import { same } from "./checks.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const given = JSON.parse(document.getElementById("given").textContent);
 const form = document.getElementById("new-run");
@@ -15,7 +15,7 @@ const trouble = document.getElementById("trouble");
 
 const parts = { input: partFor("input"), parameter: partFor("parameter"), options: optionsPart() };
 
-/** The fields that the schema names; without a schema, whatever one likes to give. */
+/** The fields of the schema; without a schema, any named texts and files. */
 function partFor(name) {
   const schema = given[name];
   const none = schema === null || Object.keys(schema.properties ?? {}).length === 0;
@@ -24,19 +24,19 @@ function partFor(name) {
     document.getElementById("parameter-part").hidden = false;
   }
   const how = { root: name, given: given.again?.[name] };
-  const made = none ? entriesForm({ t, ...how }) : schemaForm(schema, { words: t, ...how });
+  const made = none ? entriesForm({ t, ...how }) : schemaForm(schema, { t, ...how });
   document.getElementById(name).append(made.element);
   return made;
 }
 
 function optionsPart() {
-  const made = schemaForm(given.options, { words: t, root: "options", given: given.again?.options });
+  const made = schemaForm(given.options, { t, root: "options", given: given.again?.options });
   document.getElementById("options").append(made.element);
   made.element.closest("details").open = Object.keys(differing(made)).length > 0;
   return made;
 }
 
-/** Only what differs from how it would be anyway. */
+/** Only the options that differ from their defaults. */
 function differing(options) {
   const properties = given.options.properties;
   return Object.fromEntries(
@@ -60,7 +60,7 @@ function say(title, lines = []) {
   trouble.hidden = title === "";
 }
 
-/** Every part says what is wrong with it; the first that does has the focus in the end. */
+/** Every part shows its problems; the first one with a problem gets the focus. */
 function check() {
   const all = [parts.input, parts.parameter, parts.options].filter((part) => part !== null);
   const wrong = all.filter((part) => part.problems().length > 0);
@@ -69,7 +69,7 @@ function check() {
   return wrong.length === 0;
 }
 
-/** The same request again has the same key, so that one click makes one run, also over a bad connection. */
+/** A repeated request has the same key, so that one click creates one run, even over a bad connection. */
 let last = { text: "", key: "" };
 function keyFor(text) {
   if (text !== last.text) {
@@ -89,7 +89,7 @@ function refused(error) {
   if (left.some((line) => line.startsWith("options"))) parts.options.element.closest("details").open = true;
   for (const part of [parts.options, parts.parameter, parts.input]) left = part === null ? left : part.place(left);
   const placed = left.length < (error.problems ?? []).length;
-  say(placed ? t("new.mend") : error.message, left);
+  say(placed ? t("new.fix") : error.message, left);
   if (!placed) trouble.scrollIntoView({ block: "nearest" });
 }
 
@@ -98,7 +98,7 @@ form.addEventListener("submit", async (event) => {
   if (start.disabled) return;
   say("");
   if (!check()) {
-    status.textContent = t("new.mend");
+    status.textContent = t("new.fix");
     return;
   }
   const made = body();
@@ -112,5 +112,5 @@ form.addEventListener("submit", async (event) => {
   }
 });
 
-// Back from the run, the page may be shown as it was left.
+// The Back button may show the page as it was left.
 addEventListener("pageshow", (event) => event.persisted && busy(false));

@@ -1,9 +1,9 @@
-// The form that answers one question: its options as buttons, its schema as fields, one's own words where it has no schema.
+// The form that answers one question: its options as buttons, its schema as fields, free text if it has no schema.
 //
-// The prompt and the context are shown by whoever places the form.
+// The caller shows the prompt and the context.
 
 import { upload } from "./api.js";
-import { make, newId, speaker } from "./elements.js";
+import { make, newId } from "./elements.js";
 import { fieldFor } from "./fields.js";
 import { schemaForm } from "./form.js";
 
@@ -11,12 +11,11 @@ const GONE = 409;
 
 /**
  * @param {{interaction_id: string, kind: string, prompt: string, options: unknown[], default: unknown, response_schema: ?object}} interaction
- * @param {{words: object | Function, onSend: (response: unknown) => Promise<void>, files?: Function}} how
- *   `onSend` throws an Error with a `message` for people, and where it has them a `status` and `problems`.
+ * @param {{t: Function, onSend: (response: unknown) => Promise<void>, files?: Function}} how
+ *   `onSend` throws an Error with a `message` for the user, and optionally a `status` and `problems`.
  * @returns {HTMLElement}
  */
-export function questionForm(interaction, { words, onSend, files = upload }) {
-  const t = speaker(words);
+export function questionForm(interaction, { t, onSend, files = upload }) {
   const inside = make("fieldset", { class: "answer-parts" });
   const status = make("p", { class: "answer-status", role: "status" });
   const trouble = make("p", { class: "answer-trouble", role: "alert", hidden: true });
@@ -28,7 +27,7 @@ export function questionForm(interaction, { words, onSend, files = upload }) {
     trouble.textContent = message;
     trouble.hidden = !message;
   };
-  /** Send once; what fails can be sent again. */
+  /** Send once; after an error it can be sent again. */
   const send = async (response, part) => {
     if (sending) return;
     sending = true;
@@ -47,13 +46,13 @@ export function questionForm(interaction, { words, onSend, files = upload }) {
       inside.disabled = gone;
       const left = part?.place?.(error.problems ?? []) ?? error.problems ?? [];
       const placed = (error.problems ?? []).length > left.length;
-      say(gone ? t("form.gone") : [placed ? t("form.mend") : error.message || t("form.failed"), ...left].join(" "));
+      say(gone ? t("form.gone") : [placed ? t("form.fix") : error.message || t("form.failed"), ...left].join(" "));
       if (!placed) focused?.focus?.();
     } finally {
       form.removeAttribute("aria-busy");
     }
   };
-  const parts = [optionButtons, fieldsPart, filePart].map((make) => make(interaction, { t, send, files, words }));
+  const parts = [optionButtons, fieldsPart, filePart].map((make) => make(interaction, { t, send, files }));
   inside.append(...parts.filter(Boolean));
   if (!interaction.response_schema) inside.append(ownWords(interaction, { t, send, aside: parts.some(Boolean) }));
   return form;
@@ -88,11 +87,11 @@ function optionsOf({ options, kind, response_schema: schema }, t) {
   ];
 }
 
-function fieldsPart(interaction, { t, send, files, words }) {
+function fieldsPart(interaction, { t, send, files }) {
   const { response_schema: schema, default: given, kind } = interaction;
   if (!schema || optionsOf(interaction, t).length > 0) return null;
   const shown = kind === "secret" && schema.type === "string" ? { format: "password", ...schema } : schema;
-  const fields = schemaForm(shown, { words, files, root: "response", given: given ?? undefined, title: t("form.answer") });
+  const fields = schemaForm(shown, { t, files, root: "response", given: given ?? undefined, title: t("form.answer") });
   const submit = () => fields.check() && send(fields.value(), fields);
   const button = sendButton(t, submit);
   fields.element.addEventListener("keydown", (event) => {
@@ -117,7 +116,7 @@ function filePart({ kind }, { t, send, files }) {
   return make("div", { class: "answer-fields" }, field.element, make("div", { class: "answer-end" }, button));
 }
 
-/** Free text: the whole form where nothing else is offered, else folded away beneath it. */
+/** Free text: the whole form if there is nothing else, otherwise collapsed below it. */
 function ownWords({ kind, default: given, prompt }, { t, send, aside }) {
   const secret = kind === "secret";
   const id = newId("answer");
@@ -154,7 +153,7 @@ function sendButton(t, act) {
   return button;
 }
 
-/** Enter sends, Shift+Enter begins a new line; an Enter that ends a word of an input method is neither. */
+/** Enter sends, Shift+Enter starts a new line; an Enter that confirms input-method text does neither. */
 function sends(event) {
   return event.key === "Enter" && !event.shiftKey && !event.isComposing && !event.defaultPrevented;
 }

@@ -1,8 +1,8 @@
-// A question as text: its prompt with lines kept, folded when long, and its background.
+// A question as text: its prompt, collapsed if long, and its context.
 
 import { make, newId } from "./elements.js";
 import { tree } from "./tree.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const LONG_CHARACTERS = 900;
 const LONG_LINES = 14;

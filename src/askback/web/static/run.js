@@ -1,4 +1,4 @@
-// The run's page: history in batches, then the stream; around it the facts, the files, the question and the result.
+// The run's page: past events in batches, then the stream; with the facts, the files, the question and the result.
 
 import { get, post } from "./api.js";
 import { deadline } from "./deadline.js";
@@ -8,9 +8,9 @@ import { questionForm } from "./form.js";
 import { confirmDialog, copyText, toast } from "./frame.js";
 import { follow } from "./live.js";
 import { showFacts, showOutcome } from "./run_parts.js";
-import { Strip } from "./strip.js";
+import { Timeline } from "./timeline.js";
 import { Transcript } from "./transcript.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const TYPES = [
   "run.created",
@@ -44,7 +44,7 @@ const at = (id) => document.getElementById(id);
 const conversation = at("conversation");
 const mayAnswer = conversation.dataset.mayAnswer === "yes";
 const transcript = new Transcript();
-const strip = new Strip();
+const timeline = new Timeline();
 const waiting = [];
 let run = JSON.parse(at("first").textContent);
 let stream = null;
@@ -60,7 +60,7 @@ const address = `/v1/runs/${encodeURIComponent(run.id)}`;
 
 // Events.
 
-/** Fetch what is not there yet. Two who ask at once get it one after the other. */
+/** Fetch the missing events. Concurrent calls run one after the other. */
 function load() {
   loading = loading.catch(() => {}).then(loadRest);
   return loading;
@@ -85,7 +85,7 @@ function append(events, { following }) {
     if (event.seq <= transcript.seq) continue;
     const element = transcript.take(event);
     if (element !== null) roomyChunk().append(element);
-    strip.take(event);
+    timeline.take(event);
     telling ||= TELLING.has(event.type);
   }
   at("progress").textContent = t("run.events", { n: transcript.seq });
@@ -93,14 +93,14 @@ function append(events, { following }) {
   if (telling && following) refresh();
 }
 
-/** Elements stand in chunks: a chunk that is out of sight costs a browser nothing, however much it holds. */
+/** Elements are grouped in chunks: the browser does not render a chunk that is out of view. */
 function roomyChunk() {
   const last = conversation.lastElementChild;
   if (last !== null && last.childElementCount < CHUNK) return last;
   return conversation.appendChild(make("div", { class: "chunk" }));
 }
 
-/** What comes quickly is drawn together, once a frame. */
+/** Events that arrive together are drawn together, once per frame. */
 function received(event) {
   waiting.push(event);
   if (drawing) return;
@@ -138,7 +138,7 @@ async function refresh() {
       run = await get(address);
       showRun();
     } catch {
-      // The stream says that the server is away, and brings a new reason to look when it is back.
+      // The stream reports the lost connection, and triggers a new attempt when it is back.
     }
   }
   refreshing = false;
@@ -158,7 +158,7 @@ function showRun() {
   if (isOver()) finish();
 }
 
-/** Where nothing else is to be seen, that something is going on. */
+/** Shows that the run is queued or working while there is nothing else to see. */
 function showDoing() {
   const doing = at("doing");
   doing.hidden = !["queued", "running"].includes(run.state);
@@ -185,7 +185,7 @@ async function finish() {
   endStream();
 }
 
-/** The server ends the stream of a run that is over; by then everything was sent. */
+/** The server closes the stream of a finished run after the last event. */
 async function endStream() {
   stop();
   await load().catch(() => {});
@@ -199,7 +199,7 @@ async function showArtifacts() {
     await renewFiles(at("files"), `/runs/${encodeURIComponent(run.id)}/files`);
     at("files-part").hidden = at("files").childElementCount === 0;
   } catch {
-    // They are asked for again with the next change.
+    // The next change fetches them again.
   }
 }
 
@@ -211,7 +211,7 @@ function showQuestion() {
     at("pending").replaceChildren();
     return;
   }
-  const form = questionForm(asked, { words: t, onSend: (response) => answer(asked, response) });
+  const form = questionForm(asked, { t, onSend: (response) => answer(asked, response) });
   at("pending").replaceChildren(make("div", { class: "card pending" }, ...[deadline(run), form].filter(Boolean)));
 }
 
@@ -257,7 +257,7 @@ function showConnection(live) {
 }
 
 function drawStrip() {
-  strip.show(at("strip-picture"), at("strip-legend"));
+  timeline.show(at("timeline-picture"), at("timeline-legend"));
 }
 
 function isAtEnd() {
@@ -269,12 +269,12 @@ function scrollToEnd() {
   at("pending").scrollIntoView({ block: "end" });
 }
 
-/** What comes into sight is laid out only then, and may be taller than was thought: the end moves away once more. */
+/** Chunks are laid out when they come into view, which can move the end: scroll again. */
 function keepToEnd() {
   if (performance.now() < settlingUntil) at("pending").scrollIntoView({ block: "end" });
 }
 
-/** Offered to a reader who is far from the end. */
+/** Shown while the reader is far from the end. */
 function showToEnd([entry]) {
   at("to-end").hidden = entry.isIntersecting || entry.boundingClientRect.top < 0;
 }
@@ -285,7 +285,7 @@ at("cancel")?.addEventListener("click", cancel);
 at("to-end").addEventListener("click", scrollToEnd);
 new ResizeObserver(keepToEnd).observe(conversation);
 new IntersectionObserver(showToEnd, { rootMargin: "0px 0px 100% 0px" }).observe(at("pending"));
-// A tab that nobody looks at holds no connection: a browser has only six for one server.
+// A hidden tab has no connection: a browser opens only six to one server.
 document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
 setInterval(() => {
   if (!isOver() && !document.hidden) drawStrip();

@@ -1,10 +1,10 @@
-// What stands around the conversation: facts, and how the run ended.
+// The facts of a run, and how it ended.
 
 import { make } from "./elements.js";
 import { copyText } from "./frame.js";
 import { duration, timeElement } from "./time.js";
 import { tree } from "./tree.js";
-import { language, t } from "./words.js";
+import { language, t } from "./translations.js";
 
 const number = new Intl.NumberFormat(language);
 
@@ -39,7 +39,7 @@ function usageText(usage) {
   return t("run.usage.text", { input, cached, output });
 }
 
-/** How the run ended: its data, or why there is none. */
+/** How the run ended: its output, or the reason why there is none. */
 export function showOutcome(place, tools, result) {
   tools.replaceChildren();
   if (result.status === "failed") place.replaceChildren(failure(result.error));

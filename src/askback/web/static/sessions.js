@@ -1,10 +1,10 @@
-// The browsers that are signed in, and signing them out.
+// The signed-in browsers, and signing them out.
 
 import { get, remove } from "./api.js";
 import { make } from "./elements.js";
 import { confirmDialog } from "./frame.js";
 import { timeElement } from "./time.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const list = document.getElementById("sessions");
 const trouble = document.getElementById("trouble");

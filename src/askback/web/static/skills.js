@@ -1,10 +1,10 @@
-// Installing a skill by dropping its zip, and removing one.
+// Installing a skill from a zip file, and removing one.
 
 import { remove, upload } from "./api.js";
 import { make } from "./elements.js";
 import { dropZone } from "./file_field.js";
 import { confirmDialog, toast } from "./frame.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const place = document.getElementById("install");
 if (place !== null) {

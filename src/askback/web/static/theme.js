@@ -1,10 +1,10 @@
-// Before anything is drawn: the theme that was chosen here. Without a choice the system's counts.
+// Sets the chosen theme before anything is drawn; the default is the system's theme.
 (() => {
   let chosen = null;
   try {
     chosen = localStorage.getItem("askback-theme");
   } catch {
-    // Storage may be switched off; the system's theme is good then.
+    // Storage may be disabled; the system's theme is used then.
   }
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 })();

@@ -1,6 +1,6 @@
-// Times and lengths of time as people read them, in the page's language.
+// Times and durations in the page's language.
 
-import { language, t } from "./words.js";
+import { language, t } from "./translations.js";
 
 const STEPS = [
   ["year", 31536000],
@@ -9,7 +9,7 @@ const STEPS = [
   ["hour", 3600],
   ["minute", 60],
 ];
-// The page knows a language; the browser knows how its country writes it.
+// The page has a language; the browser has the regional variant.
 const locale = navigator.languages.find((each) => each.toLowerCase().startsWith(language)) ?? language;
 const relative = new Intl.RelativeTimeFormat(locale, { numeric: "always", style: "long" });
 const exact = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" });
@@ -30,7 +30,7 @@ export function exactly(moment) {
   return exact.format(moment);
 }
 
-/** When something will be: the time alone where it is today. */
+/** A future time; without the date if it is today. */
 export function untilTime(moment) {
   return (moment.toDateString() === new Date().toDateString() ? today : anyDay).format(moment);
 }
@@ -39,7 +39,7 @@ export function clockTime(moment) {
   return clock.format(moment);
 }
 
-/** `1:05:09`, `4:07`: for what counts down or up. */
+/** `1:05:09`, `4:07`, for a countdown. */
 export function countdown(seconds) {
   const left = Math.max(0, Math.floor(seconds));
   const parts = [Math.floor(left / 3600), Math.floor(left / 60) % 60, left % 60];
@@ -58,7 +58,7 @@ export function duration(seconds) {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** Write every relative time below the element anew. */
+/** Update all relative times inside the element. */
 export function refreshTimes(root = document) {
   for (const element of root.querySelectorAll("time[data-relative]")) {
     const moment = new Date(element.dateTime);
@@ -67,7 +67,7 @@ export function refreshTimes(root = document) {
   }
 }
 
-/** A `<time>` that stays right while the page is open. */
+/** A `<time>` that is updated while the page is open. */
 export function timeElement(text) {
   const element = document.createElement("time");
   element.dateTime = text;

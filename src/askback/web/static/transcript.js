@@ -1,10 +1,10 @@
-// A run's events as a conversation. Every event is taken once, in its order; each leaves at most one element.
+// A run's events as a conversation. Every event is processed once, in order, and adds at most one element.
 
 import { make } from "./elements.js";
 import { questionText } from "./question_text.js";
 import { clockTime, exactly } from "./time.js";
 import { tree } from "./tree.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const STRUCTURED = /```[^\n`]*\n[\s\S]*?```|<ASK_USER_YAML>[\s\S]*?<\/ASK_USER_YAML>/g;
 const PROTOCOL = /"ask_user"|__SKILL_DONE__|<ASK_USER_YAML>/;
@@ -17,7 +17,7 @@ export class Transcript {
     this.questions = new Map();
   }
 
-  /** @returns {HTMLElement | null} what the event adds at the end */
+  /** @returns {HTMLElement | null} the new last element, if the event adds one */
   take(event) {
     if (event.seq <= this.seq) return null;
     this.seq = event.seq;
@@ -101,7 +101,7 @@ function appendText(body, text) {
   if (text.trim() !== "") body.append(make("div", { class: "plain" }, text.replace(/^\n+|\s+$/g, "")));
 }
 
-/** What is meant for the program is there to be read, but not in the way. */
+/** A block for the program can be read, but is collapsed. */
 function structured(text) {
   return make(
     "details",
@@ -137,7 +137,7 @@ class Tool {
     if (this.element.open) this.fill();
   }
 
-  /** Only what is opened has a body: a long run uses thousands of tools. */
+  /** The body is built when it is opened: a long run uses thousands of tools. */
   fill() {
     this.body?.remove();
     this.body = null;

@@ -1,7 +1,7 @@
-// A JSON value as something to read: objects and lists as folded parts, texts as they are.
+// A JSON value as readable text: objects and arrays are collapsible.
 
 import { make } from "./elements.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const OPEN_DEPTH = 2;
 const MOST_PARTS = 200;
@@ -44,7 +44,7 @@ function rest(count) {
   return count > MOST_PARTS ? make("p", { class: "muted small" }, t("run.tree.rest", { n: count - MOST_PARTS })) : null;
 }
 
-/** What lies deep is made only when somebody opens it. */
+/** Nested values are built when they are opened. */
 function folded(part, depth) {
   if (isFlat(part) || depth < OPEN_DEPTH) return tree(part, depth + 1);
   const size = Array.isArray(part) ? part.length : Object.keys(part).length;

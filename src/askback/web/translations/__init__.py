@@ -1,4 +1,4 @@
-"""The page's texts in every language it speaks. A text is found by its key; nothing visible is written anywhere else."""
+"""The page's texts in all languages, by key. Templates and scripts contain no visible text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 FALLBACK = "en"
 COOKIE = "askback_language"
 NAMES = {"en": "English", "zh": "中文"}
-"""Each language by its own name, which is the same in all of them."""
-_FOLDER = Path(__file__).parent / "words"
+"""The languages, each by its own name."""
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class Translations:
     """The texts of one language."""
 
     language: str
@@ -27,14 +27,14 @@ class Words:
             text = text.replace(f"{{{name}}}", str(value))
         return text
 
-    def beginning(self, *prefixes: str) -> dict[str, str]:
-        """The texts whose keys begin with one of these words."""
+    def by_prefix(self, *prefixes: str) -> dict[str, str]:
+        """The texts whose keys start with one of these."""
         return {key: text for key, text in self.texts.items() if key.partition(".")[0] in prefixes}
 
 
-def load() -> dict[str, Words]:
+def load() -> dict[str, Translations]:
     """Every language, by its code."""
-    return {language: Words(language=language, texts=_texts(language)) for language in NAMES}
+    return {language: Translations(language=language, texts=_texts(language)) for language in NAMES}
 
 
 def _texts(language: str) -> dict[str, str]:
@@ -43,15 +43,15 @@ def _texts(language: str) -> dict[str, str]:
 
 
 def choose(cookie: str | None, accept_language: str) -> str:
-    """The language that was chosen on the page, else the one that the browser likes best of ours."""
+    """The language chosen on the page, else the one that the browser prefers among ours."""
     if cookie in NAMES:
         return cookie
-    wishes = [_wish(part) for part in accept_language.split(",")]
-    liked = [(weight, -place, code) for place, (code, weight) in enumerate(wishes) if code in NAMES and weight > 0]
-    return max(liked)[2] if liked else FALLBACK
+    accepted = [_accepted(part) for part in accept_language.split(",")]
+    ours = [(weight, -place, code) for place, (code, weight) in enumerate(accepted) if code in NAMES and weight > 0]
+    return max(ours)[2] if ours else FALLBACK
 
 
-def _wish(part: str) -> tuple[str, float]:
+def _accepted(part: str) -> tuple[str, float]:
     """`zh-CN;q=0.8` → `("zh", 0.8)`."""
     code, _, weight = part.strip().partition(";")
     _, _, number = weight.partition("q=")

@@ -1,10 +1,10 @@
-// The texts that the server put on this page, in its language.
+// The page's texts in its language, as the server embedded them.
 
-const texts = JSON.parse(document.getElementById("words").textContent);
+const texts = JSON.parse(document.getElementById("texts").textContent);
 
 export const language = document.documentElement.lang;
 
-/** The text by its key, with `{name}` filled in. */
+/** The text of a key, with `{name}` replaced. */
 export function t(key, values = {}) {
   const text = texts[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));

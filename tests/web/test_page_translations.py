@@ -33,7 +33,7 @@ def test_every_language_has_the_same_texts_with_the_same_places() -> None:
 
 def test_every_text_is_kept_once() -> None:
     for language in LANGUAGES:
-        files = sorted((WEB / "words" / language).glob("*.json"))
+        files = sorted((WEB / "translations" / language).glob("*.json"))
         keys = [key for file in files for key in re.findall(r'^\s*"([^"]+)":', file.read_text("utf-8"), re.MULTILINE)]
         assert sorted(set(keys)) == sorted(keys)
 
@@ -57,7 +57,7 @@ def test_every_value_that_is_shown_has_its_text() -> None:
         *(f"run.profile.{each}" for each in ProfileKind),
         *(f"run.said.{each}" for each in TurnKind),
         *(f"run.ended.{each}" for each in RunState if each.final),
-        *(f"run.strip.{each}" for each in RunState if not each.final),
+        *(f"run.timeline.{each}" for each in RunState if not each.final),
     ]
     assert [key for key in expected if key not in LANGUAGES["en"].texts] == []
 

@@ -1,6 +1,6 @@
 "use strict";
-// Leads on to the page at its own name, if this browser can reach it. The address bar does not keep the token, but
-// leads back here for as long as the code is not used.
+// Redirects to the page's own host name, if this browser can reach it. The address bar loses the token, but leads back
+// here until the code is used.
 const onward = document.getElementById("onward");
 history.replaceState(null, "", onward.dataset.step);
 const unreachable = document.getElementById("unreachable");

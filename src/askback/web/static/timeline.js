@@ -1,8 +1,8 @@
-// The run through time as a picture: when it was queued, running and waiting, turn by turn.
+// The timeline of a run: when it was queued, running and waiting, turn by turn.
 
 import { make } from "./elements.js";
 import { duration } from "./time.js";
-import { t } from "./words.js";
+import { t } from "./translations.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 1000;
@@ -12,8 +12,8 @@ const GAP = 2;
 const MOST_PARTS = 120;
 const LASTING = ["queued", "running", "waiting_user"];
 
-/** Collects what the events say of states and turns. */
-export class Strip {
+/** Collects states and turns from the events. */
+export class Timeline {
   constructor() {
     this.parts = [];
     this.turn = 1;
@@ -34,7 +34,7 @@ export class Strip {
     const parts = this.parts
       .slice(-MOST_PARTS)
       .map((part) => ({ ...part, sec: Math.max(0, ((part.end ?? now) - part.start) / 1000) }));
-    picture.replaceChildren(parts.length > 0 ? drawn(parts) : make("p", { class: "muted small" }, t("run.strip.none")));
+    picture.replaceChildren(parts.length > 0 ? drawn(parts) : make("p", { class: "muted small" }, t("run.timeline.none")));
     legend.replaceChildren(...totals(parts));
   }
 }
@@ -42,7 +42,7 @@ export class Strip {
 function drawn(parts) {
   const image = element("svg", {
     viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-    class: "strip-svg",
+    class: "timeline-svg",
     role: "img",
     preserveAspectRatio: "none",
   });
@@ -56,7 +56,7 @@ function drawn(parts) {
       width: Math.max(1, widths[place] - GAP),
       height: HEIGHT,
       rx: 4,
-      class: `strip-${part.state}`,
+      class: `timeline-${part.state}`,
     });
     const title = element("title", {});
     title.textContent = described(part);
@@ -67,7 +67,7 @@ function drawn(parts) {
   return image;
 }
 
-/** By their share, but none too thin to be seen. */
+/** Proportional widths with a visible minimum. */
 function shared(seconds) {
   const total = seconds.reduce((sum, each) => sum + each, 0) || 1;
   const least = Math.min(LEAST, WIDTH / seconds.length);
@@ -77,14 +77,14 @@ function shared(seconds) {
 }
 
 function described({ state, turn, sec }) {
-  return t("run.strip.part", { state: t(`run.strip.${state}`), n: turn, time: duration(sec) });
+  return t("run.timeline.part", { state: t(`run.timeline.${state}`), n: turn, time: duration(sec) });
 }
 
 function totals(parts) {
   const there = LASTING.filter((state) => parts.some((part) => part.state === state));
   return there.map((state) => {
     const sec = parts.filter((part) => part.state === state).reduce((sum, part) => sum + part.sec, 0);
-    return make("li", { class: `strip-key strip-key-${state}` }, `${t(`run.strip.${state}`)} ${duration(sec)}`);
+    return make("li", { class: `timeline-key timeline-key-${state}` }, `${t(`run.timeline.${state}`)} ${duration(sec)}`);
   });
 }
 
