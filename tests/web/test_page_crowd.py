@@ -94,7 +94,7 @@ def test_an_answer_is_counted_at_once_while_the_stream_is_away(crowded: Site, wa
     page = crowded.open("/")
     expect(cards(page)).to_have_count(PAGE)
     card(page, waiting.pop(0)).get_by_role("button", name="blue").click()
-    expect(page.locator("#inbox-summary")).to_contain_text(f"{len(waiting)} questions")
+    expect(page.locator("#inbox-summary")).to_contain_text(f"{len(waiting)} pending questions")
     expect(page.get_by_text(f"Showing {PAGE - 1} of {len(waiting)}.")).to_be_visible()
     page.close()
     crowded.mistakes.clear()
