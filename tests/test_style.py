@@ -58,7 +58,7 @@ def test_what_is_left_for_later_exists_and_can_be_checked() -> None:
     everything, now = (check_style.files(ROOT, later=later) for later in (True, False))
     names = {path.relative_to(ROOT).as_posix() for path in everything}
     assert {Path(name).parts[0] for name in names} == {"README.md", "CONTRIBUTING.md", "docs", "src"}
-    assert "src/askback/web/words/en/inbox.json" in names
+    assert "src/askback/web/translations/en/inbox.json" in names
     assert [each for each in check_style.LATER if not any(check_style.fnmatch(name, each) for name in names)] == []
     assert set(now) < set(everything)
     assert any(each.path == check_style.GLOSSARY for each in check_style.report(ROOT, everything))
