@@ -2,7 +2,7 @@
 
 import sys
 
-# Python puts the working directory first, where anybody's repository may hold a module with the name of one of ours.
+# Python puts the working directory first, where a repository may contain a module with the name of one that we import.
 if not sys.flags.safe_path:
     del sys.path[0]
 

@@ -77,7 +77,7 @@ def has_folder(base: Path, name: str) -> bool:
 
 
 def move_in(source: Path, base: Path, name: str) -> None:
-    """Put a file or folder of ours into its place below `base`, instead of whatever is there."""
+    """Move our file or folder to its place below `base`, replacing anything that is there."""
     *folders, last = _parts(name)
     with _opened(base) as top:
         folder = _walk(top, folders)
@@ -92,7 +92,7 @@ def remove(base: Path, name: str) -> None:
     """Remove a file, a link or a whole folder below `base`, if it is there."""
     *folders, last = _parts(name)
     with suppress(FileNotFoundError, NotADirectoryError), _opened(base) as top:
-        # A link on the way, too, means that nothing of ours is there.
+        # A symlink on the way means as well that the place holds nothing that we wrote.
         folder = _find(top, folders)
         try:
             remove_at(folder, last)
@@ -120,7 +120,7 @@ def remove_at(folder: int, name: str) -> None:
 
 
 def _empty(top: int, removed: Callable[[], bool]) -> None:
-    """Bounded, because an engine that lives could fill it for ever."""
+    """Bounded, because a running engine could add files indefinitely."""
     for _ in range(_PASSES):
         if not os.listdir(top) and removed():
             return

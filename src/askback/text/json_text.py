@@ -196,7 +196,7 @@ def refuse_constant(name: str) -> Any:
 
 
 def _whole(digits: str) -> int:
-    """Readers differ in how many digits they take, and what was written down must be readable by all of ours."""
+    """Parsers differ in how many digits they accept, and all parsers that we use must read what we store."""
     if len(digits) > _MOST_DIGITS:
         raise ValueError("a number is too long")
     return int(digits)

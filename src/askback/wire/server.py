@@ -154,7 +154,7 @@ class Isolation(Shape):
         str,
         choice("run", "user"),
         about(
-            "`run`: the files of its own run, and system files read-only. `user`: everything that the server's user can "
+            "`run`: the files of that run, and system files read-only. `user`: everything that the server's user can "
             "read and change, including the server's token.",
             "run",
         ),

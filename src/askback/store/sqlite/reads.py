@@ -49,7 +49,7 @@ def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None 
 
 
 def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
-    """The list's statement and its values. With a state and more, runs that are over have indices of their own; among
+    """The list's statement and its values. With a state and more, runs that are over have separate indices; among
     the others the state alone picks out few, and the plus keeps SQLite from taking another index.
     """
     state = where.state

@@ -132,7 +132,7 @@ class AcpTurnState:
     def judge(self, reason: str, said_on_stderr: str) -> TurnFailed | None:
         """Why the turn that ended for this reason is no success; None when it is one."""
         if reason != "end_turn":
-            unknown = (ErrorCode.ENGINE_CRASHED, f"the engine ended its turn for a reason of its own: {reason!r}")
+            unknown = (ErrorCode.ENGINE_CRASHED, f"the engine ended its turn for an unknown reason: {reason!r}")
             return _broke(*_STOPPED.get(reason, unknown), self.trouble)
         broken_off = self._is_counted and self._dialect.counts_answers and not self._usage.output_tokens
         if self._usage.output_tokens or ((self.messages or self._tools.used) and not broken_off):

@@ -164,7 +164,7 @@ def _spawn(player: Player, step: dict[str, Any], *, daemon: bool) -> None:
 
 
 def _fork_chain(player: Player, step: dict[str, Any]) -> None:
-    """A process that is never the same for long: each forks the next, in a session of its own, and ends."""
+    """A process that never has the same id for long: each forks the next one, in a new session, and exits."""
     if os.fork():
         return
     until = time.monotonic() + _LIFE_SEC
@@ -176,7 +176,7 @@ def _fork_chain(player: Player, step: dict[str, Any]) -> None:
 
 
 def _kill_parent(player: Player, step: dict[str, Any]) -> NoReturn:
-    """Kills whoever started it, and lives on."""
+    """Kills the process that started it, and keeps running."""
     os.kill(os.getppid(), signal.SIGKILL)
     _live_on()
 
