@@ -209,7 +209,7 @@ def test_a_link_in_a_skill_is_not_followed(client: Client, tmp_path: Path) -> No
     secret.write_text("mine")
     folder = Path(World(tmp_path).skill([], name="linked"))
     (folder / "key").symlink_to(secret)
-    with pytest.raises(ValueError, match="is a link"):
+    with pytest.raises(ValueError, match="is a symbolic link"):
         client.install_skill(folder)
 
 

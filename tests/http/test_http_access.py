@@ -292,7 +292,7 @@ def test_a_secret_is_made_once_kept_private_and_never_empty(tmp_path: Path) -> N
     assert path.stat().st_mode & 0o077 == 0
     assert [each.name for each in tmp_path.iterdir()] == ["token"]
     write_private(path, b"\n")
-    with pytest.raises(Unavailable, match="remove it"):
+    with pytest.raises(Unavailable, match="remove the file"):
         kept_secret(path)
 
 

@@ -86,11 +86,11 @@ def test_a_run_that_failed_says_why(client: httpx.Client) -> None:
         ({"options": {"turn_timeout_sec": "soon"}}, 422, "INPUT_INVALID", "quick"),
         ({"input": {"plan": {"upload_id": "up-000000000000000000000000"}}}, 404, "UPLOAD_NOT_FOUND", "/v1/uploads"),
         ({"skill": "reading", "input": {"plan": "a text"}}, 422, "INPUT_INVALID", "reading"),
-        ({"skill": None}, 422, "REQUEST_INVALID", "wrong"),
-        ({"skill": ""}, 422, "REQUEST_INVALID", "wrong"),
-        ({"mode": "sometimes"}, 422, "REQUEST_INVALID", "wrong"),
-        ({"input": []}, 422, "REQUEST_INVALID", "wrong"),
-        ({"surprise": 1}, 422, "REQUEST_INVALID", "wrong"),
+        ({"skill": None}, 422, "REQUEST_INVALID", "invalid"),
+        ({"skill": ""}, 422, "REQUEST_INVALID", "invalid"),
+        ({"mode": "sometimes"}, 422, "REQUEST_INVALID", "invalid"),
+        ({"input": []}, 422, "REQUEST_INVALID", "invalid"),
+        ({"surprise": 1}, 422, "REQUEST_INVALID", "invalid"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_a_run_exists(
