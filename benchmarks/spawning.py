@@ -18,7 +18,7 @@ from pathlib import Path
 
 from askback.process.child import OutputLimits, Spawner, SpawnRequest
 from askback.process.guardian.client import Guardian
-from askback.process.limits import ResourceLimits
+from askback.process.isolation import ResourceLimits
 from askback.process.sandbox.bubblewrap import Sandboxed
 from askback.process.spawn_direct import Direct
 from askback.process.streams import Line

@@ -27,7 +27,7 @@ from pydantic_settings import (
 from askback import trust
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
-from askback.text.suggestions import nearest
+from askback.text.formatting import nearest
 
 FILE_NAME = trust.FILE_NAME
 key_name = trust.key_name

@@ -9,7 +9,7 @@ import pytest
 
 from askback.cli.terminal.question import hint, read_answer, show
 from askback.core.interactions import Interaction
-from askback.text.terminal import count, duration, one_line, printable, size
+from askback.text.formatting import count, duration, one_line, printable, size
 
 PEOPLE = ({"label": "Ann", "value": 1}, {"label": "Bob", "value": 2}, {"label": "3", "value": "three"})
 FORM = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}

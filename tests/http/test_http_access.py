@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from askback.core.errors import Unavailable
-from askback.files.record_file import write_private
+from askback.files.atomic import write_private
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens, kept_secret
 from support.api import calling, exchange, openapi, operations, refused, start, waiting, within

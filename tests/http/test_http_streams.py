@@ -25,8 +25,7 @@ import support.data_folder as world
 from askback.bootstrap import App
 from askback.bootstrap.server import WebServer, web_server
 from askback.http.auth import AccessScope
-from askback.http.connections import Connections
-from askback.http.protocol import protocol_with
+from askback.http.protocol import Connections, protocol_with
 from askback.http.tokens import Tokens
 from support.api import PATIENCE_SEC, calling, check, get, over, reach, refused, reply, start, waiting
 from support.data_folder import World, run_async

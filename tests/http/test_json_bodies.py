@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from askback.http.json_bodies import Counter, TooManyValues, decode
+from askback.http.bodies import Counter, TooManyValues, decode
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

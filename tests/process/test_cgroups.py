@@ -19,7 +19,7 @@ from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian, available
 from askback.process.guardian.control_group import ControlGroup
 from askback.process.guardian.delegation import CONTROLLERS, Delegation, Place, delegation, find_place
-from askback.process.limits import Breach, Resource, ResourceLimits
+from askback.process.isolation import Breach, Resource, ResourceLimits
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 20)
 ME = 42

@@ -17,7 +17,7 @@ from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian, available
 from askback.process.guardian.usage import Processes, Walk
 from askback.process.guardian.watchdog import IDLE_LOOK_SEC, NO_LIMITS, Watchdog
-from askback.process.limits import Breach, Resource, ResourceLimits
+from askback.process.isolation import Breach, Resource, ResourceLimits
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system: nothing is limited")
 

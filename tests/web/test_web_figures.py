@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from askback.core.runs import RunState
-from askback.web.format import MAX_CHARACTERS, duration_text, rendered, size_text
+from askback.web.page_context import MAX_CHARACTERS, duration_text, rendered, size_text
 from askback.web.pages import bars, quantile, squares
 from askback.web.skills import MAX_ROWS, rows
 

@@ -11,8 +11,7 @@ from askback.process.child import Spawner
 from askback.process.guardian import client
 from askback.process.guardian.client import Guardian
 from askback.process.guardian.delegation import delegation
-from askback.process.isolation import Isolation, IsolationLevel, Network
-from askback.process.limits import ResourceLimits
+from askback.process.isolation import Isolation, IsolationLevel, Network, ResourceLimits
 from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_people
 from askback.process.sandbox.visibility import Hidden, hidden
 from askback.process.spawn_direct import Direct

@@ -15,7 +15,7 @@ import click
 from askback import __version__
 from askback.cli import exit_codes, output
 from askback.core.errors import AskbackError, Unavailable
-from askback.text.suggestions import nearest
+from askback.text.formatting import nearest
 
 _COMMANDS = {
     "demo": "Take a tour: a skill asks a question, gets an answer, and prints its validated output.",
@@ -151,7 +151,7 @@ def _fail(
     if as_json:
         output.print_json({"error": {"code": code, "message": message, "problems": list(problems)}})
         return exit_code
-    from askback.text.terminal import printable
+    from askback.text.formatting import printable
 
     # A message may already contain its only problem.
     listed = [problem for problem in problems if problem not in message]

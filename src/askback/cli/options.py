@@ -65,7 +65,7 @@ def _load(config: Path | None, data_dir: Path | None) -> Settings:
 
 def _report_untrusted(found: Untrusted) -> None:
     from askback.cli import output
-    from askback.text.terminal import one_line
+    from askback.text.formatting import one_line
 
     context = click.get_current_context()
     if context.invoked_subcommand is not None:

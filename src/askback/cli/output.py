@@ -45,7 +45,7 @@ def print_output(data: Any) -> None:
     """A run's output: text as it is, anything else as indented JSON."""
     import json
 
-    from askback.text.terminal import printable
+    from askback.text.formatting import printable
 
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, indent=2)
     print(printable(text) if sys.stdout.isatty() else text)

@@ -6,7 +6,7 @@ from askback.core.errors import NotFound
 from askback.core.runs import Run, RunState
 from askback.service import Service
 from askback.store.base import RunFilter
-from askback.text.terminal import one_line
+from askback.text.formatting import one_line
 
 _MAX_SHOWN = 10
 

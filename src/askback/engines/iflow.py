@@ -41,8 +41,8 @@ from askback.engines.base import (
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
 from askback.engines.protocols.acp.conversation import AcpConversation
 from askback.engines.protocols.acp.turn import Asking, Dialect
+from askback.engines.protocols.elicitation import Questionnaire, read_questionnaire
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, object_at, plain, text_at
-from askback.engines.protocols.questionnaire import Questionnaire, read_questionnaire
 from askback.text.json_text import NotJson, clean, loads
 
 _HELP, _VERSION = ("--help",), ("--version",)

@@ -14,7 +14,7 @@ from importlib import import_module
 from askback import engines as package
 from askback.core.errors import Invalid, RefusalCode
 from askback.engines.base import Engine
-from askback.text.suggestions import nearest
+from askback.text.formatting import nearest
 
 GROUP = "askback.engines"
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
-from askback.files.record_file import RecordFile
+from askback.files.atomic import RecordFile
 
 log = logging.getLogger(__name__)
 

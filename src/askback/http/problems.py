@@ -26,8 +26,8 @@ from askback.core.errors import (
     Unavailable,
 )
 from askback.wire.base import encode
+from askback.wire.requests import Mismatch
 from askback.wire.server import Problem
-from askback.wire.validation import Mismatch
 
 log = logging.getLogger(__name__)
 

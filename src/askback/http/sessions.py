@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from askback.core.errors import NotFound, RefusalCode, Unavailable
-from askback.files.record_file import RecordFile
+from askback.files.atomic import RecordFile
 from askback.http.auth import Grant, digest
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
-from askback.files.atomic import write_beside
-from askback.files.record_file import RecordFile
+from askback.files.atomic import RecordFile, write_beside
 from askback.http.auth import AccessScope, Grant, digest
 
 log = logging.getLogger(__name__)

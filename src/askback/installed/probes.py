@@ -18,8 +18,7 @@ from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.engines.base import CallResult, Engine, Probe
 from askback.files.atomic import write_private
 from askback.process.child import NotStarted, Spawner, call
-from askback.process.isolation import Network
-from askback.process.limits import UNLIMITED, ResourceLimits
+from askback.process.isolation import UNLIMITED, Network, ResourceLimits
 
 PROBE_SEC = 15.0
 _NOT_STARTED = 127

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
-from askback.process.isolation import Isolation, Network
-from askback.process.limits import UNLIMITED, Breach, Enforcement, ResourceLimits
+from askback.process.isolation import UNLIMITED, Breach, Enforcement, Isolation, Network, ResourceLimits
 from askback.process.streams import Line, LineFramer, Streams, chunks, writable
 
 _DRAIN_SEC = 2.0

@@ -13,8 +13,7 @@ from pathlib import Path
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.child import Child, SpawnRequest, starting
-from askback.process.isolation import Isolation, IsolationLevel
-from askback.process.limits import Enforcement, not_enforced
+from askback.process.isolation import Enforcement, Isolation, IsolationLevel, not_enforced
 from askback.process.streams import Streams
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from askback.core.interactions import Json
-from askback.text.suggestions import nearest
+from askback.text.formatting import nearest
 
 SHOWN = 3
 """How many problems a one-line message lists before it only counts them."""

@@ -24,7 +24,7 @@ from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE
 from askback.skills.manifest import ID
 from askback.skills.package import SkillPackage, read_package
-from askback.text.suggestions import nearest
+from askback.text.formatting import nearest
 
 DEMO = Path(__file__).parent / "demo" / "trip-planner"
 """The skill of `askback demo`, shipped with the program."""

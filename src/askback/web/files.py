@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.errors import NotFound, RefusalCode
-from askback.web.format import rendered, size_text
-from askback.web.page_context import Page, PageContext
+from askback.web.page_context import Page, PageContext, rendered, size_text
 
 MAX_LISTED = 500
 """More files are only in the zip file."""

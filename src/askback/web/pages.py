@@ -14,8 +14,7 @@ from askback.core.runs import Run, RunState
 from askback.service import Service
 from askback.store.base import RunFilter, RunPage
 from askback.web import files
-from askback.web.format import duration_text, size_text
-from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
+from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext, duration_text, size_text
 from askback.wire import runs as wire
 from askback.wire.base import plain
 from askback.wire.server import Engine

@@ -15,8 +15,7 @@ from starlette.responses import Response
 from askback.core.errors import NotFound, RefusalCode
 from askback.service import Service
 from askback.skills.library import DEMO, SkillListing
-from askback.web.format import rendered
-from askback.web.page_context import Page, PageContext
+from askback.web.page_context import Page, PageContext, rendered
 
 INSTALLED = "installed"
 

@@ -23,8 +23,8 @@ from askback.core.signals import ProcessLost, ProcessTreeEnded, Signal, SlotAcqu
 from askback.process.slots import Slots
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
 from askback.work.run_control import RunControl, StopReason
-from askback.work.turn.context import TurnContext
 from askback.work.turn.execute import RunExecutor, executing
+from askback.work.turn.prepare import TurnContext
 
 log = logging.getLogger(__name__)
 

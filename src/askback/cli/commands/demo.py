@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options
-from askback.text.terminal import printable
+from askback.text.formatting import printable
 
 if TYPE_CHECKING:
     from askback.bootstrap import App

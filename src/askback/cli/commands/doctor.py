@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options, output
-from askback.text.terminal import count, printable, size
+from askback.text.formatting import count, printable, size
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
     from askback.installed.engines import EngineReport
-    from askback.process.isolation import Isolation
-    from askback.process.limits import Enforcement
+    from askback.process.isolation import Enforcement, Isolation
     from askback.settings import Settings
 
 _LOW_DISK = 1_000_000_000

@@ -8,7 +8,7 @@ import click
 
 from askback.cli import options, output
 from askback.core.runs import ProfileKind
-from askback.text.terminal import printable
+from askback.text.formatting import printable
 
 if TYPE_CHECKING:
     from askback.installed.engines import EngineReport

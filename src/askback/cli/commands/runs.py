@@ -10,7 +10,7 @@ import click
 
 from askback.cli import exit_codes, output
 from askback.cli.connection import complete_run, connected
-from askback.text.terminal import printable
+from askback.text.formatting import printable
 
 if TYPE_CHECKING:
     from askback.cli.connection import Server

@@ -63,9 +63,8 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
 
     from askback.bootstrap import opened
     from askback.bootstrap.server import web_server
-    from askback.http.connections import AcceptFaults, Connections
-    from askback.http.protocol import protocol_with
-    from askback.process.limits import give_back_large_blocks
+    from askback.http.protocol import AcceptFaults, Connections, protocol_with
+    from askback.process.isolation import give_back_large_blocks
 
     give_back_large_blocks()
     open_files = _raise_file_limit()

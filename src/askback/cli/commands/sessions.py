@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from askback.cli import options, output
-from askback.text.terminal import printable
-from askback.text.timestamps import rfc3339
+from askback.text.formatting import printable, rfc3339
 
 if TYPE_CHECKING:
     from askback.http.sessions import Session, Sessions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from askback.cli import options, output
-from askback.text.terminal import count, one_line, printable
+from askback.text.formatting import count, one_line, printable
 
 if TYPE_CHECKING:
     from askback.settings import Settings

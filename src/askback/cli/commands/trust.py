@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from askback.cli import output
-from askback.text.terminal import one_line
+from askback.text.formatting import one_line
 
 _MAX_PATH = 4096
 

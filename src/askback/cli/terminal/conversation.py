@@ -22,7 +22,7 @@ from askback.core.interactions import Interaction, InteractionOutcome, Json
 from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
 from askback.process.workspace import ARTIFACTS_DIR
-from askback.text.terminal import count, printable, size
+from askback.text.formatting import count, printable, size
 from askback.wire import runs as wire
 from askback.wire.base import plain
 

@@ -15,7 +15,7 @@ from askback.cli import output
 from askback.core.events import Event, EventType
 from askback.core.outcomes import MARKER
 from askback.core.runs import Run, RunState
-from askback.text.terminal import count, duration, one_line, printable
+from askback.text.formatting import count, duration, one_line, printable
 
 _HIDDEN_BLOCKS = ("ask_user", MARKER, "<ASK_USER_YAML>")
 

@@ -19,7 +19,7 @@ from askback.cli.terminal.prompt import (
 )
 from askback.core.interactions import Interaction, Json, option_label, option_value
 from askback.skills.validation import fits_reply, typed_value
-from askback.text.terminal import printable
+from askback.text.formatting import printable
 
 Write = Callable[[str], None]
 

@@ -13,7 +13,7 @@ from askback.client import Artifact, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label
-from askback.text.terminal import count, duration, one_line, printable, size
+from askback.text.formatting import count, duration, one_line, printable, size
 
 _SIGNS = {
     RunState.SUCCEEDED: "✔",

@@ -12,8 +12,7 @@ from collections.abc import Collection, Sequence
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import Mode, ProfileKind
 from askback.engines.base import UUID, CallResult, Launch, Probe, Turn, printed_by, session_of, version_in, why_not
-from askback.engines.claude.resident import ClaudeConversation
-from askback.engines.claude.turn import ClaudeParser, as_it_is
+from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, as_it_is
 
 _HELP, _VERSION = ("--help",), ("--version",)
 

@@ -28,10 +28,9 @@ from askback.engines.base import (
 )
 from askback.engines.codex.items import Items, usage_in
 from askback.engines.failures import crashed, failure_of_status, stopped
-from askback.engines.protocols.elicitation import DECLINED, Form, read_form
+from askback.engines.protocols.elicitation import DECLINED, Form, Questionnaire, read_form, read_questionnaire
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 from askback.engines.protocols.json_rpc import JsonRpcChannel
-from askback.engines.protocols.questionnaire import Questionnaire, read_questionnaire
 from askback.text.json_text import clean
 
 # Without it the program does not ask, but says that it cannot.

@@ -24,8 +24,7 @@ from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.child import Child, NotStarted, SpawnRequest, starting
 from askback.process.guardian.delegation import Delegation
-from askback.process.isolation import Isolation, IsolationLevel
-from askback.process.limits import Breach, Enforcement, Resource, by_watchdog
+from askback.process.isolation import Breach, Enforcement, Isolation, IsolationLevel, Resource, by_watchdog
 from askback.process.streams import Streams, writable
 
 log = logging.getLogger(__name__)

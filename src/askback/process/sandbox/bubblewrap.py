@@ -20,8 +20,7 @@ from pathlib import Path
 from askback.core.errors import is_temporary
 from askback.process.child import Child, NotStarted, SpawnRequest, call
 from askback.process.guardian.client import Guardian
-from askback.process.isolation import Isolation, IsolationLevel, Network
-from askback.process.limits import Enforcement
+from askback.process.isolation import Enforcement, Isolation, IsolationLevel, Network
 from askback.process.sandbox import system_calls, visibility
 from askback.process.sandbox.visibility import ETC, PASSING, SYSTEM, Hidden, both, closed_to_others, resolved, within
 

@@ -1,28 +1,33 @@
-"""What a turn needs before its engine starts: the instructions for the engine, the run's folders and the launch."""
+"""Preparing a turn: its context, folders, prompt, credentials and launch."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
-from typing import assert_never
+from pathlib import Path
+from typing import TypeVar, assert_never
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import AnsweredBy, Interaction
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, RenewingEngine, Reply, ResidentEngine, Turn
-from askback.installed.probes import EngineSetup
+from askback.installed.probes import EngineSetup, Probes
+from askback.process.child import OutputLimits, Spawner
 from askback.process.credentials import Credentials, Loan
-from askback.process.workspace import SKILL_DIR, Workspace
+from askback.process.pools import Pools
+from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import prompts
+from askback.skills.library import Library
 from askback.skills.package import SkillPackage
 from askback.store.base import Store
 from askback.text.json_text import is_large
 from askback.text.redaction import Redactor, texts_in
-from askback.work.turn.context import TurnContext
-from askback.work.turn.shortage import CannotStart
+from askback.work.turn.shortage import CannotStart, Shortage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,3 +217,41 @@ def _secret_answers(interactions: Sequence[Interaction]) -> tuple[str, ...]:
 
 async def _render(prompt: Callable[[], str], slow: bool) -> str:
     return await asyncio.to_thread(prompt) if slow else prompt()
+
+
+T = TypeVar("T")
+
+_SHORT = 65_536
+"""Characters that are parsed in the event loop: switching threads would cost more than parsing them."""
+
+
+class Parsing:
+    """Parses long text outside the event loop, in one thread: more would only wait for the interpreter lock."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="askback-parsing")
+
+    async def run(self, work: Callable[[], T], size: int) -> T:
+        """Do work that reads a text of that size."""
+        return work() if size <= _SHORT else await self.aside(work)
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Do work that may take long, whatever the size of its text."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnContext:
+    store: Store
+    library: Library
+    workspaces: Workspaces
+    locks: Path
+    engines: Mapping[str, Engine]
+    setups: Mapping[str, EngineSetup]
+    probes: Probes
+    spawner: Spawner
+    limits: OutputLimits
+    clock: Callable[[], datetime]
+    pools: Pools
+    parsing: Parsing = field(default_factory=Parsing)
+    shortage: Shortage = field(default_factory=Shortage)

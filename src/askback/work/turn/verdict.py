@@ -14,12 +14,12 @@ from askback.engines.answers.messages import Messages
 from askback.engines.answers.reading import read_answer
 from askback.engines.base import Completed, TurnFailed
 from askback.engines.failures import known_failure
-from askback.process.limits import Breach, Resource, ResourceLimits
+from askback.process.isolation import Breach, Resource, ResourceLimits
 from askback.skills.package import SkillPackage
 from askback.skills.validation import output_check
 from askback.text.redaction import Redactor
-from askback.work.turn.context import Parsing
 from askback.work.turn.observe import TurnObserver
+from askback.work.turn.prepare import Parsing
 
 MOST_RESULT = 10_000_000
 """Bytes of a run's result as JSON."""

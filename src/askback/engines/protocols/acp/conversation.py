@@ -29,10 +29,9 @@ from askback.engines.base import (
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
 from askback.engines.protocols.acp.turn import AcpTurnState, Asking, Dialect, as_it_is, words_of
-from askback.engines.protocols.elicitation import DECLINED, read_form
+from askback.engines.protocols.elicitation import DECLINED, Questionnaire, read_form, read_questionnaire
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
 from askback.engines.protocols.json_rpc import VERSION, JsonRpcChannel
-from askback.engines.protocols.questionnaire import Questionnaire, read_questionnaire
 
 PROTOCOL_VERSION = 1
 _CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False, "elicitation": {"form": {}}}

@@ -1,8 +1,10 @@
-"""Text of strangers on its way to a terminal: nothing in it may move the cursor, ring, or hide what it says."""
+"""Text for people: safe to print on a terminal, sizes, timestamps, suggestions for misspelled names."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
@@ -50,3 +52,21 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
+
+
+_LONGEST_COMPARED = 200
+"""The time to compare two names grows with the square of their length."""
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that is most similar, if any is similar enough."""
+    if len(name) > _LONGEST_COMPARED:
+        return None
+    import difflib  # takes milliseconds, and most commands never need it
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def rfc3339(at: datetime) -> str:
+    """In UTC, with `Z`."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
