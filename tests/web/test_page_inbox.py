@@ -87,7 +87,7 @@ def test_who_is_writing_is_told_kindly_that_another_was_faster(quiet: Site) -> N
     card(mine, "asking").get_by_role("textbox").fill("I am still think")
     card(theirs, "asking").get_by_role("button", name="red").click()
     expect(card(theirs, "asking")).to_have_count(0)
-    told = mine.get_by_role("alert").filter(has_text="Somebody else has answered this one already")
+    told = mine.get_by_role("alert").filter(has_text="Somebody else has already answered this question")
     expect(told).to_be_visible()
     mine.get_by_role("button", name="OK").click()
     expect(card(mine, "asking")).to_have_count(0)
@@ -102,7 +102,7 @@ def test_an_answer_that_comes_too_late_is_told_kindly(quiet: Site) -> None:
     expect(page.get_by_text("Connection lost")).to_be_visible()
     assert wire.reply(quiet.api, run_id, "red").status_code == 202
     card(page, "asking").get_by_role("button", name="blue").click()
-    expect(page.get_by_role("alert").filter(has_text="Nothing was changed by you")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="Your answer was not used")).to_be_visible()
     wire.over(quiet.api, run_id)
     page.close()
     quiet.mistakes.clear()
@@ -131,7 +131,7 @@ def test_a_deadline_counts_down_and_says_what_happens_then(quiet: Site) -> None:
     expect(card(page, "asking")).to_contain_text("the engine decides")
     before = card(page, "asking").get_by_role("timer").inner_text()
     expect(card(page, "asking").get_by_role("timer")).not_to_have_text(before)
-    expect(card(page, "wordy")).to_contain_text("process is held for this answer")
+    expect(card(page, "wordy")).to_contain_text("process waits for this answer")
     expect(card(page, "wordy").get_by_role("timer")).to_have_class("deadline-left soon")
 
 

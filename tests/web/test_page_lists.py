@@ -142,7 +142,7 @@ def test_the_dashboard_counts_what_there_is(site: Site, runs: dict[str, str]) ->
     expect(states.filter(has_text="Canceled")).to_contain_text(str(canceled))
     expect(page.get_by_role("img", name=re.compile(r"\d of \d+ slots in use"))).to_be_visible()
     expect(page.locator(".figure", has_text="Time to answer")).to_contain_text("Based on one answer so far")
-    expect(page.get_by_text("Well", exact=True)).to_be_visible()
+    expect(page.get_by_text("OK", exact=True)).to_be_visible()
     page.get_by_role("link", name="Canceled").click()
     expect(page.locator(f"a[href='/runs/{runs['gone']}']")).to_be_visible()
 

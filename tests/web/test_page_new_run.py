@@ -169,7 +169,7 @@ def test_a_lost_connection_is_told_and_the_same_request_is_sent_again_under_its_
     page.get_by_label("Destination").fill("Atlantis")
     page.get_by_label("Days").fill("1")
     start(page)
-    expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
+    expect(page.get_by_role("alert")).to_contain_text("The server does not respond")
     site.mistakes.clear()
     start(page)
     made = run_id(page)

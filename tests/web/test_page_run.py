@@ -114,7 +114,7 @@ def test_nothing_is_missed_or_doubled_when_the_server_dies_in_the_middle(tmp_pat
         server.kill(signal.SIGKILL)
         expect(page.get_by_text("Connection lost")).to_be_visible()
         page.get_by_role("button", name="blue").click()
-        expect(page.get_by_role("alert").filter(has_text="The server does not answer")).to_be_visible()
+        expect(page.get_by_role("alert").filter(has_text="The server does not respond")).to_be_visible()
         with Server(world, port=server.port):
             expect(page.get_by_text("Live", exact=True)).to_be_visible()
             page.get_by_role("button", name="blue").click()
