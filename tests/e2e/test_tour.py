@@ -40,7 +40,7 @@ def test_on_a_terminal_the_demo_asks_and_leaves_nothing(tmp_path: Path, scratch:
         terminal.enter("1")
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)["pace"]) == (0, "relaxed")
-    assert "Your answer (relaxed) started a new process" in " ".join(ran.stderr.split())
+    assert "The answer (relaxed) started a new process" in " ".join(ran.stderr.split())
     assert list(scratch.iterdir()) == []
 
 
