@@ -232,8 +232,8 @@ CASES = {
     "continue an unknown run": bad("there is no run 'nosuch'; these can be continued:", "run", "--continue", "nosuch"),
     "continue an empty name": bad("there is no run ''", "run", "--continue", ""),
     "continue a surrogate": bad("there is no run", "run", "--continue", b"\xff"),
-    "token that cannot be sent": bad("the token holds a character", *_CALL, "--token", "geheimnüs"),
-    "token of two lines": bad("the token holds a character", *_CALL, "--token", "geheim\nnis"),
+    "token that cannot be sent": bad("the token contains an invalid character", *_CALL, "--token", "geheimnüs"),
+    "token of two lines": bad("the token contains an invalid character", *_CALL, "--token", "geheim\nnis"),
     "serve on a host that is none": bad(
         "cannot listen on nowhere.invalid:0: ", "serve", "--port", "0", "--host", "nowhere.invalid", code=MACHINE
     ),
