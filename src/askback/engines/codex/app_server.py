@@ -150,7 +150,7 @@ class AppServerConversation:
                 self._is_open = False
                 yield TurnOver()
             case "interrupted":
-                error = {"message": "the turn was interrupted without a request"}
+                error = {"message": "the turn was interrupted, but not by Askback"}
                 yield from self._fail("the engine interrupted its turn", error, ErrorCode.ENGINE_CRASHED)
             case _:
                 yield from self._fail("the engine ended its turn with an error", object_at(turn, "error"))
