@@ -139,7 +139,7 @@ CASES = {
     "run option without end": run("options.turn_timeout_sec", "--option", "turn_timeout_sec=1e999"),
     "run option deeply nested": run("options.model", "--option", "model=", "--option", "repair_attempts=" + "[" * 9999),
     "profile that cannot be had": run(
-        "cannot give a resumable run",
+        "does not support resumable runs",
         *("--mode", "interactive", "--option", "interactive_profile=resumable"),
         ASKBACK_ENGINES__SCRIPTED__COMMAND=json.dumps([*registry.get("scripted").default_command, "--no-resume"]),
     ),
