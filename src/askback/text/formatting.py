@@ -1,4 +1,4 @@
-"""Text for people: safe to print on a terminal, sizes, timestamps, suggestions for misspelled names."""
+"""Human-readable text: safe to print on a terminal, sizes, timestamps, suggestions for misspelled names."""
 
 from __future__ import annotations
 
