@@ -1,4 +1,4 @@
-"""What is read from a store, each on a connection that somebody else opens."""
+"""The reads of the store, and the threads and connections that they use."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None 
 
 
 def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
-    """The list's statement and its values. With a state and more, runs that are over have separate indices; among
-    the others the state alone picks out few, and the plus keeps SQLite from taking another index.
+    """The SQL of a list and its values.
+
+    For a state combined with other filters, finished runs have their own indices. Unfinished runs are few, so the index
+    on the state is enough; the unary plus keeps SQLite from choosing another one.
     """
     state = where.state
     more = {"skill": where.skill, "engine": where.engine}
@@ -156,7 +158,7 @@ def count_runs(connection: apsw.Connection) -> int:
 def _one(connection: apsw.Connection, name: str, run_id: str) -> Sequence[Any]:
     for row in fetch(connection, statements("reads")[name], (clean(run_id),)):
         return tuple(row)
-    raise NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {run_id!r}; `askback runs` lists those there are")
+    raise NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {run_id!r}; `askback runs` lists all runs")
 
 
 def _runs(found: Sequence[Any]) -> Sequence[Run]:
@@ -176,7 +178,7 @@ def _position(cursor: str | None, start: tuple[int, ...]) -> tuple[int, ...]:
     except ValueError:
         position = ()
     if len(position) != len(start) or any(abs(part) > _MAX_INTEGER for part in position):
-        message = f"cursor {cursor!r} is not one that this list gave; begin again without a cursor"
+        message = f"cursor {cursor!r} does not belong to this list; start again without a cursor"
         raise Invalid(RefusalCode.INPUT_INVALID, message)
     return position
 
@@ -195,7 +197,7 @@ THREADS = 4
 
 
 class Readers:
-    """Threads and connections are made when they are first needed."""
+    """A pool of reader threads, each with its own connection. Both are created on demand."""
 
     def __init__(self, path: Path, presence: Presence) -> None:
         self._path = path
