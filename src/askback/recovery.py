@@ -21,9 +21,9 @@ from askback.store.base import Store, move
 
 log = logging.getLogger(__name__)
 
-_LOOK_SEC = 5.0
+_CHECK_SEC = 5.0
 _TURN_SEC = 0.05
-_MOST_SEC = 60.0
+_MAX_SEC = 60.0
 """How long to wait for another program to finish its recovery; ending one run takes about ten seconds at most."""
 
 
@@ -40,7 +40,7 @@ class Recovery:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SEC)
+            await asyncio.sleep(_CHECK_SEC)
             try:
                 await self.restart_all()
             except (Unavailable, OSError) as error:
@@ -77,7 +77,7 @@ class Recovery:
 
     async def _turn(self) -> FileLock:
         try:
-            async with asyncio.timeout(_MOST_SEC):
+            async with asyncio.timeout(_MAX_SEC):
                 lock = self._instances.take_turn()
                 while lock is None:
                     await asyncio.sleep(_TURN_SEC)
@@ -99,7 +99,7 @@ class Recovery:
         return await self._store.get(run.id)
 
     def _remove_sign_ins(self, run: Run) -> None:
-        """The interrupted turn did not remove them. Renewed tokens are discarded: who wrote them is not known."""
+        """Remove the sign-ins that an interrupted turn left. Renewed tokens are discarded: it is not known who wrote them."""
         try:
             self._workspaces.of(run.id).remove_sign_ins()
         except OSError as error:

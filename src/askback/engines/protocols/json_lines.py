@@ -72,8 +72,8 @@ def as_detail(text: str) -> str | None:
 class Tail:
     """The last lines of a stream."""
 
-    def __init__(self, most_bytes: int = 8_000) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = 8_000) -> None:
+        self._most_bytes = max_bytes
         self._bytes = 0
         self._lines: deque[bytes] = deque()
 

@@ -66,7 +66,7 @@ class Creation:
     input: str
     parameter: str
     key: IdempotencyKey | None
-    most_open: int | None
+    max_open: int | None
 
     @classmethod
     def of(
@@ -75,7 +75,7 @@ class Creation:
         request: RunRequest,
         key: IdempotencyKey | None,
         webhooks: Sequence[Webhook] = (),
-        most_open: int | None = None,
+        max_open: int | None = None,
     ) -> Creation:
         doc = rows.dump(decision.run)
         run = rows.load_run(doc)
@@ -91,7 +91,7 @@ class Creation:
             input=rows.dump(request.input),
             parameter=rows.dump(request.parameter),
             key=key,
-            most_open=most_open,
+            max_open=max_open,
         )
 
     def write(self, connection: apsw.Connection) -> Change:
@@ -115,10 +115,10 @@ class Creation:
 
     def _refuse_over_quota(self, connection: apsw.Connection) -> None:
         """In the transaction that creates the run: of two at the limit, one is refused."""
-        if self.most_open is None:
+        if self.max_open is None:
             return
         ((count,),) = fetch(connection, statements("writes")["count_open"], {"creator": self.columns["creator"]})
-        if count >= self.most_open:
+        if count >= self.max_open:
             message = (
                 f"{count} runs of this token are not over yet, which is the most there may be; wait, or cancel some"
             )
