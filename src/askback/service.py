@@ -44,7 +44,7 @@ from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
-from askback.skills.validation import check_request, fits_reply
+from askback.skills.validation import check_request, reply_problems
 from askback.store.base import IdempotencyKey, Store, move
 from askback.text.json_text import is_large
 
@@ -148,7 +148,7 @@ class Service:
     async def _package(self, wanted: Submission) -> SkillPackage:
         """Reading and copying a package may take a while, so a thread does it."""
         library = self.skills
-        package = library.at_hand(wanted.skill, paths=wanted.by_path)
+        package = library.find_cached(wanted.skill, paths=wanted.by_path)
         if package is None:
             package = await self.pools.skills.run(
                 lambda: library.keep(library.find(wanted.skill, paths=wanted.by_path))
@@ -209,8 +209,8 @@ class Service:
     async def _reply_problems(self, pending: Interaction, response: Json) -> Sequence[str]:
         # Compiling a schema may take a while.
         if pending.response_schema is not None or is_large(response):
-            return await self.pools.parsing.run(fits_reply, pending, response)
-        return fits_reply(pending, response)
+            return await self.pools.parsing.run(reply_problems, pending, response)
+        return reply_problems(pending, response)
 
     async def _lost_if_owner_died(self, run: Run) -> Run:
         """The run, or what it becomes if the program that holds its resident process has died."""

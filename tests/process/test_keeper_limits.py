@@ -190,7 +190,7 @@ def test_a_tree_that_does_nothing_is_looked_at_less_often() -> None:
             watchdog = Watchdog({**NO_LIMITS, "memory": 1 << 40}, [], None)
             watchdog.started(idle.pid)
             for _ in range(5):
-                assert watchdog.look() is None
+                assert watchdog.check() is None
             assert watchdog.due > time.monotonic() + IDLE_CHECK_SEC / 2
         finally:
             idle.kill()

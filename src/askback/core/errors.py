@@ -62,7 +62,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was interrupted more often than it may be restarted: by restarts of the server, by a full disk or by an unusable database. The message names the last cause.",
     ErrorCode.ENGINE_NOT_FOUND: "The engine's program is not installed or cannot be started.",
     ErrorCode.ENGINE_AUTH_REQUIRED: "The engine is not signed in, or its key was refused.",
-    ErrorCode.ENGINE_RATE_LIMITED: "The model provider limits the rate, or the quota is used up.",
+    ErrorCode.ENGINE_RATE_LIMITED: "The model provider's rate limit was reached, or the quota is used up.",
     ErrorCode.ENGINE_UNREACHABLE: "The engine could not connect to the model provider.",
     ErrorCode.ENGINE_API_ERROR: "The model provider returned an error, refused, or closed the connection.",
     ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",

@@ -217,7 +217,7 @@ class Gate:
 
 def cross_site(addresses: Addresses, method: str, headers: Mapping[str, str]) -> str | None:
     """Why a request may come from another site: by DNS rebinding, or from a page of another origin."""
-    if not addresses.answers(host_of(headers)):
+    if not addresses.accepts(host_of(headers)):
         return (
             "this server does not serve that host name; open the printed URL, or add the name to server.allowed_hosts"
         )

@@ -75,7 +75,7 @@ class Streams:
         self.closing.set()
 
     @contextmanager
-    def seat(self, token_name: str) -> Iterator[None]:
+    def reserve(self, token_name: str) -> Iterator[None]:
         if self._open[token_name] >= self.max_per_token or self.count >= self.max_in_total:
             raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many event streams are open; close one first")
         self._open[token_name] += 1
@@ -133,7 +133,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Before the response starts, so that one stream too many is refused with a problem.
         async with aclosing(self._batches):
-            with self._streams.seat(self._token_name):
+            with self._streams.reserve(self._token_name):
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 await self._until_over(scope, receive, send)
 

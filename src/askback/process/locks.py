@@ -114,7 +114,7 @@ class Instances:
     def is_alive(self, name: str) -> bool:
         return is_held(self._path(name))
 
-    def take_turn(self) -> FileLock | None:
+    def take_exclusive(self) -> FileLock | None:
         """A lock for work that only one program may do at a time; None if another has it."""
         return FileLock.take(self._folder / "turn.lock")
 

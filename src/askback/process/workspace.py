@@ -189,7 +189,7 @@ class Workspaces:
             return {folder.name: _disk_usage(folder) for folder in self._root.iterdir()}
         return {}
 
-    def unbegun(self, before: float) -> list[str]:
+    def never_started(self, before: float) -> list[str]:
         """Ids of runs that have files but never started a turn, and were last modified before this time."""
         with suppress(FileNotFoundError):
             folders = [folder for folder in self._root.iterdir() if not (folder / "turns").exists()]

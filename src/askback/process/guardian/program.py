@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _SET_CHILD_SUBREAPER = 36
 _SET_NAME = 15
-_AGAIN_SEC = 0.05
+_RETRY_SEC = 0.05
 _PATIENCE_SEC = 5.0
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 _NEVER = float("inf")
@@ -73,13 +73,13 @@ class Guardian:
             if time.monotonic() > kill_at:
                 for keeper in self._keepers:
                     os.kill(keeper, signal.SIGKILL)
-            self._child_watcher.wait((), _AGAIN_SEC)
+            self._child_watcher.wait((), _RETRY_SEC)
         if self._groups is not None:
             remove_all(self._groups[0])
 
     def _listen(self) -> bool:
         """Wait for a packet and handle it. False once Askback has ended."""
-        ready = self._child_watcher.wait((self._askback.fileno(),), _AGAIN_SEC if self._lost else None)
+        ready = self._child_watcher.wait((self._askback.fileno(),), _RETRY_SEC if self._lost else None)
         if not ready:
             return True
         try:
@@ -236,7 +236,7 @@ class Keeper:
                     self._note_limit(self._watchdog.at_exit(code))
                 self._reports.append(f"exit {code}")
         if self._limit is None and time.monotonic() >= self._watchdog.due:
-            self._note_limit(self._watchdog.look())
+            self._note_limit(self._watchdog.check())
         if self._reports:
             self._report()
         if time.monotonic() >= self._kill_at:
@@ -253,7 +253,7 @@ class Keeper:
 
     def _wait(self) -> None:
         left = min(self._kill_at, _NEVER if self._limit else self._watchdog.due) - time.monotonic()
-        ready = self._child_watcher.wait(self._watched, None if left == _NEVER else max(left, _AGAIN_SEC))
+        ready = self._child_watcher.wait(self._watched, None if left == _NEVER else max(left, _RETRY_SEC))
         for file in ready:
             if words := read(file).split():
                 self._end(float(words[1]))

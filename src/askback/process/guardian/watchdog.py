@@ -70,7 +70,7 @@ class Watchdog:
         if any(self._limits[name] for name in ("memory", "processes", "cpu", "disk")):
             self.due = time.monotonic() + FIRST_CHECK_SEC
 
-    def look(self) -> str | None:
+    def check(self) -> str | None:
         """The limit that is exceeded, if any. Sets `due` for the next check."""
         began = time.monotonic()
         tree = Processes(os.getpid(), self._effective["processes"])
@@ -78,7 +78,7 @@ class Watchdog:
             if pid not in self._known:
                 self._harden(pid)
         self._known = set(tree.pids)
-        found = self._over(tree) or self._disk.look(tree.pids)
+        found = self._over(tree) or self._disk.check(tree.pids)
         seen = (len(tree.pids), tree.cpu_sec, tree.estimated)
         self._pause = min(self._pause * 2, IDLE_CHECK_SEC) if seen == self._before else CHECK_SEC
         self._before = seen
@@ -143,7 +143,7 @@ class DiskWatch:
         self._walk: Walk | None = None
         self._due = 0.0
 
-    def look(self, pids: list[int]) -> str | None:
+    def check(self, pids: list[int]) -> str | None:
         """One step of a measurement, if one is due."""
         began = time.monotonic()
         self.last_sec = 0.0

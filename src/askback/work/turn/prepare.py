@@ -63,7 +63,7 @@ class PreparedTurn:
 async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
     """Restore the workspace to its state before the turn, and build the launch."""
     engine, setup = context.engines[run.engine], context.setups[run.engine]
-    package = context.library.read_before(run.skill.digest)
+    package = context.library.cached(run.skill.digest)
     if package is None:
         package = await context.pools.skills.run(context.library.package, run.skill.digest, admitted=True)
     installed = await context.probes.find(engine, setup)
@@ -235,9 +235,9 @@ class Parsing:
 
     async def run(self, work: Callable[[], T], size: int) -> T:
         """Run work that parses a text of this size."""
-        return work() if size <= _SHORT else await self.aside(work)
+        return work() if size <= _SHORT else await self.in_thread(work)
 
-    async def aside(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
         """Run work that may be slow for a text of any size."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 

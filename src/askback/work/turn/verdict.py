@@ -81,7 +81,7 @@ async def _verdict(
         return _asking(AskUser(question=observer.asked))
     if package.output_schema is not None:
         # The cost of validation depends on the schema as well.
-        return await parsing.aside(lambda: _conclusion(run, package, result))
+        return await parsing.in_thread(lambda: _conclusion(run, package, result))
     return await parsing.run(lambda: _conclusion(run, package, result), observer.printed)
 
 
