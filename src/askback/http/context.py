@@ -76,7 +76,7 @@ class Context:
                 Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
             ),
             created_by=grant.name,
-            most_open=self.quotas.of(grant).open_runs,
+            max_open=self.quotas.of(grant).open_runs,
             key=None if key is None or digest is None else IdempotencyKey(key=key, body_digest=digest),
         )
 

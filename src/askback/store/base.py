@@ -131,11 +131,11 @@ class Store(Protocol):
         request: RunRequest,
         key: IdempotencyKey | None = None,
         webhooks: Sequence[Webhook] = (),
-        most_open: int | None = None,
+        max_open: int | None = None,
     ) -> Run:
         """Store a new run. For a repeated key, returns the first run, or raises `Invalid` if the body differs.
 
-        Raises `Conflict` if the run's creator already has `most_open` unfinished runs.
+        Raises `Conflict` if the run's creator already has `max_open` unfinished runs.
 
         This and `apply` also write the deliveries for the webhooks of the run and of the server.
         """
@@ -164,8 +164,8 @@ class Store(Protocol):
 
     async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage: ...
 
-    async def events(self, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES) -> EventPage:
-        """The events with numbers above `after`. A page ends at `limit` events or about `most_bytes`."""
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES) -> EventPage:
+        """The events with numbers above `after`. A page ends at `limit` events or about `max_bytes`."""
         ...
 
     async def interactions(self, run_id: str) -> Sequence[Interaction]:

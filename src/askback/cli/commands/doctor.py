@@ -25,7 +25,7 @@ _LOW_DISK = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`ok` is None for something worth knowing that is not wrong."""
+    """`ok` is None for a notice: worth knowing, but not a problem."""
 
     what: str
     ok: bool | None
@@ -149,7 +149,7 @@ def _network(engine: str, network: str) -> Finding:
         "no-loopback": "engines can connect to other machines, but not to this one or to cloud metadata addresses",
         "none": "engines have no network",
     }
-    advice = 'to block these, set network = "no-loopback"; engines can then not use models on this machine'
+    advice = 'to block these, set network = "no-loopback"; engines then cannot use models on this machine'
     what = f"network {engine}".rstrip()
     message = f"{network}: {words[network]}"
     return Finding(

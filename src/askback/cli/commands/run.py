@@ -73,7 +73,7 @@ def command(
         )
         package = open_library(settings).find(skill)
         may_ask = can_ask or bool(answers)
-        wanted = submission(arguments, package, may_ask=may_ask, most_bytes=settings.limits.body_bytes)
+        wanted = submission(arguments, package, may_ask=may_ask, max_bytes=settings.limits.body_bytes)
     return _execute(settings, wanted, continued or "", answers, as_json=as_json, can_ask=can_ask)
 
 
@@ -124,7 +124,7 @@ class Arguments:
     run_options: Sequence[str]
 
 
-def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, most_bytes: int) -> Submission:
+def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
     """Convert the values to the types of the skill's schemas. `may_ask`: there is a terminal, or an answer in advance."""
     from askback.service import Submission
 
@@ -139,8 +139,8 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, mo
         skill=arguments.skill,
         engine=arguments.engine,
         mode=mode,
-        input=_typed(package.input_schema, values, "--input", most_bytes),
-        parameter=_typed(package.parameter_schema, params, "--param", most_bytes),
+        input=_typed(package.input_schema, values, "--input", max_bytes),
+        parameter=_typed(package.parameter_schema, params, "--param", max_bytes),
         options=options.typed_options(options.pairs(arguments.run_options, "--option")),
         files=files,
     )
@@ -159,16 +159,16 @@ def _files(package: SkillPackage, given: Mapping[str, str]) -> dict[str, Path]:
     return files
 
 
-def _typed(schema: dict[str, Json] | None, given: Mapping[str, str], option: str, most_bytes: int) -> dict[str, Json]:
+def _typed(schema: dict[str, Json] | None, given: Mapping[str, str], option: str, max_bytes: int) -> dict[str, Json]:
     """Convert texts to the types of the schema. Without a schema they stay text."""
     from askback.skills.validation import typed_value
 
     properties = (schema or {}).get("properties", {})
-    texts = {key: _text(value, f"{option} {key}", most_bytes) for key, value in given.items()}
+    texts = {key: _text(value, f"{option} {key}", max_bytes) for key, value in given.items()}
     return {key: typed_value(text, properties.get(key)) for key, text in texts.items()}
 
 
-def _text(value: str, option: str, most_bytes: int) -> str:
+def _text(value: str, option: str, max_bytes: int) -> str:
     if value.startswith("@@"):
         return value[1:]
-    return options.read_file(value[1:], option, most_bytes) if value.startswith("@") else value
+    return options.read_file(value[1:], option, max_bytes) if value.startswith("@") else value

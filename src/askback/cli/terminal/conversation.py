@@ -212,7 +212,7 @@ async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, k
     """Show the state that the run is left in, and its files."""
     document = plain(wire.Run.of(run))
     if not run.state.final:
-        display.write(f"… {_next_step(run)}" if kept else "… the run was not finished, and nothing of it is kept")
+        display.write(f"… {_next_step(run)}" if kept else "… the run was not finished, and its files are not kept")
         return Ending(run=run, exit_code=exit_codes.WAITING, document=document)
     result = await app.service.result(run.id)
     folder = app.workspaces.of(run.id).artifacts_path if kept else Path(ARTIFACTS_DIR)

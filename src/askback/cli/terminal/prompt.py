@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from askback.cli import output
 
 MAX_PLAIN_LINE = 4095
-"""A terminal without an editor passes no more bytes of a line, and silently drops the rest."""
+"""The maximum bytes of a line without our editor. The terminal silently drops the rest."""
 
 ANSWER_NEEDED = "an answer is required (Ctrl-D leaves the run waiting)"
 
@@ -35,7 +35,7 @@ def on_terminal() -> bool:
 
 
 def discard_typed() -> None:
-    """What was typed before a question was shown is no answer to it."""
+    """Discard what was typed before the question was shown."""
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
@@ -64,7 +64,7 @@ async def _typed(prompt: str, *, secret: bool) -> str:
     except (EOFError, OSError):
         raise Abandoned from None
     except KeyboardInterrupt:
-        # The editor reads Ctrl-C as a key. The program handles it as the signal that it is elsewhere.
+        # The editor reads Ctrl-C as a key; everywhere else it is a signal. Raise that signal.
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
         raise
@@ -78,7 +78,7 @@ async def _plain_line(prompt: str, *, secret: bool) -> str:
         data = await _read_line(sys.stdin.fileno())
         answered = bool(data)
     finally:
-        # A secret's line end was not shown either.
+        # With a secret, the line break was not shown either.
         if secret or not answered:
             output.to_stderr("")
     if not data:

@@ -18,7 +18,7 @@ from askback.cli.terminal.prompt import (
     read_line,
 )
 from askback.core.interactions import Interaction, Json, option_label, option_value
-from askback.skills.validation import fits_reply, typed_value
+from askback.skills.validation import reply_problems, typed_value
 from askback.text.formatting import printable
 
 Write = Callable[[str], None]
@@ -51,7 +51,7 @@ def _structured(interaction: Interaction, text: str) -> Json:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return text if isinstance(value, str) or fits_reply(interaction, value) else value
+    return text if isinstance(value, str) or reply_problems(interaction, value) else value
 
 
 def show(interaction: Interaction, write: Write) -> None:
@@ -118,7 +118,7 @@ async def _until_valid(interaction: Interaction, write: Write, settled: Settled)
             continue
         if response is None:
             return None
-        problems = fits_reply(interaction, response) if response != "" else (ANSWER_NEEDED,)
+        problems = reply_problems(interaction, response) if response != "" else (ANSWER_NEEDED,)
         if not problems:
             return response
         for problem in problems:
@@ -183,7 +183,7 @@ def _problems(
     if value is _MISSING:
         return (ANSWER_NEEDED,) if required else ()
     alone = replace(interaction, response_schema={"type": "object", "properties": {name: field}})
-    return fits_reply(alone, {name: value})
+    return reply_problems(alone, {name: value})
 
 
 def _choices(field: Mapping[str, Any]) -> dict[str, str]:

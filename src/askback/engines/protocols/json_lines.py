@@ -72,15 +72,15 @@ def as_detail(text: str) -> str | None:
 class Tail:
     """The last lines of a stream."""
 
-    def __init__(self, most_bytes: int = 8_000) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = 8_000) -> None:
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._lines: deque[bytes] = deque()
 
     def add(self, line: bytes) -> None:
-        self._lines.append(line[-self._most_bytes :])
+        self._lines.append(line[-self._max_bytes :])
         self._bytes += len(self._lines[-1]) + 1
-        while self._bytes > self._most_bytes + 1:
+        while self._bytes > self._max_bytes + 1:
             self._bytes -= len(self._lines.popleft()) + 1
 
     @property

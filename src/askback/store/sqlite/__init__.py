@@ -86,12 +86,12 @@ class SqliteStore:
         request: RunRequest,
         key: IdempotencyKey | None = None,
         webhooks: Sequence[Webhook] = (),
-        most_open: int | None = None,
+        max_open: int | None = None,
     ) -> Run:
         if is_large(request.input, request.parameter):
-            made = await asyncio.to_thread(Creation.of, decision, request, key, webhooks, most_open)
+            made = await asyncio.to_thread(Creation.of, decision, request, key, webhooks, max_open)
         else:
-            made = Creation.of(decision, request, key, webhooks, most_open)
+            made = Creation.of(decision, request, key, webhooks, max_open)
         return await self._written(made)
 
     async def apply(self, before: Run, decision: Decision) -> Run:

@@ -73,17 +73,17 @@ def fetch(connection: apsw.Connection, sql: str, bindings: apsw.Bindings | None 
 
 
 def fetch_page(
-    connection: apsw.Connection, sql: str, bindings: apsw.Bindings, *, size: int, most_bytes: int
+    connection: apsw.Connection, sql: str, bindings: apsw.Bindings, *, size: int, max_bytes: int
 ) -> tuple[list[Any], bool]:
-    """The first rows, at most `size` and with at most `most_bytes` in their last column, and whether more follow.
+    """The first rows, at most `size` and with at most `max_bytes` in their last column, and whether more follow.
 
     The first row is always included, however large. The statement must select one row more than `size`.
     """
     found: list[Any] = []
     with closing(connection.execute(sql, bindings)) as cursor:
         for row in cursor:
-            most_bytes -= len(row[-1])
-            if len(found) == size or (found and most_bytes < 0):
+            max_bytes -= len(row[-1])
+            if len(found) == size or (found and max_bytes < 0):
                 return found, True
             found.append(row)
     return found, False

@@ -43,7 +43,7 @@ def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None 
     (before,) = _position(cursor, (_MAX_INTEGER,))
     size = _bounded(limit)
     found, more = fetch_page(
-        connection, sql, {"before": before, "limit": size + 1, **values}, size=size, most_bytes=PAGE_BYTES
+        connection, sql, {"before": before, "limit": size + 1, **values}, size=size, max_bytes=PAGE_BYTES
     )
     return _page([(str(number), doc) for number, doc in found], more)
 
@@ -69,7 +69,7 @@ def pending(connection: apsw.Connection, cursor: str | None = None, limit: int =
     asked_at, number = _position(cursor, (-_MAX_INTEGER, 0))
     size = _bounded(limit)
     after = {"asked_at": asked_at, "number": number, "limit": size + 1}
-    found, more = fetch_page(connection, statements("reads")["pending"], after, size=size, most_bytes=PAGE_BYTES)
+    found, more = fetch_page(connection, statements("reads")["pending"], after, size=size, max_bytes=PAGE_BYTES)
     return _page([(f"{asked_at}.{number}", doc) for asked_at, number, doc in found], more)
 
 
@@ -79,12 +79,12 @@ def inbox_count(connection: apsw.Connection) -> InboxCount:
 
 
 def events(
-    connection: apsw.Connection, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES
+    connection: apsw.Connection, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES
 ) -> EventPage:
     number = _one(connection, "number", run_id)[0]
     size = _bounded(limit)
     span = (number, max(0, min(after, _MAX_INTEGER)), size + 1)
-    found, more = fetch_page(connection, statements("reads")["events"], span, size=size, most_bytes=most_bytes)
+    found, more = fetch_page(connection, statements("reads")["events"], span, size=size, max_bytes=max_bytes)
     return rows.event_page(run_id, found, more=more)
 
 
@@ -127,7 +127,7 @@ def over(connection: apsw.Connection, cursor: str | None = None, limit: int = 50
     (after,) = _position(cursor, (0,))
     size = _bounded(limit)
     which = {"after": after, "limit": size + 1}
-    found, more = fetch_page(connection, statements("deletion")["over"], which, size=size, most_bytes=PAGE_BYTES)
+    found, more = fetch_page(connection, statements("deletion")["over"], which, size=size, max_bytes=PAGE_BYTES)
     return _page([(str(number), doc) for number, doc in found], more)
 
 

@@ -66,7 +66,7 @@ class Creation:
     input: str
     parameter: str
     key: IdempotencyKey | None
-    most_open: int | None
+    max_open: int | None
 
     @classmethod
     def of(
@@ -75,7 +75,7 @@ class Creation:
         request: RunRequest,
         key: IdempotencyKey | None,
         webhooks: Sequence[Webhook] = (),
-        most_open: int | None = None,
+        max_open: int | None = None,
     ) -> Creation:
         doc = rows.dump(decision.run)
         run = rows.load_run(doc)
@@ -91,7 +91,7 @@ class Creation:
             input=rows.dump(request.input),
             parameter=rows.dump(request.parameter),
             key=key,
-            most_open=most_open,
+            max_open=max_open,
         )
 
     def write(self, connection: apsw.Connection) -> Change:
@@ -115,10 +115,10 @@ class Creation:
 
     def _refuse_over_quota(self, connection: apsw.Connection) -> None:
         """Checked in the transaction that creates the run, so that concurrent requests cannot exceed the limit."""
-        if self.most_open is None:
+        if self.max_open is None:
             return
         ((count,),) = fetch(connection, statements("writes")["count_open"], {"creator": self.columns["creator"]})
-        if count >= self.most_open:
+        if count >= self.max_open:
             message = f"this token has {count} unfinished runs, which is its limit; wait, or cancel some"
             raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
 
