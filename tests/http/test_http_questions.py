@@ -123,7 +123,7 @@ def test_the_inbox_has_every_pending_question_the_oldest_first(client: httpx.Cli
     assert (found[1]["skill"], found[1]["engine"], found[1]["prompt"]) == ("form", "scripted", "Which colour?")
     total = client.get("/v1/inbox", params={"limit": 1}).json()["total"]
     assert total == len(client.get("/v1/inbox", params={"limit": 200}).json()["items"])
-    reply(client, second, "x")
+    assert reply(client, second, {"name": "Ada"}).status_code == 202
     assert [each["run_id"] for each in listed()] == [first, third]
 
 

@@ -142,6 +142,8 @@ class EngineProcess:
         async with self.resources:
             if self.life is not None:
                 await asyncio.wait({self.life})
+        # The observer refers back to this process. Without the cycle, a large prompt is freed at once.
+        self._observer = None
 
     def close_raw(self) -> None:
         self._raw.close()
