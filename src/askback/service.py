@@ -110,9 +110,9 @@ class Service:
         self._new_id = new_id
         self._private_webhooks = private_webhooks
         self.pools = pools
-        self._tails = RunEvents(store)
+        self._run_events = RunEvents(store)
         self._waiting = Inbox(store)
-        self._movements = RunChanges(store)
+        self._run_changes = RunChanges(store)
 
     # Submitting.
 
@@ -297,14 +297,14 @@ class Service:
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Every event of the run exactly once, past ones first; ends with the run."""
-        async with aclosing(self._tails.follow(run_id, after)) as following:
+        async with aclosing(self._run_events.follow(run_id, after)) as following:
             async for events in following:
                 for event in events:
                     yield event
 
     def follow_many(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event]]:
         """Like `follow`, in batches."""
-        return self._tails.follow(run_id, after)
+        return self._run_events.follow(run_id, after)
 
     def follow_pending(self) -> AsyncGenerator[InboxPage]:
         """The oldest pending questions, again after every change of the inbox."""
@@ -312,7 +312,7 @@ class Service:
 
     def follow_runs(self) -> AsyncGenerator[Sequence[Run]]:
         """Runs as they are created or change their state; see `RunChanges.follow`."""
-        return self._movements.follow()
+        return self._run_changes.follow()
 
     async def settled(self, run_id: str, interaction_id: str) -> None:
         """Wait until the question is closed, however that happens."""

@@ -24,7 +24,7 @@ from askback.core.runs import ProcessIdentity
 MARK = "ASKBACK_RUN"
 """The variable that marks every process of a run."""
 
-KEEPER = "guardian/program.py"
+GUARDIAN_PROGRAM = "guardian/program.py"
 """Part of the command line of a guardian and its keepers."""
 
 _PROC = Path("/proc")
@@ -202,7 +202,7 @@ def _is_kept(lock: tuple[int, int]) -> bool:
 def _is_keeper(pid: int) -> bool:
     """Guardian and keepers are one program. An impostor only gains the time that we wait for it."""
     try:
-        return KEEPER.encode() in (_PROC / str(pid) / "cmdline").read_bytes()
+        return GUARDIAN_PROGRAM.encode() in (_PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
         return False
 
