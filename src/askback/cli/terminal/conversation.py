@@ -53,6 +53,8 @@ async def converse(
     if run.state.final:
         conversation.open(opening)
     else:
+        if advice := app.service.engines.missing_sign_in(run.engine):
+            display.write(f"! {run.engine} is not signed in; {advice}")
         try:
             async with app.working():
                 run = await conversation.hold(opening, after)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from askback.cli import output
+from askback.cli.terminal.failure import failure
 from askback.core.events import Event, EventType
 from askback.core.outcomes import MARKER
 from askback.core.runs import Run, RunState
@@ -198,13 +199,7 @@ def summary(run: Run) -> str:
         parts.append(count(run.usage.total_tokens, "token"))
     sign = {RunState.SUCCEEDED: "✔", RunState.FAILED: "✘", RunState.CANCELED: "■"}.get(run.state, "…")
     line = f"{sign} {run.skill.id}: {run.state} ({', '.join(parts)})"
-    if run.error is not None:
-        line += f"\n  {run.error.code}: {printable(run.error.message)}"
-        if run.error.cause is not None:
-            line += f"\n  cause: {run.error.cause}"
-        if run.error.detail:
-            line += f"\n  {printable(run.error.detail.strip()[-1000:])}"
-    return line
+    return "\n".join([line, *failure(run.engine, run.error)])
 
 
 def choose(*, as_json: bool) -> Display:

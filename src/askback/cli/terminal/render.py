@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from askback.cli.terminal.failure import failure
 from askback.client import Artifact, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
@@ -28,7 +29,6 @@ _QUEUE_REASONS = {
     "engine_slots": "no free slot for its engine",
     "starting": "starting",
 }
-_MAX_DETAIL = 1000
 
 
 def document(run: Run) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Arti
         yield f"  finished {_time(run.finished_at)}, after {duration((run.finished_at - run.created_at).total_seconds())}"
     if run.usage is not None:
         yield f"  usage    {count(run.usage.total_tokens, 'token')}: {_usage(run)}"
-    yield from failure(run)
+    yield from failure(run.engine, run.error)
     for warning in run.warnings:
         yield f"  ! {printable(warning.code)}: {printable(warning.message)}"
     for interaction in interactions:
@@ -88,16 +88,6 @@ def _usage(run: Run) -> str:
     assert run.usage is not None
     read = f"{run.usage.input_tokens:,} in ({run.usage.cached_tokens:,} cached)"
     return f"{read}, {run.usage.output_tokens:,} out"
-
-
-def failure(run: Run) -> Iterator[str]:
-    if run.error is None:
-        return
-    yield f"  {printable(run.error.code)}: {printable(run.error.message)}"
-    if run.error.cause is not None:
-        yield f"  cause: {printable(run.error.cause)}"
-    if run.error.detail:
-        yield f"  {printable(run.error.detail.strip()[-_MAX_DETAIL:])}"
 
 
 def _settled(interaction: Interaction) -> Iterator[str]:
@@ -134,7 +124,7 @@ def ending(run: Run) -> Iterator[str]:
     """The last lines of `askback watch`."""
     seconds = ((run.finished_at or run.updated_at) - run.created_at).total_seconds()
     yield f"{_SIGNS[run.state]} {printable(run.skill)}: {run.state} ({duration(seconds)}, {count(run.attempt_number, 'turn')})"
-    yield from failure(run)
+    yield from failure(run.engine, run.error)
 
 
 def known(event: Event) -> CoreEvent | None:
