@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from askback.cli.terminal.question import hint, read_answer, show
+from askback.cli.terminal.question import hint, read_answer, reply_command, show
 from askback.core.interactions import Interaction
 from askback.text.formatting import count, duration, one_line, printable, size
 
@@ -114,3 +114,16 @@ def test_figures_are_written_for_people() -> None:
     assert [duration(seconds) for seconds in (0.9, 61, 3700)] == ["0 s", "1 min 01 s", "1 h 01 min"]
     assert one_line("a\n b\tc", 10) == "a b c"
     assert one_line("abcdef", 4) == "abc…"
+
+
+@pytest.mark.parametrize(
+    ("asked", "command"),
+    [
+        ({}, "askback reply RUN TEXT"),
+        ({"response_schema": {"type": "integer"}}, "askback reply RUN TEXT"),
+        ({"kind": "secret"}, "askback reply RUN"),
+        ({"response_schema": FORM}, "askback reply RUN"),
+    ],
+)
+def test_no_secret_and_no_form_is_asked_for_on_the_command_line(asked: dict[str, Any], command: str) -> None:
+    assert reply_command("RUN", question(**asked)) == command

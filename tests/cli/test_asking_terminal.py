@@ -350,7 +350,9 @@ def test_an_interrupted_reply_leaves_the_run_as_it_was(tmp_path: Path) -> None:
     with Terminal(world, "reply", run_id) as terminal:
         terminal.expect("Your answer")
         terminal.interrupt()
-        assert terminal.ended().code == 130
+        ran = terminal.ended()
+    assert ran.code == 4
+    assert f"answer with: askback reply {run_id} TEXT" in ran.stderr
     assert stored(world, run_id).state is RunState.WAITING_USER
 
 

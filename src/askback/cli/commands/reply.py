@@ -97,6 +97,7 @@ def _pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
 async def _response(pending: Interaction, text: str | None, display: Display, settled: Settled, run_id: str) -> Json:
     """The meaning of the text, or of what is typed here before the question is settled."""
     from askback.cli.terminal import question
+    from askback.cli.terminal.prompt import interrupt_leaves
 
     if text is not None:
         response = question.read_answer(pending, text)
@@ -104,7 +105,8 @@ async def _response(pending: Interaction, text: str | None, display: Display, se
             raise Invalid(RefusalCode.REPLY_INVALID, "the answer is empty, and the question has no default")
         return response
     display.pause()
-    response = await question.ask(pending, display.write, settled)
+    with interrupt_leaves(settled) as settled_or_left:
+        response = await question.ask(pending, display.write, settled_or_left)
     display.resume()
     if response is None:
         message = f"question {pending.interaction_id!r} of run {run_id} was settled elsewhere in the meantime"
@@ -199,7 +201,7 @@ async def _answer_through(
         settled = partial(_settled, client, run_id, pending.interaction_id)
         response = await _response(pending, text, display, settled, run_id)
     except Abandoned:
-        display.write(f"… {how_to_answer(run_id)}")
+        display.write(f"… {how_to_answer(run_id, pending)}")
         return run, exit_codes.WAITING
     answered = await client.reply(run_id, pending.interaction_id, response)
     display.write(f"✔ sent; follow run {run_id} with: askback watch {run_id}")

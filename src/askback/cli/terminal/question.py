@@ -20,6 +20,7 @@ from askback.cli.terminal.prompt import (
 from askback.core.interactions import Interaction, Json, option_label, option_value
 from askback.skills.validation import fits_reply, typed_value
 from askback.text.formatting import printable
+from askback.wire import runs as wire
 
 Write = Callable[[str], None]
 
@@ -94,14 +95,26 @@ def _short(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def how_to_answer(run_id: str) -> str:
-    return f"run {run_id} waits for an answer; answer with: askback reply {run_id} TEXT"
+def how_to_answer(run_id: str, asked: Interaction | wire.Interaction | None) -> str:
+    return f"run {run_id} waits for an answer; answer with: {reply_command(run_id, asked)}"
 
 
-async def ask(interaction: Interaction, write: Write, settled: Settled) -> Json:
-    """Ask until the answer is valid. Returns None if the question was settled elsewhere."""
+def reply_command(run_id: str, asked: Interaction | wire.Interaction | None) -> str:
+    """The command that answers a question. It asks for secrets, which the shell would keep, and for forms."""
+    schema = (asked.response_schema if asked else None) or {}
+    asks = asked is not None and (asked.secret or schema.get("type") == "object")
+    return f"askback reply {printable(run_id)}" + ("" if asks else " TEXT")
+
+
+async def ask(interaction: Interaction, write: Write, settled: Settled, *, can_leave: bool = True) -> Json:
+    """Ask until the answer is valid. Returns None if the question was settled elsewhere.
+
+    `can_leave`: whether the run waits if the user leaves.
+    """
     with echo_off() if interaction.secret else nullcontext():
         show(interaction, write)
+        if can_leave:
+            write("    (Ctrl-D: answer later)")
         discard_typed()
         return await _until_valid(interaction, write, settled)
 

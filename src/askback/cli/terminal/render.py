@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from askback.cli.terminal.failure import failure
+from askback.cli.terminal.question import reply_command
 from askback.client import Artifact, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
@@ -106,7 +107,7 @@ def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iter
     for number, option in enumerate(asked.options, 1):
         yield f"    {number}) {printable(option_label(option))}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
-    yield f"    answer with: askback reply {printable(run_id)} TEXT"
+    yield f"    answer with: {reply_command(run_id, asked)}"
 
 
 def _held_until(deadline: datetime | None) -> str:
