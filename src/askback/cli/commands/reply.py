@@ -103,6 +103,8 @@ async def _response(pending: Interaction, text: str | None, display: Display, se
         response = question.read_answer(pending, text)
         if response == "":
             raise Invalid(RefusalCode.REPLY_INVALID, "the answer is empty, and the question has no default")
+        if why_not := question.refusal(pending, text):
+            raise Invalid(RefusalCode.REPLY_INVALID, why_not)
         return response
     display.pause()
     with interrupt_leaves(settled) as settled_or_left:

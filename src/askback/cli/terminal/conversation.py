@@ -15,6 +15,7 @@ from typing import Any
 from askback.bootstrap import App
 from askback.cli import exit_codes, output
 from askback.cli.terminal import question
+from askback.cli.terminal.fields import text_of
 from askback.cli.terminal.live import Display, summary
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned, Settled, unless_left
 from askback.core.errors import Conflict
@@ -141,13 +142,15 @@ class Conversation:
 
     async def _answer(self, pending: Interaction) -> Json:
         if self._answers:
-            response = question.read_answer(pending, self._answers.popleft())
+            line = self._answers.popleft()
+            response = question.read_answer(pending, line)
             question.show(pending, self._display.write)
-            shown = "(not shown)" if pending.secret else printable(str(response))
+            shown = "(not shown)" if pending.secret else printable(text_of(response))
             self._display.write(f"  > {shown}")
-            if response != "":
+            refusal = question.refusal(pending, line) if response != "" else ANSWER_NEEDED
+            if refusal is None:
                 return response
-            self._display.write(f"    {ANSWER_NEEDED}")
+            self._display.write(f"    {refusal}")
         elif not self._can_ask:
             question.show(pending, self._display.write)
         if not self._can_ask:
