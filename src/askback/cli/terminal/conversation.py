@@ -138,6 +138,7 @@ class Conversation:
             until = run.wait_deadline_at.astimezone().strftime("%H:%M:%S")
             command = question.reply_command(run.id, run.pending_interaction)
             self._display.write(f"  the engine's process waits until {until}; answer with: {command}")
+            self._display.wait_until(run.wait_deadline_at)
         return run.sticky
 
     async def _answer(self, pending: Interaction) -> Json:
