@@ -128,21 +128,22 @@ def _reply_here(
 
     async def main() -> int:
         async with opened(settings) as app:
-            pending = _pending_question(await _find_here(app, settings, run), interaction)
+            found = await _find_here(app, settings, run)
+            pending = _pending_question(found, interaction)
             with choose(as_json=as_json) as display:
-                ending = await _answer_here(app, run, pending, text, display, can_ask=can_ask)
+                ending = await _answer_here(app, found.id, pending, text, display, can_ask=can_ask)
         print_result(ending, as_json=as_json)
         return ending.exit_code
 
     return exit_codes.run_async(main)
 
 
-async def _find_here(app: App, settings: Settings, run_id: str) -> Run:
+async def _find_here(app: App, settings: Settings, given: str) -> Run:
     """The run. If no run waits in the data folder, the user probably meant a server that is not running."""
-    from askback.cli.resumable_runs import find_run
+    from askback.cli.run_ids import find_run
 
     try:
-        return await find_run(app.service, run_id)
+        return await find_run(app, given)
     except NotFound as missing:
         if missing.problems:
             raise
@@ -192,11 +193,13 @@ def _reply_to_server(server: Server, run_id: str, text: str | None, interaction:
 
 
 async def _answer_through(
-    client: AsyncClient, run_id: str, text: str | None, interaction: str | None, display: Display
+    client: AsyncClient, given: str, text: str | None, interaction: str | None, display: Display
 ) -> tuple[ServedRun, int]:
+    from askback.cli.run_ids import full_id
     from askback.cli.terminal.prompt import Abandoned
     from askback.cli.terminal.question import how_to_answer
 
+    run_id = await full_id(client, given)
     run = await client.get_run(run_id)
     pending = _pending_question(run, interaction)
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import options
+from askback.cli import options, output
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from askback.service import Submission
     from askback.settings import Settings
     from askback.skills.package import SkillPackage
+
+
+_LIST = "?"
+"""The value of `--continue` without a run."""
 
 
 @click.command("run", short_help="Run a skill in this program, and ask on this terminal.")
@@ -37,7 +41,14 @@ if TYPE_CHECKING:
     "--option", "run_options", multiple=True, metavar="K=V", help="A run option, such as turn_timeout_sec=60."
 )
 @click.option("--answer", "answers", multiple=True, metavar="TEXT", help="An answer in advance; repeatable.")
-@click.option("--continue", "continued", metavar="RUN", help="Continue a run that waits or was interrupted.")
+@click.option(
+    "--continue",
+    "continued",
+    metavar="[RUN]",
+    is_flag=False,
+    flag_value=_LIST,
+    help="Continue a run that waits or was interrupted; without RUN, list these.",
+)
 @options.common
 def command(
     settings: Settings,
@@ -65,6 +76,8 @@ def command(
     from askback.bootstrap import open_library
     from askback.cli.terminal.prompt import on_terminal
 
+    if continued == _LIST:
+        return _list_resumable(settings, as_json=as_json)
     can_ask = on_terminal() and not as_json
     wanted = None
     if skill is not None:
@@ -104,12 +117,34 @@ def _execute(
     return run_async(main)
 
 
-async def _take_over(app: App, run_id: str) -> Run:
+async def _take_over(app: App, given: str) -> Run:
     """Make this program the owner of the run, unless the run is over."""
-    from askback.cli.resumable_runs import find_run
+    from askback.cli.run_ids import find_run
 
-    run = await find_run(app.service, run_id)
-    return run if run.state.final else await app.service.take_over(run_id)
+    run = await find_run(app, given)
+    return run if run.state.final else await app.service.take_over(run.id)
+
+
+def _list_resumable(settings: Settings, *, as_json: bool) -> int:
+    from askback.bootstrap import opened
+    from askback.cli.exit_codes import run_async
+    from askback.cli.run_ids import resumable, resumable_line
+    from askback.wire.base import plain
+    from askback.wire.runs import Run as WireRun
+
+    async def main() -> int:
+        async with opened(settings) as app:
+            runs = await resumable(app.service)
+        if as_json:
+            output.print_json([plain(WireRun.of(run)) for run in runs])
+            return 0
+        for run in runs:
+            print(resumable_line(run))
+        hint = "continue one with: askback run --continue RUN" if runs else "no run can be continued"
+        output.to_stderr(hint)
+        return 0
+
+    return run_async(main)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
