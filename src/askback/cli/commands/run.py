@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from askback.settings import Settings
     from askback.skills.package import SkillPackage
 
+
+Start = Callable[["App"], Awaitable["Run"]]
+"""Submits the run, or takes it over."""
 
 _LIST = "?"
 """The value of `--continue` without a run."""
@@ -79,7 +83,7 @@ def command(
     if continued == _LIST:
         return _list_resumable(settings, as_json=as_json)
     can_ask = on_terminal() and not as_json
-    wanted = None
+    start: Start = partial(_take_over, given=continued or "")
     if skill is not None:
         arguments = Arguments(
             skill=skill, engine=engine, mode=mode, inputs=inputs, params=params, run_options=run_options
@@ -87,19 +91,12 @@ def command(
         package = open_library(settings).find(skill)
         may_ask = can_ask or bool(answers)
         wanted = submission(arguments, package, may_ask=may_ask, most_bytes=settings.limits.body_bytes)
-    return _execute(settings, wanted, continued or "", answers, as_json=as_json, can_ask=can_ask)
+        start = partial(_submit, wanted=wanted, package=package, can_ask=can_ask)
+    return _execute(settings, start, answers, as_json=as_json, can_ask=can_ask)
 
 
-def _execute(
-    settings: Settings,
-    wanted: Submission | None,
-    continued: str,
-    answers: tuple[str, ...],
-    *,
-    as_json: bool,
-    can_ask: bool,
-) -> int:
-    """Submit a run or continue one, follow it to its end, and print the result."""
+def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_json: bool, can_ask: bool) -> int:
+    """Start or continue a run, follow it to its end, and print the result."""
     from askback.bootstrap import opened
     from askback.cli.exit_codes import run_async
     from askback.cli.terminal.conversation import converse, print_result
@@ -107,7 +104,7 @@ def _execute(
 
     async def main() -> int:
         async with opened(settings) as app:
-            run = await app.service.submit(wanted) if wanted else await _take_over(app, continued)
+            run = await start(app)
             with choose(as_json=as_json) as display:
                 opening = f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}"
                 ending = await converse(app, run, display, answers=answers, can_ask=can_ask, opening=opening)
@@ -117,7 +114,19 @@ def _execute(
     return run_async(main)
 
 
-async def _take_over(app: App, given: str) -> Run:
+async def _submit(app: App, *, wanted: Submission, package: SkillPackage, can_ask: bool) -> Run:
+    """Required inputs that are missing are asked for, or described in the error."""
+    from askback.cli.terminal.missing_input import ask_missing, described
+
+    if can_ask:
+        wanted = await ask_missing(wanted, package)
+    try:
+        return await app.service.submit(wanted)
+    except Invalid as error:
+        raise Invalid(error.code, error.message, described(error.problems, package)) from None
+
+
+async def _take_over(app: App, *, given: str) -> Run:
     """Make this program the owner of the run, unless the run is over."""
     from askback.cli.run_ids import find_run
 

@@ -21,7 +21,10 @@ Choices = list[tuple[Json, str]]
 
 FLAGS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 SAY_YES_OR_NO = "answer y or n"
+FILE_PATH = "file-path"
+"""The format of a field for a file of this machine."""
 _FORMATS = {
+    FILE_PATH: "path of a file",
     "date": "date, such as 2026-03-01",
     "date-time": "date and time, such as 2026-03-01T09:30:00Z",
     "time": "time, such as 09:30:00Z",
@@ -35,11 +38,18 @@ _SETTLED = object()
 
 
 async def ask_fields(
-    schema: Schema, defaults: Json, write: Write, settled: Settled, *, secret: bool = False
+    schema: Schema,
+    defaults: Json,
+    write: Write,
+    settled: Settled,
+    *,
+    secret: bool = False,
+    needed: str = ANSWER_NEEDED,
 ) -> dict[str, Json] | None:
     """The fields of an object schema. None if the question was settled elsewhere.
 
-    `defaults` come before those of the schema. An empty line leaves out an optional field.
+    `defaults` come before those of the schema. An empty line leaves out an optional field; for a required one, `needed`
+    is written.
     """
     fields: dict[str, Json] = {}
     for name, field in schema.get("properties", {}).items():
@@ -49,7 +59,8 @@ async def ask_fields(
         hidden = not secret and (field.get("format") == "password" or field.get("writeOnly") is True)
         with echo_off() if hidden else nullcontext():
             prompt = _hint(name, field, default, is_required)
-            value = await _ask_field(field, prompt, default, is_required, write, settled, secret=secret or hidden)
+            refused = needed if is_required else None
+            value = await _ask_field(field, prompt, default, refused, write, settled, secret=secret or hidden)
         if value is _SETTLED:
             return None
         if value is not _MISSING:
@@ -58,9 +69,9 @@ async def ask_fields(
 
 
 async def _ask_field(
-    field: Schema, prompt: str, default: Json, is_required: bool, write: Write, settled: Settled, *, secret: bool
+    field: Schema, prompt: str, default: Json, needed: str | None, write: Write, settled: Settled, *, secret: bool
 ) -> Json:
-    """Ask until the value is valid."""
+    """Ask until the value is valid. `needed` is written if it is missing; None: it may be."""
     for choice in numbered(field):
         write(f"      {choice}")
     while True:
@@ -69,7 +80,7 @@ async def _ask_field(
             return _SETTLED
         value = value_of(line, field) if line.strip() else default
         if value is _MISSING:
-            problems: tuple[str, ...] = (ANSWER_NEEDED,) if is_required else ()
+            problems: tuple[str, ...] = (needed,) if needed else ()
         else:
             problems = field_problems(value, field)
         if not problems:
