@@ -9,7 +9,7 @@ from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, RunOptions
 from askback.engines.base import Engine, Probe
 from askback.engines.registry import Engines
-from askback.installed.probes import EngineSetup, Installed, Probes
+from askback.installed.probes import EngineSetup, Installed, Probes, is_signed_in, program_path
 from askback.skills.package import SkillPackage
 from askback.wire import server as wire
 
@@ -38,7 +38,7 @@ class EnginesHere:
         self._default_engine = default_engine
 
     async def choose(self, package: SkillPackage, wanted: str | None) -> Engine:
-        """The engine of a run: the one it names, or else the first installed one that suits the skill."""
+        """The engine of a run: the one it names, else the one of `first_for`."""
         if wanted is not None:
             engine = self._engines.choose(wanted)
             if not package.allows_engine(wanted):
@@ -54,11 +54,24 @@ class EnginesHere:
         return self._engines[name]
 
     async def first_for(self, package: SkillPackage) -> str | None:
-        """The engine of a run that names none: the first installed one that suits the skill."""
-        for name in self._candidates(package):
-            if await self._probes.find(self._engines[name], self._setups[name]) is not None:
-                return name
-        return None
+        """The engine of a run that names none: the first that suits the skill and is installed.
+
+        Engines that are signed in come first, then those of which that is unknown. No program is started to find out.
+        """
+        installed = [name for name in self._candidates(package) if program_path(self._setups[name]) is not None]
+        return min(installed, key=self._sign_in_rank, default=None)
+
+    def _sign_in_rank(self, name: str) -> int:
+        engine = self._engines[name]
+        signed_in = is_signed_in(engine, self._setups[name])
+        # An engine without a model needs no account. That makes it no better than a model that may be signed in.
+        return {True: 0 if engine.chosen_by_default else 1, None: 1, False: 2}[signed_in]
+
+    def missing_sign_in(self, name: str) -> str | None:
+        """How to sign in to an engine that is not signed in. None: it is, or that is unknown."""
+        if name not in self._engines or is_signed_in(self._engines[name], self._setups[name]) is not False:
+            return None
+        return self._engines[name].sign_in
 
     def _candidates(self, package: SkillPackage) -> Sequence[str]:
         if package.engines is not None:

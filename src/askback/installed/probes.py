@@ -69,8 +69,8 @@ class Probes:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def find(self, engine: Engine, setup: EngineSetup) -> Installed | None:
-        """The installed engine, or None if its program is not found."""
-        path = shutil.which(setup.command[0], path=setup.env.get("PATH"))
+        """The engine as installed, or None when its program cannot be found."""
+        path = program_path(setup)
         if path is None:
             return None
         key = _identity(engine, path, setup)
@@ -99,11 +99,21 @@ class Probes:
             write_private(self._cache_path, msgspec.json.encode(known))
 
 
-def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
-    """The sign-in is not cached: it can change while the program stays the same."""
+def program_path(setup: EngineSetup) -> str | None:
+    """Where the engine's program is; None if it is not installed."""
+    return shutil.which(setup.command[0], path=setup.env.get("PATH"))
+
+
+def is_signed_in(engine: Engine, setup: EngineSetup) -> bool | None:
+    """Whether the engine is signed in. None: unknown. Starts no program."""
     home = setup.sign_in_home
     files = [name for name in engine.credentials if home is not None and _is(home / name, Path.is_file)]
-    return Installed(path=path, probe=probe, signed_in=engine.signed_in(files, setup.env.keys()))
+    return engine.signed_in(files, setup.env.keys())
+
+
+def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
+    """The sign-in is checked every time: it changes without the program changing."""
+    return Installed(path=path, probe=probe, signed_in=is_signed_in(engine, setup))
 
 
 def _is(path: Path, kind: Callable[[Path], bool]) -> bool:

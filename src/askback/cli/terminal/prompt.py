@@ -22,7 +22,7 @@ Settled = Callable[[], Awaitable[None]]
 
 
 class Abandoned(Exception):
-    """The terminal was closed, or the user ended the input (Ctrl-D)."""
+    """The user leaves the question open (Ctrl-D or Ctrl-C), or the terminal was closed."""
 
 
 class TooLong(Exception):
@@ -52,6 +52,42 @@ async def read_line(prompt: str, *, secret: bool, settled: Settled) -> str | Non
         # The editor restores the terminal before anything else is written there.
         await asyncio.gather(reading, settling, return_exceptions=True)
     return reading.result() if reading in done else settling.result()
+
+
+def unless_left(settled: Settled, left: asyncio.Future[None]) -> Settled:
+    """`settled`, which raises `Abandoned` as soon as `left` is done."""
+
+    async def first() -> None:
+        settling = asyncio.ensure_future(settled())
+        try:
+            await asyncio.wait({settling, left}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            settling.cancel()
+        if left.done():
+            raise Abandoned
+        settling.result()
+
+    return first
+
+
+@contextmanager
+def interrupt_leaves(settled: Settled) -> Iterator[Settled]:
+    """Within the block, Ctrl-C leaves the question open, like Ctrl-D."""
+    loop = asyncio.get_running_loop()
+    left: asyncio.Future[None] = loop.create_future()
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+    def leave() -> None:
+        if not left.done():
+            left.set_result(None)
+
+    if not is_ignored:
+        loop.add_signal_handler(signal.SIGINT, leave)
+    try:
+        yield unless_left(settled, left)
+    finally:
+        if not is_ignored:
+            loop.remove_signal_handler(signal.SIGINT)
 
 
 async def _typed(prompt: str, *, secret: bool) -> str:
