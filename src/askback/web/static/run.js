@@ -8,6 +8,7 @@ import { questionForm } from "./form.js";
 import { confirmDialog, copyText, toast } from "./frame.js";
 import { follow } from "./live.js";
 import { showFacts, showOutcome } from "./run_parts.js";
+import { ignoreMoving } from "./settling.js";
 import { Timeline } from "./timeline.js";
 import { Transcript } from "./transcript.js";
 import { t } from "./translations.js";
@@ -279,6 +280,7 @@ function showToEnd([entry]) {
   at("to-end").hidden = entry.isIntersecting || entry.boundingClientRect.top < 0;
 }
 
+ignoreMoving(at("main"), () => toast(t("inbox.moved")));
 unfoldFiles(at("files"));
 at("copy-id").addEventListener("click", () => copyText(run.id));
 at("cancel")?.addEventListener("click", cancel);
