@@ -49,6 +49,7 @@ class Card {
       make("span", { class: "tag" }, this.asked.engine),
       timeElement(this.asked.asked_at),
     );
+    if (this.asked.summary) about.prepend(make("span", { class: "run-summary" }, this.asked.summary));
     if (this.asked.attempt_number > 1)
       about.append(make("span", {}, t("inbox.turn", { n: this.asked.attempt_number })));
     const link = make(

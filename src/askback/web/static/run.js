@@ -12,6 +12,7 @@ import { ignoreMoving } from "./settling.js";
 import { Timeline } from "./timeline.js";
 import { Transcript } from "./transcript.js";
 import { t } from "./translations.js";
+import { tree } from "./tree.js";
 
 const TYPES = [
   "run.created",
@@ -293,6 +294,7 @@ setInterval(() => {
   if (!isOver() && !document.hidden) drawStrip();
 }, STRIP_MS);
 
+if (run.input && at("input")) at("input").append(tree(run.input));
 showRun();
 load().then(start, (problem) => {
   toast(problem.message);
