@@ -127,7 +127,8 @@ class Card {
 /** The row is as tall as the card until a double click is over. Then it folds, and leaves after some seconds. */
 function leaveRow({ element, asked }, text) {
   const link = make("a", { href: `/runs/${encodeURIComponent(asked.run_id)}` }, t("inbox.run"));
-  const row = make("div", { class: "card sent-row small" }, make("strong", {}, asked.skill), make("span", {}, text), link);
+  const about = [asked.skill, asked.summary].filter(Boolean).join(" · ");
+  const row = make("div", { class: "card sent-row small" }, make("strong", {}, about), make("span", {}, text), link);
   row.style.minHeight = `${element.offsetHeight}px`;
   element.replaceWith(row);
   setTimeout(() => {
