@@ -44,6 +44,7 @@ from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
+from askback.skills.summary import masked, secret_inputs, summarize
 from askback.skills.validation import check_request, reply_problems
 from askback.store.base import IdempotencyKey, Store, move
 from askback.text.json_text import is_large
@@ -69,6 +70,11 @@ class Submission:
     max_open: int | None = None
     """How many unfinished runs this caller may have."""
 
+    @property
+    def given(self) -> dict[str, Json]:
+        """The input, with the names of the files."""
+        return {**self.input, **{key: path.name for key, path in self.files.items()}}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -77,6 +83,16 @@ class Result:
     run: Run
     data: Json
     artifacts: tuple[Artifact, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    """What a valid submission becomes."""
+
+    mode: Mode
+    options: RunOptions
+    summary: str | None
+    secret_inputs: tuple[str, ...]
 
 
 class Service:
@@ -121,28 +137,35 @@ class Service:
         package = await self._package(wanted)
         named = None if wanted.engine is None else await self.engines.choose(package, wanted.engine)
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
-            mode, options = await self.pools.parsing.run(self._check, package, wanted)
+            checked = await self.pools.parsing.run(self._check, package, wanted)
         else:
-            mode, options = self._check(package, wanted)
+            checked = self._check(package, wanted)
         engine = named or await self.engines.choose(package, None)
-        profile = await self.engines.profile(engine, mode, options)
+        profile = await self.engines.profile(engine, checked.mode, checked.options)
         run_id, now = self._new_id(), self._clock()
         run = Run(
             id=run_id,
             state=RunState.QUEUED,
             skill=SkillRef(id=package.id, version=package.version, digest=package.digest),
             engine=engine.name,
-            mode=mode,
+            mode=checked.mode,
             profile=profile,
-            options=options,
+            options=checked.options,
             max_attempt=package.max_attempt,
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
             owner=self._owner,
             created_by=wanted.created_by,
+            summary=checked.summary,
+            secret_inputs=checked.secret_inputs,
             created_at=now,
             updated_at=now,
         )
-        data = {"skill": package.id, "engine": engine.name, "mode": mode, "interactive_profile": asdict(profile)}
+        data = {
+            "skill": package.id,
+            "engine": engine.name,
+            "mode": checked.mode,
+            "interactive_profile": asdict(profile),
+        }
         return await self._create(lifecycle.create(run, data), wanted)
 
     async def _package(self, wanted: Submission) -> SkillPackage:
@@ -155,11 +178,11 @@ class Service:
             )
         return package
 
-    def _check(self, package: SkillPackage, wanted: Submission) -> tuple[Mode, RunOptions]:
+    def _check(self, package: SkillPackage, wanted: Submission) -> _Checked:
         """Report every problem at once, each with its path."""
         mode, problems = _choose_mode(package, wanted.mode)
         options, option_problems = read_options(wanted.options, "options")
-        given = {**wanted.input, **{key: path.name for key, path in wanted.files.items()}}
+        given = wanted.given
         problems = (*problems, *option_problems, *check_request(package, given, wanted.parameter, wanted.files.keys()))
         problems += tuple(
             f"input.{key}: there is no file {path}" for key, path in wanted.files.items() if not path.is_file()
@@ -168,7 +191,13 @@ class Service:
             problems += tuple(webhook_problems(webhook, f"webhooks[{place}]", allow_private=self._private_webhooks))
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
-        return mode, merge_options(package.options, options)
+        secrets = secret_inputs(given, package.input_schema)
+        return _Checked(
+            mode=mode,
+            options=merge_options(package.options, options),
+            summary=summarize(given, template=package.summary, schema=package.input_schema, secrets=secrets),
+            secret_inputs=secrets,
+        )
 
     async def _create(self, decision: Decision, wanted: Submission) -> Run:
         """Store the run with its files. If no new run is created, its files are removed."""
@@ -262,6 +291,12 @@ class Service:
     async def inbox(self, cursor: str | None = None, limit: int = 50) -> InboxPage:
         """Pending questions, with their total number."""
         return await read_inbox(self.store, cursor, limit)
+
+    async def shown_input(self, run: Run) -> dict[str, Json] | None:
+        """The input of the run without secrets; None if it is unknown which parts are secret."""
+        if run.secret_inputs is None:
+            return None
+        return masked((await self.store.request(run.id)).input, run.secret_inputs)
 
     async def result(self, run_id: str) -> Result:
         run = await self.store.get(run_id)

@@ -19,6 +19,16 @@ from support.server import Server
 BODY = {"skill": "quick", "engine": "scripted", "mode": "interactive"}
 
 
+def test_a_run_shows_its_input_and_lists_show_a_summary(client: httpx.Client) -> None:
+    made = client.post("/v1/runs", json=BODY | {"input": {"city": "Lisbon", "days": 3}}).json()
+    run = client.get(f"/v1/runs/{made['id']}").json()
+    assert run["input"] == {"city": "Lisbon", "days": 3}
+    assert made["summary"] == run["summary"] == "Lisbon · 3"
+    listed = {each["id"]: each for each in client.get("/v1/runs").json()["items"]}
+    assert listed[made["id"]]["summary"] == "Lisbon · 3"
+    assert "input" not in listed[made["id"]]
+
+
 def test_a_run_goes_from_its_creation_to_its_result(client: httpx.Client) -> None:
     made = client.post("/v1/runs", json=BODY | {"skill": "asking"})
     run = made.json()

@@ -13,7 +13,7 @@ import support.api as wire
 from askback.bootstrap import now
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from askback.web.new_run import is_secret
+from askback.skills.summary import is_secret
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -217,9 +217,22 @@ class Harmless:
         assert [text for text in texts if flat(text) not in flat(seen)] == []
         self.unharmed(page)
 
+    def check_markdown(self, page: Page, place: str) -> None:
+        """Texts without marks stand there as they are, and marks make nothing but text and links to websites."""
+        self.check(page, place, tuple(text for text in TEXTS if not _MARKS.search(text)))
+        links: list[str] = page.eval_on_selector_all(f"{place} a", "all => all.map((each) => each.protocol)")
+        assert set(links) <= {"http:", "https:", "mailto:"}
+        assert page.locator(place).locator("script, img, iframe, style, form, input, svg, object").count() == 0
+        styled = "all => all.flatMap((each) => [...each.attributes].map(({ name }) => name))"
+        names = set(page.eval_on_selector_all(f"{place} .prose *", styled))
+        assert names <= {"href", "title", "target", "rel", "start", "tabindex"}
+
     def unharmed(self, page: Page) -> None:
         assert page.evaluate("[window.__pwned ?? null, window.violations]") == [None, []]
         assert self.dialogs == []
+
+
+_MARKS = re.compile(r"[`\\[]|__.*__|\*.*\*|~~")
 
 
 def flat(text: str) -> str:
@@ -254,16 +267,18 @@ def test_no_text_of_an_engine_is_run_anywhere(tmp_path: Path, browser: Browser) 
 
 def _asked(harmless: Harmless, run_id: str) -> None:
     page = harmless.open("/")
-    page.get_by_role("button", name="Show all").click()
-    page.get_by_text("Context", exact=True).click()
-    for place in ("#inbox .prompt", "#inbox .context", "#inbox .options"):
+    for _ in range(2):
+        page.get_by_role("button", name="Show all").first.click()
+    for place in ("#inbox .prompt", "#inbox .options"):
         harmless.check(page, place)
+    harmless.check_markdown(page, "#inbox .context")
     page.goto(f"{harmless.site.url}/runs/{run_id}")
     expect(page.locator("#pending form")).to_be_visible()
     expect(page.locator("#progress")).to_have_text(re.compile(r"^\d+ events$"))
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     expect(page.locator(".tool-body").last).to_be_attached()
-    for place in (".message", ".tool-name", ".tool-body", ".asked .prompt", "#pending form"):
+    harmless.check_markdown(page, ".message")
+    for place in (".tool-name", ".tool-body", ".asked .prompt", "#pending form"):
         harmless.check(page, place)
     page.close()
 

@@ -159,6 +159,10 @@ class Run:
     owner: str = SHARED
     created_by: str | None = None
     """The name of the token that created it."""
+    summary: str | None = None
+    """Its input in one line, for people."""
+    secret_inputs: tuple[str, ...] | None = None
+    """The names of the inputs that must not be shown; None if this is unknown."""
     version: int = 1
     epoch: int = 0
     attempt_number: int = 1

@@ -53,9 +53,9 @@ class Context:
     def pools(self) -> Pools:
         return self.service.pools
 
-    def run(self, run: runs.Run) -> Run:
+    def run(self, run: runs.Run, input_: dict[str, Any] | None = None) -> Run:
         """The run, with the reason if it is queued."""
-        return Run.of(run, queue_reason=self.service.queue_reason(run))
+        return Run.of(run, queue_reason=self.service.queue_reason(run), input_=input_)
 
     async def submission(self, body: RunCreate, key: str | None, grant: Grant) -> Submission:
         digest = None if key is None else await self._digest(body)

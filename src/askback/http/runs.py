@@ -105,8 +105,9 @@ async def list_runs(request: Request, context: Context, *, query: RunQuery) -> R
     refusals=(RefusalCode.RUN_NOT_FOUND,),
 )
 async def get_run(request: Request, context: Context, *, run_id: str) -> Response:
-    """The run: its state, its pending question, its deadline, its error."""
-    return json_response(context.run(await context.service.store.get(run_id)))
+    """The run: its state, its input, its pending question, its deadline, its error."""
+    run = await context.service.store.get(run_id)
+    return json_response(context.run(run, await context.service.shown_input(run)))
 
 
 @router.add(

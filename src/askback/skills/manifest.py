@@ -23,6 +23,7 @@ from askback.skills.diagnostics import (
     warning,
 )
 from askback.skills.json_schema import Checker, compile_schema
+from askback.skills.summary import MAX_TEMPLATE, PLACEHOLDER
 
 PLACES = ("assets/runner.json", "runner.json")
 """The first of these files that exists is used."""
@@ -38,6 +39,7 @@ _KNOWN = (
     "engines",
     "unsupported_engines",
     "max_attempt",
+    "summary",
     "ask_user_validation",
     "options",
     "schemas",
@@ -57,6 +59,7 @@ class Manifest:
     engines: tuple[str, ...] | None = None
     unsupported_engines: tuple[str, ...] = ()
     max_attempt: int | None = None
+    summary: str | None = None
     ask_user_validation: Validation | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     schemas: Mapping[str, str] = field(default_factory=dict)
@@ -74,6 +77,7 @@ def read_manifest(document: Json, where: str) -> tuple[Manifest, tuple[Problem, 
         engines=reading.engines(),
         unsupported_engines=reading.names("unsupported_engines") or (),
         max_attempt=reading.max_attempt(),
+        summary=reading.summary(),
         ask_user_validation=reading.ask_user_validation(),
         options=reading.options(),
         schemas=reading.schemas(),
@@ -156,6 +160,19 @@ class _Reading:
             return value
         self._wrong("max_attempt", f"{short(value)} is not a positive integer", "write how many turns a run may have")
         return None
+
+    def summary(self) -> str | None:
+        value = self._document.get("summary")
+        if value is None:
+            return None
+        fix = 'write text with placeholders such as "{{input.city}}, {{input.days}} days"'
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_TEMPLATE:
+            self._wrong("summary", f"{short(value)} is not a string of at most {MAX_TEMPLATE} characters", fix)
+            return None
+        wrong = [name for name in PLACEHOLDER.findall(value) if not name.startswith("input.")]
+        if wrong:
+            self._wrong("summary", f"{short(wrong[0])} is not an input", fix)
+        return None if wrong else value
 
     def ask_user_validation(self) -> Validation | None:
         value = self._document.get("ask_user_validation")

@@ -32,6 +32,8 @@ class SkillPackage:
     engines: tuple[str, ...] | None
     unsupported_engines: tuple[str, ...]
     max_attempt: int | None
+    summary: str | None
+    """How to describe a run by its input, as a template."""
     ask_user_validation: Validation | None
     options: Mapping[str, Any]
     input_schema: dict[str, Any] | None
@@ -128,6 +130,7 @@ class _Reading:
             engines=manifest.engines,
             unsupported_engines=manifest.unsupported_engines,
             max_attempt=manifest.max_attempt,
+            summary=manifest.summary,
             ask_user_validation=validation,
             options={**defaults, **manifest.options},
             input_schema=schemas.documents.get("input"),

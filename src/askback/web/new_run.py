@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from askback.process.workspace import INPUTS_DIR
 from askback.service import Service
 from askback.skills.manifest import OPTION_SCHEMAS, merge_options
 from askback.skills.package import SkillPackage
+from askback.skills.summary import Schema, is_secret
 from askback.web.page_context import READ, SUBMIT, Page, PageContext
 from askback.web.pages import usable_first
 from askback.web.skills import find, fits, listed
@@ -92,10 +93,6 @@ def _option(name: str, schema: Mapping[str, Any], default: Any, t: Translations)
 PAGES = (Page(path="/new", show=new_run, scopes=(SUBMIT,)),)
 
 
-Schema = Mapping[str, Any]
-_MAX_DEPTH = 20
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRun:
     """An earlier run, its values for the form, and the names of values that are left out."""
@@ -127,43 +124,3 @@ def _fitting(values: Mapping[str, Any], schema: Schema | None, *, every: bool = 
     if not fields and not every:
         return dict(values)
     return {name: each for name, each in values.items() if name in fields and not is_secret(each, fields[name], schema)}
-
-
-def is_secret(value: Any, schema: Any, root: Any, depth: int = 0) -> bool:
-    """Whether the value is a secret or contains one."""
-    if depth > _MAX_DEPTH:
-        return True
-    for form in _forms(schema, root):
-        if form.get("format") == "password" or form.get("writeOnly") is True:
-            return True
-        if any(is_secret(each, part, root, depth + 1) for each, part in _parts(value, form)):
-            return True
-    return False
-
-
-def _parts(value: Any, form: Schema) -> Iterator[tuple[Any, Any]]:
-    if isinstance(value, dict):
-        fields = form.get("properties") or {}
-        yield from ((each, fields.get(name, form.get("additionalProperties"))) for name, each in value.items())
-    elif isinstance(value, list):
-        yield from ((each, form.get("items")) for each in value)
-
-
-def _forms(schema: Any, root: Any, depth: int = 0) -> Iterator[Schema]:
-    """The schema, its references, and its alternatives."""
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
-        return
-    yield schema
-    if isinstance(schema.get("$ref"), str):
-        yield from _forms(_look_up(schema["$ref"], root), root, depth + 1)
-    for word in ("allOf", "anyOf", "oneOf"):
-        for each in schema.get(word) or ():
-            yield from _forms(each, root, depth + 1)
-
-
-def _look_up(reference: str, root: Any) -> Any:
-    found = root
-    for part in reference.removeprefix("#").split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, dict) else None
-    return found

@@ -101,6 +101,7 @@ def _address(path: str, given: Mapping[str, str | None]) -> str:
 def _matches(run: Run, words: str) -> bool:
     question, error = run.pending_interaction, run.error
     texts = [run.id, run.skill.id, run.engine]
+    texts += [run.summary] if run.summary else []
     texts += [question.prompt] if question else []
     texts += [error.code, error.message] if error else []
     text = " ".join(texts).lower()
@@ -183,11 +184,12 @@ _DASHBOARD = (Page(path="/dashboard", show=dashboard),)
 async def run(context: PageContext, request: Request) -> Response:
     found = await context.service.store.get(request.path_params["run_id"])
     skills = await context.service.pools.skills.run(context.service.skills.names)
+    input_ = await context.service.shown_input(found)
     return context.show(
         request,
         "run.html",
         run=found,
-        first=plain(wire.Run.of(found, queue_reason=context.service.queue_reason(found))),
+        first=plain(wire.Run.of(found, queue_reason=context.service.queue_reason(found), input_=input_)),
         files=await files.listed(context, found.id),
         runs_again=found.skill.id in skills,
     )

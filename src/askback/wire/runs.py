@@ -144,6 +144,17 @@ class Run(Shape, omit_defaults=True):
     skill_version: Annotated[str | None, about("The version of the skill.", "1.0.0")] = None
     engine: Annotated[str, about("The engine that executes the run.", "scripted")]
     mode: Annotated[Mode, about("Whether the run may ask its user.")]
+    summary: Annotated[
+        str | None,
+        about("The input in one line, without secrets. `summary` in `runner.json` can define it.", "Lisbon · 3"),
+    ] = None
+    input: Annotated[
+        dict[str, Any] | None,
+        about(
+            "Only in the response of `GET /v1/runs/{run_id}`: the input. Files are paths, and secrets are `[redacted]`.",
+            {"destination": "Lisbon", "days": 3},
+        ),
+    ] = None
     attempt_number: Annotated[int, about("The current or last turn, from 1.", 1, ge=1)]
     interactive_profile: Annotated[Profile, about("How the run waits for its user.")]
     pending_interaction: Annotated[Interaction | None, about("The question that the run waits for.")] = None
@@ -180,7 +191,7 @@ class Run(Shape, omit_defaults=True):
         return self.state.final or self.state is RunState.WAITING_USER
 
     @classmethod
-    def of(cls, run: runs.Run, *, queue_reason: str | None = None) -> Self:
+    def of(cls, run: runs.Run, *, queue_reason: str | None = None, input_: dict[str, Any] | None = None) -> Self:
         pending = run.pending_interaction
         return cls(
             id=run.id,
@@ -189,6 +200,8 @@ class Run(Shape, omit_defaults=True):
             skill_version=run.skill.version,
             engine=run.engine,
             mode=run.mode,
+            summary=run.summary,
+            input=input_,
             attempt_number=run.attempt_number,
             interactive_profile=Profile.of(run.profile),
             pending_interaction=Interaction.of(pending) if pending else None,
@@ -223,6 +236,7 @@ class PendingQuestion(Interaction, omit_defaults=True):
     run_id: RunId
     skill: Annotated[str, about("The skill of the run.", "trip-planner")]
     engine: Annotated[str, about("The engine of the run.", "scripted")]
+    summary: Annotated[str | None, about("The input of the run in one line, without secrets.", "Lisbon · 3")] = None
     interactive_profile: Annotated[Profile, about("How the run waits.")]
     reply_required: Annotated[bool, about("Whether the run fails at its deadline. If false, the engine decides then.")]
     wait_deadline_at: Annotated[Moment | None, about("When the wait ends without an answer.")] = None
@@ -236,6 +250,7 @@ class PendingQuestion(Interaction, omit_defaults=True):
             run_id=run.id,
             skill=run.skill.id,
             engine=run.engine,
+            summary=run.summary,
             interactive_profile=Profile.of(run.profile),
             reply_required=run.options.interactive_require_user_reply,
             wait_deadline_at=utc(run.wait_deadline_at),

@@ -8,6 +8,7 @@ import { questionForm } from "./form.js";
 import { onInbox, toast } from "./frame.js";
 import { keyOf } from "./live.js";
 import { questionText } from "./question_text.js";
+import { ignoreMoving, SETTLE_MS } from "./settling.js";
 import { timeElement } from "./time.js";
 import { t } from "./translations.js";
 
@@ -15,6 +16,8 @@ const place = document.getElementById("inbox");
 const mayAnswer = place.dataset.mayAnswer === "yes";
 const more = document.getElementById("inbox-more");
 const PAGE = 200;
+const ROW_MS = 8000;
+const LABEL_CHARACTERS = 80;
 const cards = new Map();
 const settled = new Set();
 let told = JSON.parse(document.getElementById("first").textContent);
@@ -46,6 +49,7 @@ class Card {
       make("span", { class: "tag" }, this.asked.engine),
       timeElement(this.asked.asked_at),
     );
+    if (this.asked.summary) about.prepend(make("span", { class: "run-summary" }, this.asked.summary));
     if (this.asked.attempt_number > 1)
       about.append(make("span", {}, t("inbox.turn", { n: this.asked.attempt_number })));
     const link = make(
@@ -58,12 +62,12 @@ class Card {
 
   parts() {
     const form = mayAnswer
-      ? questionForm(this.asked, { t, onSend: (response) => this.send(response) })
+      ? questionForm(this.asked, { t, onSend: (response, label) => this.send(response, label) })
       : make("p", { class: "muted small" }, t("inbox.readonly"));
     return [...questionText(this.asked), deadline(this.asked), form].filter(Boolean);
   }
 
-  async send(response) {
+  async send(response, label) {
     const { run_id: run, interaction_id } = this.asked;
     this.mine = true;
     try {
@@ -78,7 +82,7 @@ class Card {
     }
     settled.add(keyOf(this.asked));
     toast(t("inbox.sent", { skill: this.asked.skill }));
-    this.leave();
+    this.leave(label === null ? t("inbox.row.sent") : t("inbox.row.sent.text", { text: shortened(label) }));
   }
 
   /** Whether the user has started an answer. */
@@ -92,29 +96,55 @@ class Card {
   settledElsewhere() {
     if (this.mine) return;
     if (this.inUse) this.sayTaken();
-    else this.leave();
+    else this.leave(t("inbox.row.closed"));
   }
 
   sayTaken() {
     const close = make("button", { class: "button button-small", type: "button" }, t("inbox.taken.close"));
-    close.addEventListener("click", () => this.leave());
+    close.addEventListener("click", () => this.leave(null));
     const note = make("div", { class: "alert alert-ok taken", role: "alert" }, make("p", {}, t("inbox.taken")), close);
     const hadFocus = this.body.contains(document.activeElement);
     this.body.replaceChildren(note);
     if (hadFocus) close.focus();
   }
 
-  /** Move the focus to the next question, so that keyboard users keep their place. */
-  leave() {
+  /** Leave a row with this text. Move the focus to the next question, so that keyboard users keep their place. */
+  leave(text) {
     // A form that is being sent is disabled and loses the focus.
     const hadFocus =
       this.element.contains(document.activeElement) || (this.mine && document.activeElement === document.body);
-    const next = this.element.nextElementSibling ?? this.element.previousElementSibling;
-    this.element.remove();
+    const all = [...place.querySelectorAll("article")];
+    const at = all.indexOf(this.element);
+    const next = all[at + 1] ?? all[at - 1];
+    if (text === null) this.element.remove();
+    else leaveRow(this, text);
     cards.delete(keyOf(this.asked));
     showCount();
-    if (hadFocus) (next?.querySelector("h2") ?? document.getElementById("main")).focus();
+    if (hadFocus) (next?.querySelector("h2") ?? document.getElementById("main")).focus({ preventScroll: this.mine });
   }
+}
+
+/** The row is as tall as the card until a double click is over. Then it folds, and leaves after some seconds. */
+function leaveRow({ element, asked }, text) {
+  const link = make("a", { href: `/runs/${encodeURIComponent(asked.run_id)}` }, t("inbox.run"));
+  const about = [asked.skill, asked.summary].filter(Boolean).join(" · ");
+  const row = make("div", { class: "card sent-row small" }, make("strong", {}, about), make("span", {}, text), link);
+  row.style.minHeight = `${element.offsetHeight}px`;
+  element.replaceWith(row);
+  setTimeout(() => {
+    row.style.minHeight = "";
+    showCount();
+  }, SETTLE_MS);
+  const go = () => {
+    if (row.matches(":hover, :has(:focus-visible)")) setTimeout(go, SETTLE_MS);
+    else row.remove();
+  };
+  setTimeout(go, ROW_MS);
+}
+
+function shortened(text) {
+  const line = text.replace(/\s+/g, " ").trim();
+  return line.length > LABEL_CHARACTERS ? `${line.slice(0, LABEL_CHARACTERS)}…` : line;
 }
 
 /** Show the stream's last page and as many further pages as are open. What arrives meanwhile is shown next. */
@@ -171,7 +201,9 @@ function announce(page) {
 /** The number of pending questions, without those known to be settled here. */
 function showCount() {
   const count = shown.total - shown.items.filter((asked) => settled.has(keyOf(asked))).length;
-  document.getElementById("inbox-empty").hidden = count > 0 || cards.size > 0;
+  // Its link must not appear under a pointer that has just clicked.
+  const held = [...place.children].some((each) => each.style.minHeight !== "");
+  document.getElementById("inbox-empty").hidden = count > 0 || cards.size > 0 || held;
   document.getElementById("inbox-summary").textContent = t(
     count === 0 ? "inbox.none" : count === 1 ? "inbox.one" : "inbox.many",
     { n: count },
@@ -182,7 +214,7 @@ function showCount() {
 
 /** Move the focus to the first question that was added. */
 async function showMore() {
-  const last = place.lastElementChild;
+  const last = [...place.querySelectorAll("article")].at(-1);
   const before = shown;
   further += 1;
   await renew();
@@ -191,7 +223,8 @@ async function showMore() {
     toast(t("frame.offline"));
     return;
   }
-  (last?.nextElementSibling ?? place.lastElementChild)?.querySelector("h2").focus();
+  const all = [...place.querySelectorAll("article")];
+  (all[all.indexOf(last) + 1] ?? all.at(-1))?.querySelector("h2").focus();
 }
 
 function showConnection(live) {
@@ -212,6 +245,7 @@ function offerNotifications() {
 }
 
 show(told);
+ignoreMoving(document.getElementById("main"), () => toast(t("inbox.moved")));
 offerNotifications();
 more.querySelector("button").addEventListener("click", showMore);
 onInbox((page, live) => {

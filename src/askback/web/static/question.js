@@ -11,8 +11,8 @@ const GONE = 409;
 
 /**
  * @param {{interaction_id: string, kind: string, prompt: string, options: unknown[], default: unknown, response_schema: ?object}} interaction
- * @param {{t: Function, onSend: (response: unknown) => Promise<void>, files?: Function}} how
- *   `onSend` throws an Error with a `message` for the user, and optionally a `status` and `problems`.
+ * @param {{t: Function, onSend: (response: unknown, label: ?string) => Promise<void>, files?: Function}} how
+ *   `label` is the answer in words, or null if it is secret or a form. `onSend` throws an Error with a `message` for the user, and optionally a `status` and `problems`.
  * @returns {HTMLElement}
  */
 export function questionForm(interaction, { t, onSend, files = upload }) {
@@ -28,7 +28,7 @@ export function questionForm(interaction, { t, onSend, files = upload }) {
     trouble.hidden = !message;
   };
   /** Send once; after an error it can be sent again. */
-  const send = async (response, part) => {
+  const send = async (response, { part = null, label = null } = {}) => {
     if (sending) return;
     sending = true;
     const focused = document.activeElement;
@@ -37,7 +37,7 @@ export function questionForm(interaction, { t, onSend, files = upload }) {
     say("");
     status.textContent = t("form.sending");
     try {
-      await onSend(response);
+      await onSend(response, label);
       status.textContent = t("form.sent");
     } catch (error) {
       status.textContent = "";
@@ -66,7 +66,7 @@ function optionButtons(interaction, { t, send }) {
     const mark = suggested ? make("span", { class: "option-mark" }, t("form.suggested")) : null;
     const note = help ? make("small", {}, help) : null;
     const button = make("button", { type: "button", class: "option" }, make("span", {}, label, note), mark);
-    button.addEventListener("click", () => send(value));
+    button.addEventListener("click", () => send(value, { label }));
     return button;
   });
   return make("div", { class: "options", role: "group", "aria-label": t("form.options") }, ...buttons);
@@ -92,7 +92,7 @@ function fieldsPart(interaction, { t, send, files }) {
   if (!schema || optionsOf(interaction, t).length > 0) return null;
   const shown = kind === "secret" && schema.type === "string" ? { format: "password", ...schema } : schema;
   const fields = schemaForm(shown, { t, files, root: "response", given: given ?? undefined, title: t("form.answer") });
-  const submit = () => fields.check() && send(fields.value(), fields);
+  const submit = () => fields.check() && send(fields.value(), { part: fields });
   const button = sendButton(t, submit);
   fields.element.addEventListener("keydown", (event) => {
     if (sends(event) && event.target.matches("input:not([type=file]), textarea")) {
@@ -134,7 +134,7 @@ function ownWords({ kind, default: given, prompt }, { t, send, aside }) {
     if (empty) input.setAttribute("aria-invalid", "true");
     else input.removeAttribute("aria-invalid");
     if (empty) input.focus();
-    else send(input.value);
+    else send(input.value, { label: secret ? null : input.value });
   };
   input.addEventListener("keydown", (event) => {
     if (!sends(event)) return;

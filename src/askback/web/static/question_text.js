@@ -1,6 +1,7 @@
-// A question as text: its prompt, collapsed if long, and its context.
+// A question as text: its prompt and its context, both folded if long.
 
 import { make, newId } from "./elements.js";
+import { markdown } from "./markdown.js";
 import { tree } from "./tree.js";
 import { t } from "./translations.js";
 
@@ -13,10 +14,20 @@ export function questionText({ prompt, context }) {
   const parts = [shown];
   if (prompt.length > LONG_CHARACTERS || prompt.split("\n").length > LONG_LINES) parts.push(foldButton(shown));
   if (context !== null && context !== undefined) {
-    const summary = make("summary", {}, t("inbox.context"));
-    parts.push(make("details", { class: "context" }, summary, make("div", { class: "context-body" }, tree(context))));
+    const body = make("div", { class: "context-body", id: newId("context") }, tree(context, 0, markdown));
+    const button = foldButton(body);
+    new ResizeObserver(() => showIfCut(body, button)).observe(body);
+    parts.push(make("div", { class: "context" }, make("p", { class: "context-title" }, t("inbox.context")), body, button));
   }
   return parts;
+}
+
+/** A context that fits into its six lines has no button. */
+function showIfCut(body, button) {
+  if (!body.classList.contains("folded")) return;
+  const fits = body.scrollHeight <= body.clientHeight + 2;
+  body.classList.toggle("fits", fits);
+  button.hidden = fits;
 }
 
 function foldButton(shown) {

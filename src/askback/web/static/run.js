@@ -8,9 +8,11 @@ import { questionForm } from "./form.js";
 import { confirmDialog, copyText, toast } from "./frame.js";
 import { follow } from "./live.js";
 import { showFacts, showOutcome } from "./run_parts.js";
+import { ignoreMoving } from "./settling.js";
 import { Timeline } from "./timeline.js";
 import { Transcript } from "./transcript.js";
 import { t } from "./translations.js";
+import { tree } from "./tree.js";
 
 const TYPES = [
   "run.created",
@@ -279,6 +281,7 @@ function showToEnd([entry]) {
   at("to-end").hidden = entry.isIntersecting || entry.boundingClientRect.top < 0;
 }
 
+ignoreMoving(at("main"), () => toast(t("inbox.moved")));
 unfoldFiles(at("files"));
 at("copy-id").addEventListener("click", () => copyText(run.id));
 at("cancel")?.addEventListener("click", cancel);
@@ -291,6 +294,7 @@ setInterval(() => {
   if (!isOver() && !document.hidden) drawStrip();
 }, STRIP_MS);
 
+if (run.input && at("input")) at("input").append(tree(run.input));
 showRun();
 load().then(start, (problem) => {
   toast(problem.message);

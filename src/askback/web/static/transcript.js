@@ -1,6 +1,7 @@
 // A run's events as a conversation. Every event is processed once, in order, and adds at most one element.
 
 import { make } from "./elements.js";
+import { markdown } from "./markdown.js";
 import { questionText } from "./question_text.js";
 import { clockTime, exactly } from "./time.js";
 import { tree } from "./tree.js";
@@ -98,7 +99,7 @@ function message(text, at) {
 }
 
 function appendText(body, text) {
-  if (text.trim() !== "") body.append(make("div", { class: "plain" }, text.replace(/^\n+|\s+$/g, "")));
+  if (text.trim() !== "") body.append(markdown(text.replace(/^\n+|\s+$/g, "")));
 }
 
 /** A block for the program can be read, but is collapsed. */

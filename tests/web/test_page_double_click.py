@@ -1,0 +1,134 @@
+"""A double click, a double tap or a key pressed twice answers one question, and a button that has just moved answers none.
+
+The page's clock stands still: the tests say how much time passes between two clicks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from crowds import crowd
+from playwright.sync_api import Browser, Locator, Page, expect
+from site_pages import Site, signed_in
+
+import support.api as wire
+from support.data_folder import ASK, FINISH, World
+from support.server import Server
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+MANY = 12
+SETTLE_MS = 600
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
+
+
+@pytest.fixture(scope="module")
+def busy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    world = World(tmp_path_factory.mktemp("double"))
+    world.skill([ASK], [FINISH], name="asking")
+    crowd(world, "asking", MANY)
+    with Server(world) as server:
+        yield server
+
+
+@pytest.fixture
+def busy(busy_server: Server, browser: Browser) -> Iterator[Site]:
+    with signed_in(busy_server, browser) as site:
+        yield site
+
+
+def pending(site: Site) -> list[str]:
+    return [each["run_id"] for each in site.api.get("/v1/inbox").json()["items"]]
+
+
+def opened(site: Site) -> Page:
+    """The inbox, with its first buttons settled."""
+    page = site.context.new_page()
+    page.clock.install()
+    page.goto(site.url)
+    expect(page.get_by_role("article").first).to_be_visible()
+    page.clock.pause_at(page.evaluate("Date.now()") + 1000)
+    expect(page.locator("[aria-disabled=true]")).to_have_count(0)
+    return page
+
+
+def middle(control: Locator) -> tuple[float, float]:
+    control.scroll_into_view_if_needed()
+    box = control.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def red(page: Page, place: int = 0) -> Locator:
+    return page.get_by_role("article").nth(place).get_by_role("button", name="red")
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
+def test_a_double_click_answers_one_question(busy: Site, place: int) -> None:
+    page = opened(busy)
+    for gap_ms in (100, 250, 599):
+        before = pending(busy)
+        spot = middle(red(page, place))
+        page.mouse.click(*spot)
+        expect(page.locator(".sent-row", has_text="Sent: red").nth(0)).to_be_visible()
+        page.clock.run_for(gap_ms)
+        page.mouse.click(*spot)
+        # After the row has folded, whatever slid under the pointer has just moved.
+        page.clock.run_for(SETTLE_MS - gap_ms)
+        page.mouse.click(*spot)
+        page.mouse.move(0, 0)
+        page.clock.fast_forward(10_000)
+        expect(page.locator(".sent-row")).to_have_count(0)
+        page.clock.run_for(SETTLE_MS)
+        assert len(pending(busy)) == len(before) - 1
+
+
+def test_a_double_tap_answers_one_question(busy_server: Server, browser: Browser) -> None:
+    with signed_in(busy_server, browser, **PHONE) as site:
+        page = opened(site)
+        before = pending(site)
+        spot = middle(red(page))
+        page.touchscreen.tap(*spot)
+        expect(page.locator(".sent-row")).to_be_visible()
+        page.clock.run_for(200)
+        page.touchscreen.tap(*spot)
+        page.clock.run_for(400)
+        page.touchscreen.tap(*spot)
+        expect(page.get_by_role("article")).to_have_count(len(before) - 1)
+        assert len(pending(site)) == len(before) - 1
+
+
+def test_a_key_pressed_twice_answers_one_question(busy: Site) -> None:
+    page = opened(busy)
+    before = pending(busy)
+    red(page).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".sent-row")).to_be_visible()
+    for key in ("Enter", "Space"):
+        page.keyboard.press(key)
+    page.clock.run_for(SETTLE_MS)
+    # The focus is at the next question, which has moved up meanwhile.
+    for key in ("Tab", "Tab", "Enter", "Space"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("The list has just moved")).not_to_have_count(0)
+    assert len(pending(busy)) == len(before) - 1
+    page.clock.run_for(SETTLE_MS)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("article")).to_have_count(len(before) - 2)
+
+
+def test_a_question_that_arrives_under_the_pointer_is_not_answered_by_a_click(busy: Site) -> None:
+    page = opened(busy)
+    before = pending(busy)
+    new = wire.waiting(busy.api)
+    expect(page.get_by_role("article")).to_have_count(len(before) + 1)
+    button = red(page, -1)
+    page.mouse.click(*middle(button))
+    expect(page.get_by_text("The list has just moved")).to_be_visible()
+    assert new in pending(busy)
+    page.clock.run_for(SETTLE_MS)
+    page.mouse.click(*middle(button))
+    expect(page.locator(".sent-row")).to_be_visible()
+    assert new not in pending(busy)

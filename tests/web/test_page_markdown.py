@@ -1,0 +1,85 @@
+"""Markdown of an engine, in its messages and in the context of a question, and a long context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+from site_pages import Site, signed_in
+
+import support.api as wire
+from support.data_folder import FINISH, World
+from support.server import Server
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+TEXT = """# Plan
+
+I compared **three** *quiet* hotels, see [the map](https://maps.example/a_b) and [this](javascript:alert(1)).
+Second line with `a * b` and snake_case_name and 2 * 3 * 4.
+
+- one
+- two
+  - inner
+1. first
+
+> quoted
+
+| hotel | price |
+|---|---:|
+| Alfama | 90 |
+
+```sh
+ls -l  # <b>**
+```
+"""
+CONTEXT = {"reason": "EUR 240 **above** the order", "lines": [f"line {number}" for number in range(40)]}
+ASK = {"ask": {"interaction_id": "pay", "prompt": "Pay?", "kind": "confirm", "context": CONTEXT}}
+SHORT = {"ask": {"interaction_id": "pay", "prompt": "Pay?", "context": "EUR **240** above the order"}}
+
+
+@pytest.fixture
+def desk(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Site]:
+    world = World(tmp_path_factory.mktemp("markdown"))
+    world.skill([{"say": TEXT}, ASK], [SHORT], [FINISH], name="paying")
+    with Server(world) as server, signed_in(server, browser) as site:
+        yield site
+
+
+def check_message(message: Locator) -> None:
+    for name, text in [("strong", "three"), ("em", "quiet"), ("blockquote", "quoted"), ("th", "hotel"), ("td", "90")]:
+        expect(message.locator(name, has_text=text)).to_be_visible()
+    expect(message.get_by_role("heading", name="Plan")).to_be_visible()
+    expect(message.locator("pre code")).to_have_text("ls -l  # <b>**")
+    expect(message.locator("li li")).to_have_text("inner")
+    expect(message.locator("ol > li")).to_have_text("first")
+    expect(message.locator("p code")).to_have_text("a * b")
+    expect(message.get_by_text("snake_case_name and 2 * 3 * 4.")).to_be_visible()
+    (link,) = message.get_by_role("link").all()
+    assert link.get_attribute("href") == "https://maps.example/a_b"
+    expect(message.get_by_text("[this](javascript:alert(1))")).to_be_visible()
+
+
+def test_markdown_is_shown_and_a_long_context_is_clamped(desk: Site) -> None:
+    run_id = wire.waiting(desk.api, "paying")
+    page = desk.open(f"/runs/{run_id}")
+    check_message(page.locator(".message").first)
+    link = desk.api.post(f"/v1/runs/{run_id}/interaction/link", json={}).json()["url"]
+    outside = desk.context.new_page()
+    outside.goto(link)
+    for each in (desk.open("/"), outside):
+        expect(each.locator(".context strong")).to_have_text("above")
+        body = each.locator(".context-body")
+        folded = body.bounding_box()
+        each.get_by_role("button", name="Show all").click()
+        expect(each.get_by_role("button", name="Show less")).to_be_visible()
+        unfolded = body.bounding_box()
+        assert folded is not None
+        assert unfolded is not None
+        assert folded["height"] < 220 < unfolded["height"]
+    assert wire.reply(desk.api, run_id, "yes", "pay").status_code == 202
+    wire.reach(desk.api, run_id, "waiting_user")
+    page = desk.open("/")
+    expect(page.locator(".context strong")).to_have_text("240")
+    expect(page.get_by_role("button", name="Show all")).to_be_hidden()
