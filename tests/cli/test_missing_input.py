@@ -105,7 +105,6 @@ def test_without_a_terminal_each_missing_input_is_described(tmp_path: Path) -> N
     ran = askback(world, "run", skill(world), "--engine", "scripted")
     assert ran.code == 2
     lines = ran.stderr.splitlines()
-    assert "  - input.city: is required (text): Where to go; give it with: --input city=VALUE" in lines
-    days = "(whole number, 1 to 14): Without the journey; give it with: --input days=VALUE"
-    assert f"  - input.days: is required {days}" in lines
-    assert "  - input.pace: is required (slow | fast); give it with: --input pace=VALUE" in lines
+    assert "  - input.city: is required: --input city=VALUE, text (Where to go)" in lines
+    assert "  - input.days: is required: --input days=VALUE, whole number, 1 to 14 (Without the journey)" in lines
+    assert "  - input.pace: is required: --input pace=VALUE, slow | fast" in lines

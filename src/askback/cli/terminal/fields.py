@@ -174,6 +174,15 @@ def _has_numbers(offered: Choices) -> bool:
     return bool(offered) and not any(word.isdecimal() for value, title in offered for word in (text_of(value), title))
 
 
+def describe(field: Any) -> str:
+    """The type, range and description of a field, for people who do not answer a prompt."""
+    if not isinstance(field, Mapping):
+        return "anything"
+    offered = " | ".join(printable(text_of(value)) for value, _ in choices(field))
+    kind = "file" if field.get("x-input-source") == "file" else offered or kind_of(field)
+    return f"{kind} ({described})" if (described := description(field)) else kind
+
+
 def kind_of(field: Schema) -> str:
     """What may be typed."""
     kind, offered = _type(field), choices(field)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from askback.cli import options, output
-from askback.cli.terminal.fields import FILE_PATH, ask_fields, choices, description, kind_of, text_of
+from askback.cli.terminal.fields import FILE_PATH, ask_fields, describe, description
 from askback.cli.terminal.prompt import Abandoned, discard_typed
 from askback.service import Submission
 from askback.skills.diagnostics import format_path
@@ -61,16 +61,12 @@ async def _never() -> None:
 def described(problems: Sequence[str], package: SkillPackage) -> list[str]:
     """The problems, with what is known about each missing input and how to give it."""
     known = {_is_required(name): name for name in _fields(package)}
-    return [f"{each} {_description(package, known[each])}" if each in known else each for each in problems]
+    return [f"{each}: {_description(package, known[each])}" if each in known else each for each in problems]
 
 
 def _description(package: SkillPackage, name: str) -> str:
-    field = _fields(package)[name]
-    is_file = name in file_inputs(package)
-    offered = " | ".join(printable(text_of(value)) for value, _ in choices(field))
-    about = f": {described}" if (described := description(field)) else ""
-    kind = "a file" if is_file else offered or kind_of(field)
-    return f"({kind}){about}; give it with: --input {printable(name)}={'@FILE' if is_file else 'VALUE'}"
+    value = "@FILE" if name in file_inputs(package) else "VALUE"
+    return f"--input {printable(name)}={value}, {describe(_fields(package)[name])}"
 
 
 def _fields(package: SkillPackage) -> dict[str, Any]:
