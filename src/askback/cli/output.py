@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import re
+import shutil
 import sys
 from typing import Any, TextIO
 
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 """Control characters, and those that hide or reorder text. JSON itself escapes everything below 32."""
+
+
+STYLES = {"▸": "bold", "?": "bold cyan", "·": "dim", "!": "yellow", "✔": "green", "✘": "red", "■": "yellow"}
+"""The colour of a line, by its first character."""
+_ASCII = {"▸": ">", "·": "-", "✔": "+", "✘": "x", "■": "#", "…": "...", "→": "->"}
 
 
 def open_streams() -> None:
@@ -23,7 +30,57 @@ def open_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=_SIGNS_IN_ASCII)
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Our own signs have a look-alike in ASCII; every other character is escaped."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character = error.object[error.start]
+    if character in _ASCII:
+        return _ASCII[character], error.start + 1
+    alone = UnicodeEncodeError(error.encoding, error.object, error.start, error.start + 1, error.reason)
+    return codecs.backslashreplace_errors(alone)
+
+
+_SIGNS_IN_ASCII = "askback.signs_in_ascii"
+codecs.register_error(_SIGNS_IN_ASCII, _in_ascii)
+
+
+def columns() -> int | None:
+    """The width of the terminal; None if stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def print_line(line: str, *, indent: int = 4) -> None:
+    """A line on stdout. On a terminal its sign has a colour, unless NO_COLOR is set, and what is too long is indented."""
+    width = columns()
+    if width is None:
+        print(line)
+        return
+    import textwrap
+
+    from rich.console import Console
+    from rich.text import Text
+
+    wrapped = [
+        part
+        for given in line.split("\n")
+        for part in textwrap.wrap(
+            given,
+            max(width, indent + 20),
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        or [""]
+    ]
+    shown = Text("\n".join(wrapped))
+    console, sign = Console(highlight=False), len(line) - len(line.lstrip())
+    if not console.no_color:
+        shown.stylize(STYLES.get(line[sign : sign + 1], ""), sign, sign + 1)
+    console.print(shown, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:

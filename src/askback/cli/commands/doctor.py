@@ -208,6 +208,6 @@ def _print(findings: list[Finding], *, as_json: bool) -> None:
         return
     for finding in findings:
         sign = {True: "✔", False: "✘", None: "!" if finding.warning else "·"}[finding.ok]
-        print(f"{sign} {finding.what:<18} {printable(finding.message)}")
+        output.print_line(f"{sign} {finding.what:<18} {printable(finding.message)}", indent=21)
         if finding.advice:
-            print(f"  {'':<18} → {printable(finding.advice)}")
+            output.print_line(f"  {'':<18} → {printable(finding.advice)}", indent=23)

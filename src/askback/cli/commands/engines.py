@@ -31,9 +31,10 @@ def command(settings: Settings, as_json: bool) -> int:
                 return 0
             reports = await engines.reports()
         for report in reports:
-            print("\n".join(_lines(report)))
+            for line in _lines(report):
+                output.print_line(line, indent=6)
         for name, reason in engines.broken.items():
-            print(f"✘ {name}: {printable(reason)}")
+            output.print_line(f"✘ {name}: {printable(reason)}")
         return 0
 
     return run_async(main)

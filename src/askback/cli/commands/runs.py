@@ -48,8 +48,11 @@ def runs_command(
     if as_json:
         output.print_json([render.document(run) for run in runs[:limit]])
         return 0
+    width = output.columns()
+    if width is not None and runs:
+        print(render.HEADING)
     for run in runs[:limit]:
-        print(render.line(run))
+        output.print_line(render.line(run) if width is None else render.row(run, width))
     if not runs:
         output.to_stderr("no run matches" if state or skill or engine else "there are no runs yet")
     if len(runs) > limit:
@@ -77,7 +80,7 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
             output.print_json(render.document(found) | msgspec.to_builtins(parts))
             return 0
         for line in render.page(found, interactions, artifacts):
-            print(line)
+            output.print_line(line, indent=11)
         return 0
 
     return run_async(main)
@@ -166,9 +169,9 @@ def inbox_command(access: Access, as_json: bool) -> int:
         output.print_json(msgspec.to_builtins(questions))
         return 0
     for each in questions:
-        print(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}")
+        output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}")
         for line in render.question(each.run_id, each, each.wait_deadline_at):
-            print(line)
+            output.print_line(line, indent=6)
     if not questions:
         output.to_stderr("no question is pending")
     return 0

@@ -33,7 +33,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
         output.print_json([_view(listing) for listing in listings])
         return 0
     for listing in listings:
-        print(_line(listing))
+        output.print_line(_line(listing), indent=36)
     if not listings:
         print("no skill is installed; install one with: askback skills install ZIP_OR_FOLDER,")
         print("or run one from its folder: askback run FOLDER")
@@ -83,13 +83,14 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
         return 2 if wrong else 0
     for each in problems:
         sign = "✘" if each in wrong else "!"
-        print(f"{sign} {printable(each.where)}: {printable(each.message)}")
+        output.print_line(f"{sign} {printable(each.where)}: {printable(each.message)}")
         if each.fix:
-            print(f"    → {printable(each.fix)}")
+            output.print_line(f"    → {printable(each.fix)}", indent=6)
     if package is None:
-        print(f"✘ {count(len(wrong), 'error')}: the skill cannot be run")
+        output.print_line(f"✘ {count(len(wrong), 'error')}: the skill cannot be run")
         return 2
-    print("\n".join(_summary(package)))
+    for line in _summary(package):
+        output.print_line(line, indent=11)
     return 0
 
 

@@ -185,12 +185,9 @@ def time_left(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d} left" if hours else f"{minutes}:{rest:02d} left"
 
 
-_STYLES = {"▸": "bold", "?": "bold cyan", "·": "dim", "!": "yellow", "✔": "green", "✘": "red", "■": "yellow"}
-
-
 def _style(line: str) -> str:
     """The style of a line, by its first character."""
-    return _STYLES.get(line.lstrip()[:1], "")
+    return output.STYLES.get(line.lstrip()[:1], "")
 
 
 def lines(event: Event) -> list[str]:

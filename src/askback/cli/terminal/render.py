@@ -47,6 +47,28 @@ def line(run: Run) -> str:
     ).rstrip()
 
 
+HEADING = f"  {'RUN':<16} {'STATE':<12} {'SKILL':<16} {'ENGINE':<8} {'AGE':<6}"
+
+
+def row(run: Run, width: int) -> str:
+    """A row of the list for a terminal: one line, however narrow."""
+    skill, engine = one_line(run.skill, 16), one_line(run.engine, 8)
+    text = (
+        f"{_SIGNS[run.state]} {printable(run.id):<16} {run.state:<12} {skill:<16} {engine:<8} "
+        f"{_age(run.created_at):<6} {_note(run)}"
+    ).rstrip()
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _age(moment: datetime) -> str:
+    """In its largest unit: `5 d`."""
+    seconds = int(_since(moment))
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
 def _note(run: Run) -> str:
     if run.pending_interaction is not None:
         return one_line(run.pending_interaction.prompt, 60)
