@@ -169,13 +169,13 @@ def test_every_mistake_is_named_by_its_key_all_at_once(tmp_path: Path) -> None:
         (b'[engines.codex]\nhome = "\\u0000"', "engines.codex.home: "),
         (b'sandbox = "perhaps"', "sandbox: must be 'auto', 'on' or 'off'"),
         (b'network = "local"', "network: must be 'host', 'no-loopback' or 'none'"),
-        (b'sandbox_share = ["/tmp/.."]', "sandbox_share: '/' would leave nothing of the sandbox"),
+        (b'sandbox_share = ["/tmp/.."]', "sandbox_share: '/' would disable the sandbox"),
         (b'[[webhooks]]\nkind = "ntfy"', "webhooks.0.url: must be given"),
         (b"skills_dir = [1]", "skills_dir.0: must be the path of a folder, in quotes"),
         (b'slots = "many"', "slots: must be a whole number"),
         (b'[engines]\ncodex = "x"', "engines.codex: must be a table"),
         (b'[engines.codex]\ncommand = "codex --fast"', 'engines.codex.command: must be a list, such as ["one", "two"]'),
-        (b"[retention]\nyears = 1", "retention.years: there is no such setting; there are: days, max_gb"),
+        (b"[retention]\nyears = 1", "retention.years: there is no such setting; valid settings: days, max_gb"),
     ],
 )
 def test_a_file_that_cannot_be_taken_is_told(tmp_path: Path, content: bytes, says: str) -> None:

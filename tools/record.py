@@ -1,6 +1,6 @@
-"""Makes a recording of a real turn for tests/engines/: from a run that Askback kept, or by starting an engine once.
+"""Records a real turn for tests/engines/: from a stored run, or by starting an engine once.
 
-What it writes as expected is what the parser says now; whether that is right is for a person to say.
+The expected result is what the parser returns now. Check it before you commit it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def main() -> int:
     engine, recording = asyncio.run(_from_run(given)) if given.source == "run" else asyncio.run(_from_start(given))
     folder = (given.into or FOLDER / engine.name) / given.case
     if folder.exists() and not given.replace:
-        print(f"{folder} is there already; give another --case, or --replace", file=sys.stderr)
+        print(f"{folder} already exists; use another --case, or --replace", file=sys.stderr)
         return 2
     write(folder, engine, recording)
-    print(f"{folder}: read {EXPECTED} before you keep it")
+    print(f"{folder}: check {EXPECTED} before you commit it")
     print((folder / EXPECTED).read_text(), end="")
     return 0
 
@@ -54,26 +54,26 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     sources = parser.add_subparsers(dest="source", required=True)
-    run = sources.add_parser("run", help="a turn that Askback kept")
+    run = sources.add_parser("run", help="record a turn of a stored run")
     run.add_argument("run_id")
     run.add_argument("--data-dir", type=Path, required=True)
-    run.add_argument("--turn", type=int, default=1, help="its attempt_number")
-    run.add_argument("--exit", type=int, default=0, help="how the program ended, which is not kept (default: 0)")
-    start = sources.add_parser("start", help="a turn that is started now; the prompt is read from standard input")
+    run.add_argument("--turn", type=int, default=1, help="the attempt_number of the turn (default: 1)")
+    run.add_argument("--exit", type=int, default=0, help="the program's exit code, which is not stored (default: 0)")
+    start = sources.add_parser("start", help="start a turn and record it; reads the prompt from stdin")
     start.add_argument("engine")
-    start.add_argument("--config", type=Path, help="askback.toml: how the engine is started")
-    start.add_argument("--place", type=Path, help="a folder for home and workspace, to go on there later")
-    start.add_argument("--handle", help="the session to go on with")
-    start.add_argument("--timeout", type=float, default=120.0, help="seconds until it is killed")
+    start.add_argument("--config", type=Path, help="the settings file (askback.toml) for the engine")
+    start.add_argument("--place", type=Path, help="a folder for home and workspace, to resume the session later")
+    start.add_argument("--handle", help="the session to resume")
+    start.add_argument("--timeout", type=float, default=120.0, help="seconds until the engine is killed (default: 120)")
     for source in (run, start):
-        source.add_argument("--case", required=True, help="the recording's name")
-        source.add_argument("--into", type=Path, help="the engine's recordings (default: tests/engines/ENGINE)")
+        source.add_argument("--case", required=True, help="the name of the recording")
+        source.add_argument("--into", type=Path, help="the folder for the recording (default: tests/engines/ENGINE)")
         source.add_argument("--replace", action="store_true")
     return parser.parse_args()
 
 
 def write(folder: Path, engine: Engine, recording: Recording) -> None:
-    """The recording's files, and what the parser makes of them."""
+    """Write the recording's files, and the parser's result for them."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "stdout").write_bytes(recording.stdout)
@@ -81,13 +81,13 @@ def write(folder: Path, engine: Engine, recording: Recording) -> None:
     (folder / "exit").write_text(f"{recording.exit_code}\n")
     if recording.about:
         (folder / "turn.json").write_text(json.dumps(recording.about, indent=2) + "\n")
-    told = read(engine, recording)
-    del told["said"]
-    (folder / EXPECTED).write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+    result = read(engine, recording)
+    del result["said"]
+    (folder / EXPECTED).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
 
 
 def scrubbed(data: bytes, places: Mapping[str, str], secrets: tuple[str, ...]) -> bytes:
-    """Without secrets, without folders of this machine, and without hosts other than loopback."""
+    """The data without secrets, folders of this machine, and hosts other than loopback."""
     for place, name in sorted(places.items(), key=lambda pair: -len(pair[0])):
         data = data.replace(place.encode(), name.encode())
     data = b"\n".join(Redactor(secrets).line(line) for line in data.split(b"\n"))
@@ -96,7 +96,7 @@ def scrubbed(data: bytes, places: Mapping[str, str], secrets: tuple[str, ...]) -
     return _PLACE.sub(b"/elsewhere", data)
 
 
-# A turn that was kept.
+# A turn of a stored run.
 
 
 async def _from_run(given: argparse.Namespace) -> tuple[Engine, Recording]:
@@ -125,7 +125,7 @@ def _places(folder: Path) -> dict[str, str]:
     return {str(folder): "/run", str(ROOT): "/askback", str(user_home()): "/user"}
 
 
-# A turn that is started.
+# A turn that is started now.
 
 
 async def _from_start(given: argparse.Namespace) -> tuple[Engine, Recording]:

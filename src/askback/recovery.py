@@ -21,9 +21,9 @@ from askback.store.base import Store, move
 
 log = logging.getLogger(__name__)
 
-_LOOK_SEC = 5.0
-_TURN_SEC = 0.05
-_MOST_SEC = 60.0
+_CHECK_SEC = 5.0
+_LOCK_POLL_SEC = 0.05
+_LOCK_WAIT_SEC = 60.0
 """How long to wait for another program to finish its recovery; ending one run takes about ten seconds at most."""
 
 
@@ -40,7 +40,7 @@ class Recovery:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SEC)
+            await asyncio.sleep(_CHECK_SEC)
             try:
                 await self.restart_all()
             except (Unavailable, OSError) as error:
@@ -61,27 +61,27 @@ class Recovery:
         """Restart a run whose worker has died. Returns any other run unchanged."""
         if run.worker is None or self._instances.is_alive(run.worker):
             return run
-        async with self._alone():
+        async with self._exclusive():
             now = await self._store.get(run.id)
             # Another program may have restarted it since; what is alive then belongs to its new turn.
             return await self._end(now) if (now.worker, now.epoch) == (run.worker, run.epoch) else now
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
+    async def _exclusive(self) -> AsyncIterator[None]:
         """Only one program on the data folder restarts a run at a time."""
-        lock = await self._turn()
+        lock = await self._lock()
         try:
             yield
         finally:
             lock.release()
 
-    async def _turn(self) -> FileLock:
+    async def _lock(self) -> FileLock:
         try:
-            async with asyncio.timeout(_MOST_SEC):
-                lock = self._instances.take_turn()
+            async with asyncio.timeout(_LOCK_WAIT_SEC):
+                lock = self._instances.take_exclusive()
                 while lock is None:
-                    await asyncio.sleep(_TURN_SEC)
-                    lock = self._instances.take_turn()
+                    await asyncio.sleep(_LOCK_POLL_SEC)
+                    lock = self._instances.take_exclusive()
                 return lock
         except TimeoutError:
             message = "another program on this data folder has been restarting runs for too long; end it and try again"
@@ -99,7 +99,7 @@ class Recovery:
         return await self._store.get(run.id)
 
     def _remove_sign_ins(self, run: Run) -> None:
-        """The interrupted turn did not remove them. Renewed tokens are discarded: who wrote them is not known."""
+        """Remove the sign-ins that an interrupted turn left. Renewed tokens are discarded: it is not known who wrote them."""
         try:
             self._workspaces.of(run.id).remove_sign_ins()
         except OSError as error:

@@ -39,13 +39,13 @@ from askback.process.artifacts import Bundle
 from askback.process.locks import Instances
 from askback.process.pools import Pool, Pools
 from askback.process.slots import Slots
-from askback.process.workspace import MOST_LISTED, Artifact, Workspaces
+from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
 from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import masked, secret_inputs, summarize
-from askback.skills.validation import check_request, fits_reply
+from askback.skills.validation import check_request, reply_problems
 from askback.store.base import IdempotencyKey, Store, move
 from askback.text.json_text import is_large
 
@@ -67,7 +67,7 @@ class Submission:
     webhooks: tuple[Webhook, ...] = ()
     created_by: str | None = None
     """The name of the caller's token."""
-    most_open: int | None = None
+    max_open: int | None = None
     """How many unfinished runs this caller may have."""
 
     @property
@@ -126,9 +126,9 @@ class Service:
         self._new_id = new_id
         self._private_webhooks = private_webhooks
         self.pools = pools
-        self._tails = RunEvents(store)
+        self._run_events = RunEvents(store)
         self._waiting = Inbox(store)
-        self._movements = RunChanges(store)
+        self._run_changes = RunChanges(store)
 
     # Submitting.
 
@@ -171,7 +171,7 @@ class Service:
     async def _package(self, wanted: Submission) -> SkillPackage:
         """Reading and copying a package may take a while, so a thread does it."""
         library = self.skills
-        package = library.at_hand(wanted.skill, paths=wanted.by_path)
+        package = library.find_cached(wanted.skill, paths=wanted.by_path)
         if package is None:
             package = await self.pools.skills.run(
                 lambda: library.keep(library.find(wanted.skill, paths=wanted.by_path))
@@ -200,11 +200,11 @@ class Service:
         )
 
     async def _create(self, decision: Decision, wanted: Submission) -> Run:
-        """Store the run with its files. If no new run results, its files are removed."""
+        """Store the run with its files. If no new run is created, its files are removed."""
         run_id = decision.run.id
         try:
             request = await self._stage(run_id, wanted)
-            run = await self.store.create(decision, request, wanted.key, wanted.webhooks, wanted.most_open)
+            run = await self.store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
         except (AskbackError, OSError):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
             raise
@@ -221,7 +221,7 @@ class Service:
 
     async def reply(self, run_id: str, response: Json, interaction_id: str | None = None) -> Run:
         """Answer the pending question. The second of two answers is refused and changes nothing."""
-        run = await self._with_its_process(await self.store.get(run_id))
+        run = await self._lost_if_owner_died(await self.store.get(run_id))
         pending = run.pending_interaction
         if pending is None:
             raise Conflict(
@@ -229,19 +229,19 @@ class Service:
                 f"run {run.id} is {run.state}: it has no pending question",
             )
         wanted = interaction_id or pending.interaction_id
-        if wanted == pending.interaction_id and (problems := await self._unfit(pending, response)):
+        if wanted == pending.interaction_id and (problems := await self._reply_problems(pending, response)):
             raise Invalid(RefusalCode.REPLY_INVALID, "the answer does not match the question", problems)
         owner = run.owner if self.owned_elsewhere(run) else self._owner
         signal = Replied(interaction_id=wanted, response=response, owner=owner, at=self._clock())
         return await move(self.store, run_id, signal, seen=run)
 
-    async def _unfit(self, pending: Interaction, response: Json) -> Sequence[str]:
+    async def _reply_problems(self, pending: Interaction, response: Json) -> Sequence[str]:
         # Compiling a schema may take a while.
         if pending.response_schema is not None or is_large(response):
-            return await self.pools.parsing.run(fits_reply, pending, response)
-        return fits_reply(pending, response)
+            return await self.pools.parsing.run(reply_problems, pending, response)
+        return reply_problems(pending, response)
 
-    async def _with_its_process(self, run: Run) -> Run:
+    async def _lost_if_owner_died(self, run: Run) -> Run:
         """The run, or what it becomes if the program that holds its resident process has died."""
         if not (run.sticky and run.pending_interaction and run.worker) or self._instances.is_alive(run.worker):
             return run
@@ -249,7 +249,7 @@ class Service:
         if run.pending_interaction is not None:
             raise Conflict(
                 RefusalCode.INTERACTION_NOT_PENDING,
-                f"the program that holds the process of run {run.id} has died; the run cannot be answered any more",
+                f"the program that holds the process of run {run.id} has died; the run can no longer be answered",
             )
         return run
 
@@ -309,7 +309,7 @@ class Service:
         await self.store.get(run_id)
         workspace = self._workspaces.of(run_id)
         return await self.pools.files.run_abandonable(
-            lambda checkpoint: list(itertools.islice(workspace.artifacts(checkpoint), MOST_LISTED))
+            lambda checkpoint: list(itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED))
         )
 
     async def open_artifact(self, run_id: str, path: str) -> BinaryIO:
@@ -319,11 +319,11 @@ class Service:
             raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
         return opened
 
-    async def bundle(self, run_id: str, most_bytes: int) -> AsyncGenerator[bytes]:
+    async def bundle(self, run_id: str, max_bytes: int) -> AsyncGenerator[bytes]:
         """All artifacts as one zip file, produced piece by piece on demand."""
         await self.store.get(run_id)
         workspace, pool = self._workspaces.of(run_id), self.pools.zipping
-        bundle = await pool.run_abandonable(lambda checkpoint: workspace.bundle(most_bytes, checkpoint))
+        bundle = await pool.run_abandonable(lambda checkpoint: workspace.bundle(max_bytes, checkpoint))
         return _pieces(bundle, pool)
 
     def queue_reason(self, run: Run) -> str | None:
@@ -332,14 +332,14 @@ class Service:
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Every event of the run exactly once, past ones first; ends with the run."""
-        async with aclosing(self._tails.follow(run_id, after)) as following:
+        async with aclosing(self._run_events.follow(run_id, after)) as following:
             async for events in following:
                 for event in events:
                     yield event
 
     def follow_many(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event]]:
         """Like `follow`, in batches."""
-        return self._tails.follow(run_id, after)
+        return self._run_events.follow(run_id, after)
 
     def follow_pending(self) -> AsyncGenerator[InboxPage]:
         """The oldest pending questions, again after every change of the inbox."""
@@ -347,7 +347,7 @@ class Service:
 
     def follow_runs(self) -> AsyncGenerator[Sequence[Run]]:
         """Runs as they are created or change their state; see `RunChanges.follow`."""
-        return self._movements.follow()
+        return self._run_changes.follow()
 
     async def settled(self, run_id: str, interaction_id: str) -> None:
         """Wait until the question is closed, however that happens."""
@@ -362,7 +362,7 @@ class Service:
 
 
 async def _pieces(bundle: Bundle, pool: Pool) -> AsyncGenerator[bytes]:
-    """No thread is held between two pieces, so a slow or lost client does not occupy one."""
+    """No thread is held between pieces, so a slow or lost client does not occupy one."""
     try:
         while (piece := await pool.run(bundle.next_piece, admitted=True)) is not None:
             if piece:

@@ -1,7 +1,8 @@
 """Settings: from the command line, the environment, `askback.toml`, and defaults, in that order.
 
-The only place that reads the environment. Everyone else is given values. What runs, opens or weakens something comes
-from the user's own configuration, `--config` or the environment; from the working directory only if it is trusted.
+This is the only module that reads the environment; all others receive values. Settings that run, open or weaken
+something come from the user's own configuration, `--config` or the environment. Those in the working directory's file
+are used only if the user trusts that file.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ _COMMON_ENV = (
 _SHORTEST_TOKEN = 24
 _FEWEST_CHARACTERS = 8
 _WEAK_TOKEN = (
-    f"must have at least {_SHORTEST_TOKEN} characters, {_FEWEST_CHARACTERS} of them different: it can be guessed; make one "
-    "with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))', or leave it out and one is made"
+    f"must have at least {_SHORTEST_TOKEN} characters, {_FEWEST_CHARACTERS} of them different: it can be guessed; "
+    "create one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))', or leave it out and one is generated"
 )
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 
@@ -68,25 +69,27 @@ class _Section(BaseModel):
 
 class ServerSettings(_Section):
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
-    port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     token: str | None = Field(
-        None, description="At least 24 random characters. Made and stored on first start if absent."
+        None, description="At least 24 random characters. Generated and stored on first start if absent."
     )
     allowed_hosts: tuple[str, ...] = Field(
-        (), description="Further names, with port, that requests may be for: `askback.example:8765`."
+        (), description="Additional `Host` values that requests may have, with port: `askback.example:8765`."
     )
     public_url: str | None = Field(
         None,
         pattern=r"^https?://[^/?#@\s]+/?$",
-        description="Where people reach the server from outside, as `https://askback.example`: joins `allowed_hosts`, begins links, and with `https` makes cookies `Secure`.",
+        description="Where users reach the server from outside, such as `https://askback.example`. Added to `allowed_hosts` and used in links; with `https`, cookies are `Secure`.",
     )
     failed_sign_ins: int = Field(
-        20, ge=1, description="How many failed sign-ins of one address a minute are answered with 401 and not 429."
+        20, ge=1, description="Failed sign-ins per minute from one address that get 401; more get 429."
     )
     unauthenticated_connections: int = Field(
-        256, ge=1, description="Connections that have shown no valid token; beyond these the oldest is dropped."
+        256, ge=1, description="Connections without a valid token; beyond this number the oldest is dropped."
     )
-    grace_sec: float = Field(10, ge=0, description="How long requests in progress may take when the server stops.")
+    grace_sec: float = Field(
+        10, ge=0, description="How long requests in progress may still take when the server stops, in seconds."
+    )
 
     @field_validator("token")
     @classmethod
@@ -97,35 +100,41 @@ class ServerSettings(_Section):
 
 
 class Limits(_Section):
-    body: float = Field(32, gt=0, description="One JSON request that creates a run, in MB; a reply: at most 2.")
+    body: float = Field(
+        32, gt=0, description="Size of a JSON request that creates a run, in MB. A reply may have 2 at most."
+    )
     body_values: int = Field(
-        200_000, gt=0, description="Values in one JSON request, a number; a list or object in another counts twice."
+        200_000, gt=0, description="Number of values in one JSON request; a nested list or object counts twice."
     )
     body_sec: float = Field(
-        30, gt=0, description="How long a client may take to send a body; one second more for each 16 KB that came."
+        30,
+        gt=0,
+        description="How long a client may take to send a body, in seconds; one more for every 16 KB received.",
     )
-    bundle: float = Field(2048, gt=0, description="The files of one run that are sent as a zip, in MB.")
-    upload: float = Field(512, gt=0, description="One file or zip, in MB.")
-    zip_total: float = Field(512, gt=0, description="A skill package unpacked, in MB.")
-    zip_entries: int = Field(10_000, gt=0, description="Entries of a skill package, a number.")
-    line: float = Field(8, gt=0, description="One line of an engine, in MB.")
-    output: float = Field(256, gt=0, description="One turn of an engine, in MB.")
+    bundle: float = Field(2048, gt=0, description="Size of the files of one run that are downloaded as a zip, in MB.")
+    upload: float = Field(512, gt=0, description="Size of one uploaded file or zip, in MB.")
+    zip_total: float = Field(512, gt=0, description="Size of an unpacked skill package, in MB.")
+    zip_entries: int = Field(10_000, gt=0, description="Number of entries in a skill package.")
+    line: float = Field(8, gt=0, description="Size of one line of an engine's output, in MB.")
+    output: float = Field(256, gt=0, description="Size of an engine's output in one turn, in MB.")
     memory: float = Field(
         default_factory=lambda: _default_memory(),
         ge=0,
-        description="Memory of one engine with all that it starts, in MB; default: half of the machine's; 0: no limit.",
+        description="Memory of one engine and its child processes, in MB; default: half of the machine's; 0: no limit.",
     )
     processes: int = Field(
-        1024, ge=0, description="Processes of one engine, a number; threads: 16 times as many; 0: no limit."
+        1024, ge=0, description="Number of processes of one engine; threads: 16 times as many; 0: no limit."
     )
     cpu_sec: float = Field(
-        0, ge=0, description="CPU time of one turn, of all turns for a sticky run, in seconds; 0: no limit."
+        0, ge=0, description="CPU time of one turn (for a sticky run: of all turns), in seconds; 0: no limit."
     )
     disk: float = Field(
-        10_240, ge=0, description="Disk of one run: workspace, home and temporary files, in MB; 0: no limit."
+        10_240, ge=0, description="Disk space of one run (workspace, home and temporary files), in MB; 0: no limit."
     )
     disk_reserve: float = Field(
-        256, ge=0, description="With less free disk than this, in MB, a run that took as much in its turn is ended."
+        256,
+        ge=0,
+        description="If less disk space than this is free, in MB, a run that used as much in its turn is ended.",
     )
 
     @property
@@ -166,7 +175,7 @@ class Limits(_Section):
 
 
 class EngineLimits(_Section):
-    """What differs from `limits` for one engine."""
+    """Overrides of `limits` for one engine."""
 
     memory: float | None = Field(None, ge=0, description="As `limits.memory`.")
     processes: int | None = Field(None, ge=0, description="As `limits.processes`.")
@@ -175,9 +184,9 @@ class EngineLimits(_Section):
 
 
 class Quota(_Section):
-    open_runs: int | None = Field(1000, ge=1, description="Runs of one token that are not over.")
-    upload: float | None = Field(4096, gt=0, description="Uploads of one token that are kept, in MB.")
-    requests_per_min: int | None = Field(6000, ge=1, description="Requests of one token or link, by the minute.")
+    open_runs: int | None = Field(1000, ge=1, description="Unfinished runs of one token.")
+    upload: float | None = Field(4096, gt=0, description="Size of all stored uploads of one token, in MB.")
+    requests_per_min: int | None = Field(6000, ge=1, description="Requests of one token or link per minute.")
 
     @property
     def upload_bytes(self) -> int | None:
@@ -187,56 +196,57 @@ class Quota(_Section):
 class Quotas(Quota):
     tokens: dict[str, Quota] = Field(
         default_factory=dict,
-        description="Other quotas for some tokens, by their names. The server's own, `main`, has none unless it is here.",
+        description="Quotas for individual tokens, by name. The server's own token, `main`, has none unless it is listed here.",
     )
 
 
 class EngineSettings(_Section):
     command: tuple[str, ...] | None = Field(
-        None, min_length=1, description="How to start it; default: its name on PATH."
+        None, min_length=1, description="The command that starts the engine; default: its name on PATH."
     )
-    model: str | None = Field(None, description="The model to ask for when a run names none.")
+    model: str | None = Field(None, description="The model to use if a run names none.")
     env: dict[str, str] = Field(
-        default_factory=dict, description="Added to the engine's environment, which is otherwise an allow-list."
+        default_factory=dict,
+        description="Variables to add to the engine's environment, which is otherwise an allow-list.",
     )
     home: Path | None = Field(None, description="A folder copied into each run's private HOME before its first turn.")
     renew_sign_in: bool = Field(
         True,
         description="Whether tokens that a run renewed are merged into your own sign-in. See [sign-ins](../explanation/engines.md#sign-ins).",
     )
-    extra_args: tuple[str, ...] = Field((), description="Further arguments for every start.")
+    extra_args: tuple[str, ...] = Field((), description="Additional arguments for every start.")
     slots: int | None = Field(None, ge=1, description="At most this many of `slots` for this engine.")
     limits: EngineLimits = Field(
         default_factory=EngineLimits,
-        description="`memory`, `processes`, `cpu_sec` and `disk` as in `limits`, where this engine's differ.",
+        description="Overrides of `memory`, `processes`, `cpu_sec` and `disk` in `limits` for this engine.",
     )
     network: Literal["host", "no-loopback", "none"] | None = Field(
-        None, description="What this engine can connect to; default: as `network` says."
+        None, description="What this engine can connect to; default: the top-level `network`."
     )
 
 
 class WebhookSettings(_Section):
     url: str = Field(max_length=2000, description="Where to post: `https://…`.")
     secret: str | None = Field(
-        None, max_length=200, description="`whsec_…`, for the signature; for `ntfy` its access token."
+        None, max_length=200, description="`whsec_…`, for the signature; for `ntfy`, the access token."
     )
-    kind: Literal["standard", "ntfy", "slack"] = Field("standard", description="The form of what is posted.")
-    states: tuple[RunState, ...] | None = Field(None, description="Only for these states; default: all.")
+    kind: Literal["standard", "ntfy", "slack"] = Field("standard", description="The format of the posted message.")
+    states: tuple[RunState, ...] | None = Field(None, description="Notify only of these states; default: all.")
 
 
 class NotificationSettings(_Section):
-    allow_private: bool = Field(False, description="Whether webhooks may lead to this machine or its own networks.")
+    allow_private: bool = Field(False, description="Whether webhooks may point to this machine or to private networks.")
     link: str | None = Field(
-        None, max_length=500, description="Where people can see a run, with `{run}` for its id; for `ntfy` and `slack`."
+        None, max_length=500, description="The URL of a run for `ntfy` and `slack` messages, with `{run}` for its id."
     )
 
 
 class Retention(_Section):
-    days: float | None = Field(None, gt=0, description="How long a run is kept after it is over; default: forever.")
+    days: float | None = Field(None, gt=0, description="How long a finished run is kept; default: forever.")
     max_gb: float | None = Field(
         None,
         gt=0,
-        description="How much the files of all runs may take; beyond that, the oldest runs that are over are deleted.",
+        description="Size of the files of all runs; beyond this, the oldest finished runs are deleted.",
     )
 
     @property
@@ -250,7 +260,7 @@ def _user_folder(variable: str, fallback: str) -> Path:
 
 
 def _machine_memory() -> int:
-    """In bytes; in a container what that may have."""
+    """In bytes; in a container, its limit."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -266,7 +276,7 @@ def _default_memory() -> float:
 
 
 def _default_slots() -> int:
-    """Engines are large: two a core, and none without 700 MB of memory for it."""
+    """Engines are large: at most two per core and one per 700 MB of memory."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(2 * cores, _machine_memory() // (700 * _MB)))
 
@@ -276,58 +286,64 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(
         default_factory=lambda: _user_folder("XDG_DATA_HOME", ".local/share"),
-        description="Where runs, skills and the database live; default: the user's data folder.",
+        description="The folder for runs, skills and the database; default: the user's data folder.",
     )
     slots: int = Field(
-        default_factory=_default_slots, ge=1, description="Engine processes at a time; default: by cores and memory."
+        default_factory=_default_slots,
+        ge=1,
+        description="How many engine processes may run at a time; default: depends on cores and memory.",
     )
     skills_dir: Annotated[tuple[Path, ...], NoDecode] = Field(
-        (), description="Folders that hold skill folders; in the environment joined by `:`, or as JSON."
+        (), description="Folders that contain skill folders; in the environment separated by `:`, or as JSON."
     )
     default_engine: str | None = Field(
-        None, description="When neither run nor skill names one; else the first that is installed."
+        None, description="The engine if neither run nor skill names one; default: the first that is installed."
     )
     sandbox: Literal["auto", "on", "off"] = Field(
         "auto",
         description=(
-            "Whether engines run in a bubblewrap sandbox: `auto` where it works (`askback doctor` reports it), `on` refuses"
-            " to start where it does not, `off` never. What a sandbox hides: [processes](../explanation/processes.md)."
+            "Whether engines run in a bubblewrap sandbox. `auto`: if it works here (see `askback doctor`). `on`: always;"
+            " refuses to start if it does not work. `off`: never. What a sandbox hides:"
+            " [processes](../explanation/processes.md)."
         ),
     )
     sandbox_show: tuple[Path, ...] = Field(
-        (), description="Further files and folders that sandboxed engines can read, such as `/mnt/data`."
+        (), description="Additional files and folders that sandboxed engines can read, such as `/mnt/data`."
     )
     sandbox_share: tuple[Path, ...] = Field(
         (),
         description=(
-            "Further folders that sandboxed engines can read and write. This weakens the sandbox: through `/tmp` an"
-            " engine reaches sockets of your other programs."
+            "Additional folders that sandboxed engines can read and write. This weakens the sandbox: through `/tmp`,"
+            " for example, an engine can reach sockets of your other programs."
         ),
     )
     network: Literal["host", "no-loopback", "none"] = Field(
         "host",
         description=(
-            "What engines can connect to. `host`: what you can, services on this machine's loopback included."
-            " `no-loopback`: other machines, but neither this one nor metadata addresses of clouds. `none`: nothing."
+            "What engines can connect to. `host`: everything that you can, including services on this machine's"
+            " loopback. `no-loopback`: other machines, but not this one and no cloud metadata addresses."
+            " `none`: nothing."
             " The latter two need a sandbox: [processes](../explanation/processes.md)."
         ),
     )
-    server: ServerSettings = Field(default_factory=ServerSettings, description="What `askback serve` listens on.")
-    limits: Limits = Field(default_factory=Limits, description="Caps on what is taken in.")
+    server: ServerSettings = Field(
+        default_factory=ServerSettings, description="How `askback serve` listens and admits clients."
+    )
+    limits: Limits = Field(default_factory=Limits, description="Limits on requests, uploads and engines.")
     quotas: Quotas = Field(default_factory=Quotas, description="How much each token may use.")
-    engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section per engine, by its name.")
+    engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section per engine, by name.")
     webhooks: tuple[WebhookSettings, ...] = Field(
-        (), description="Webhooks that are notified of every run of the server."
+        (), description="Webhooks that are notified of every run on the server."
     )
     notifications: NotificationSettings = Field(
-        default_factory=NotificationSettings, description="How deliveries to webhooks are sent and retried."
+        default_factory=NotificationSettings, description="Where webhooks may point, and what their messages link to."
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
     _files: tuple[Path, ...] = PrivateAttr(())
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The settings files they were read from. They may hold secrets."""
+        """The files that these settings were read from. They may contain secrets."""
         return self._files
 
     @field_validator("skills_dir", mode="before")
@@ -359,13 +375,13 @@ _SHAPES = {
     "float_type": "a number",
     "bool_parsing": "true or false",
     "bool_type": "true or false",
-    "string_type": "a text, in quotes",
+    "string_type": "a string, in quotes",
     "path_type": "the path of a folder, in quotes",
     "tuple_type": 'a list, such as ["one", "two"]',
-    "dict_type": "a table, of keys with their values",
-    "model_type": "a table, of keys with their values",
+    "dict_type": "a table of keys and values",
+    "model_type": "a table of keys and values",
 }
-"""How an error names the expected kind of value, by the error type of pydantic."""
+"""How an error message names the expected kind of value, by pydantic's error type."""
 
 
 def load(
@@ -375,10 +391,10 @@ def load(
     on_untrusted: Callable[[trust.Untrusted], None] | None = None,
     engines: Callable[[], Container[str]] | None = None,
 ) -> Settings:
-    """Read the settings. Every mistake in them is named by its key, all in one `Invalid`.
+    """Read the settings. Raises one `Invalid` that lists every mistake with its key.
 
-    `on_untrusted` is called with what was ignored of a file in the working directory. `engines` tells which engines
-    there are: such a file cannot name others.
+    `on_untrusted` is called with the ignored keys of an untrusted file in the working directory. `engines` returns the
+    known engines; an untrusted file cannot name others.
     """
     if config is not None and not config.is_file():
         raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}")
@@ -396,7 +412,7 @@ def load(
 def _own_layers(
     on_untrusted: Callable[[trust.Untrusted], None], engines: Callable[[], Container[str]] | None
 ) -> list[trust.Layer]:
-    """The working directory's file, as far as it may be used, over the one in the user's config folder."""
+    """The working directory's file, without untrusted keys, on top of the one in the user's config folder."""
     own = _user_folder("XDG_CONFIG_HOME", ".config") / FILE_NAME
     local = trust.local_path(Path())
     layers = [_layer(own)] if own.is_file() else []
@@ -448,12 +464,12 @@ def _wrong(paths: Sequence[Path], problems: Sequence[str]) -> Invalid:
 
 
 def trust_ledger() -> trust.Ledger:
-    """The user's own list, wherever `data_dir` is."""
+    """The user's list of trusted files. It does not depend on `data_dir`."""
     return trust.Ledger(_user_folder("XDG_DATA_HOME", ".local/share") / "trusted.json")
 
 
 def ignore_relative_search_path() -> None:
-    """From now on programs are found in absolute folders of PATH only, never in the working directory."""
+    """Drop relative folders from PATH, so that no program is found in the working directory."""
     if "PATH" in os.environ:
         os.environ["PATH"] = _absolute_folders(os.environ["PATH"])
 
@@ -463,7 +479,7 @@ def _absolute_folders(search: str) -> str:
 
 
 def engine_environment(allow: Iterable[str], added: Mapping[str, str]) -> dict[str, str]:
-    """The environment that an engine may have: a few common variables, its own, and what the settings add."""
+    """The environment of an engine: a few common variables, those in `allow`, and those that the settings add."""
     names = {*_COMMON_ENV, *allow, *(name for name in os.environ if name.startswith("LC_"))}
     taken = {name: os.environ[name] for name in names if name in os.environ}
     if "PATH" in taken:
@@ -472,7 +488,7 @@ def engine_environment(allow: Iterable[str], added: Mapping[str, str]) -> dict[s
 
 
 def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables whose names say that they are secret."""
+    """The values of variables whose names suggest a secret."""
     return tuple(value for name, value in environment.items() if _SECRET_NAME.search(name))
 
 
@@ -481,7 +497,7 @@ def user_home() -> Path:
 
 
 def client_environment() -> tuple[str | None, str | None]:
-    """Address and token of a server, as the client commands have them."""
+    """The server's URL and token for the client commands."""
     return os.environ.get("ASKBACK_URL"), os.environ.get("ASKBACK_TOKEN")
 
 
@@ -503,11 +519,11 @@ def _settings_class(layers: Sequence[trust.Layer]) -> type[Settings]:
 
 
 def _absolute(settings: Settings, files: Sequence[Path]) -> Settings:
-    """Relative folders of the environment are meant from the working directory."""
+    """Resolve relative paths from the environment against the working directory."""
     base = Path.cwd()
     problems: list[str] = []
 
-    def whole(key: str, folder: Path) -> Path:
+    def resolve(key: str, folder: Path) -> Path:
         try:
             found = (base / folder.expanduser()).resolve()
             str(found).encode()
@@ -519,22 +535,22 @@ def _absolute(settings: Settings, files: Sequence[Path]) -> Settings:
             return found
         return folder
 
-    def inner(key: str, path: Path) -> Path:
-        if (found := whole(key, path)) == Path("/"):
-            problems.append(f"{key}: '/' would leave nothing of the sandbox; name folders in it")
+    def resolve_below_root(key: str, path: Path) -> Path:
+        if (found := resolve(key, path)) == Path("/"):
+            problems.append(f"{key}: '/' would disable the sandbox; name folders below it")
         return found
 
     engines = {
         name: engine
         if engine.home is None
-        else engine.model_copy(update={"home": whole(f"engines.{name}.home", engine.home)})
+        else engine.model_copy(update={"home": resolve(f"engines.{name}.home", engine.home)})
         for name, engine in settings.engines.items()
     }
     changed: dict[str, Any] = {
-        "data_dir": whole("data_dir", settings.data_dir),
-        "skills_dir": tuple(whole("skills_dir", folder) for folder in settings.skills_dir),
-        "sandbox_show": tuple(inner("sandbox_show", path) for path in settings.sandbox_show),
-        "sandbox_share": tuple(inner("sandbox_share", path) for path in settings.sandbox_share),
+        "data_dir": resolve("data_dir", settings.data_dir),
+        "skills_dir": tuple(resolve("skills_dir", folder) for folder in settings.skills_dir),
+        "sandbox_show": tuple(resolve_below_root("sandbox_show", path) for path in settings.sandbox_show),
+        "sandbox_share": tuple(resolve_below_root("sandbox_share", path) for path in settings.sandbox_share),
         "engines": engines,
     }
     if problems:
@@ -550,19 +566,19 @@ def _problem(error: Mapping[str, Any]) -> str:
         return f"{key}: there is no such setting; {_known(error['loc'])}"
     if shape := _SHAPES.get(error["type"]):
         return f"{key}: must be {shape}"
-    said = str(error["msg"]).replace("Input should be", "must be").removeprefix("Value error, ")
-    return f"{key}: {said[0].lower()}{said[1:]}"
+    message = str(error["msg"]).replace("Input should be", "must be").removeprefix("Value error, ")
+    return f"{key}: {message[0].lower()}{message[1:]}"
 
 
 def _known(place: Sequence[str | int]) -> str:
-    """What may stand where an unknown key stands: the one that is nearest, or all."""
+    """Suggest a valid key in place of an unknown one: the nearest, or all of its section."""
     section = Settings if len(place) == 1 else _SECTIONS[str(place[0])]
     names = list((EngineLimits if len(place) == 4 and place[2] == "limits" else section).model_fields)
     near = nearest(str(place[-1]), names)
-    return f"did you mean '{near}'?" if near else f"there are: {', '.join(names)}"
+    return f"did you mean '{near}'?" if near else f"valid settings: {', '.join(names)}"
 
 
 def _not_json(fault: str) -> str:
     field = re.search(r'field "(\w+)"', fault)
     name = f"ASKBACK_{field[1].upper()}" if field else fault
-    return f"{name}: is not JSON, as which lists and tables are written in the environment"
+    return f"{name}: is not JSON; in the environment, lists and tables are written as JSON"

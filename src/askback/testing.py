@@ -80,7 +80,7 @@ class Recording:
 
 
 def turn_of(engine: Engine, about: Mapping[str, Any], *features: str) -> Turn:
-    """A turn as it was when the recording was made, of a version with these features."""
+    """The recorded turn, for a version with these features."""
     value = about.get("handle")
     handle = value and Handle(engine=engine.name, handle_type=engine.handle_type, handle_value=value, created_at_turn=1)
     return Turn(
@@ -105,7 +105,7 @@ def read(engine: Engine, recording: Recording, *streams: Stream) -> dict[str, An
     named = [each.value for each in seen if isinstance(each, SessionNamed)]
     if isinstance(result, Completed) and result.session is not None:
         named.append(result.session)
-    told: dict[str, Any] = {
+    actual: dict[str, Any] = {
         "sessions": list(dict.fromkeys(named)),
         "said": [each.text for each in seen if isinstance(each, AssistantMessage)],
         "tools": _tools(seen),
@@ -113,8 +113,8 @@ def read(engine: Engine, recording: Recording, *streams: Stream) -> dict[str, An
         "turn_over": any(isinstance(each, TurnOver) for each in seen),
     }
     if isinstance(result, Completed):
-        return told | {"messages": list(result.messages)}
-    return told | {"code": str(result.code), "detail": result.detail}
+        return actual | {"messages": list(result.messages)}
+    return actual | {"code": str(result.code), "detail": result.detail}
 
 
 def _tools(seen: Sequence[EngineEvent]) -> list[dict[str, Any]]:
@@ -127,13 +127,13 @@ def _tools(seen: Sequence[EngineEvent]) -> list[dict[str, Any]]:
     ]
 
 
-def differences(expected: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
-    """What was expected and is not so. Only what `expected` names is compared; of `detail` a part is enough."""
+def differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
+    """The differences from `expected`. Only the keys in `expected` are compared; for `detail`, a substring is enough."""
     found = []
     for key, value in expected.items():
-        same = value in (told.get(key) or "") if key == "detail" and value else told.get(key) == value
+        same = value in (actual.get(key) or "") if key == "detail" and value else actual.get(key) == value
         if not same:
-            found.append(f"{key}: expected {value!r}, got {told.get(key)!r}")
+            found.append(f"{key}: expected {value!r}, got {actual.get(key)!r}")
     return found
 
 

@@ -1,7 +1,7 @@
-"""Which settings files of working directories may be used: those whose path and content the user has trusted.
+"""Trust in the settings file of a working directory, by its path and content.
 
-A repository that was cloned brings its own `askback.toml`. Unless the user trusted that file, only keys that cannot run,
-open or weaken anything are taken from it. Knows nothing of settings but these few keys.
+A cloned repository may contain an `askback.toml`. Unless the user trusts that file, only keys that cannot run, open or
+weaken anything are used. This module knows only these keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE_NAME = "askback.toml"
 MOST_BYTES = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
-"""Nothing that an engine could read as an option of its command line."""
+"""Excludes anything that an engine could take for a command-line option."""
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _MOST_SHOWN = 200
 _SHOWN = frozenset({"sandbox", "network", "sandbox_share", "sandbox_show", "data_dir", "skills_dir"})
@@ -36,7 +36,7 @@ _SHOWN_OF_ENGINE = frozenset({"command", "extra_args", "home", "network"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFile:
-    """A settings file as it was read, once: what is trusted is what is used."""
+    """A settings file that was read once, so that the trusted content is the content that is used."""
 
     path: Path
     content: bytes
@@ -46,7 +46,7 @@ class LocalFile:
         return hashlib.sha256(self.content).hexdigest()
 
     def document(self) -> dict[str, Any]:
-        """Raises `ValueError` when it is not TOML."""
+        """The parsed content. Raises `ValueError` if it is not TOML."""
         try:
             return tomllib.loads(self.content.decode())
         except RecursionError:
@@ -55,7 +55,7 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What one file says, as far as it is used."""
+    """The part of a settings file that is used."""
 
     path: Path
     document: Mapping[str, Any]
@@ -63,11 +63,11 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ignored:
-    """A key of an untrusted file that is not used."""
+    """A key of an untrusted file that was ignored."""
 
     key: str
     reason: str | None = None
-    """Why, for a key that an untrusted file may set."""
+    """Why the key was ignored, if an untrusted file may set it in general."""
 
     def __str__(self) -> str:
         return self.key if self.reason is None else f"{self.key} ({self.reason})"
@@ -75,7 +75,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untrusted:
-    """A file of which some keys, or all of it, were ignored."""
+    """An untrusted file, some or all of whose keys were ignored."""
 
     path: Path
     ignored: tuple[Ignored, ...] = ()
@@ -90,9 +90,9 @@ class Trusted:
 
 
 def read_local(path: Path) -> LocalFile | None:
-    """The file, or None when there is no plain file. Raises `OSError`, or `ValueError` when it is too large."""
+    """The file, or None if there is no regular file. Raises `OSError`, or `ValueError` if it is too large."""
     try:
-        # A pipe would keep us waiting for somebody who writes to it.
+        # Without O_NONBLOCK, opening a pipe would block until somebody writes to it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -110,11 +110,11 @@ def read_local(path: Path) -> LocalFile | None:
 
 
 def why_unreadable(error: OSError | ValueError) -> str:
-    """In a few words, for a message that names the file itself."""
+    """A short reason, for a message that already names the file."""
     if isinstance(error, OSError):
         return (error.strerror or type(error).__name__).lower()
     if isinstance(error, UnicodeDecodeError):
-        return "it is not text in UTF-8"
+        return "it is not UTF-8 text"
     if isinstance(error, tomllib.TOMLDecodeError):
         return f"it is not TOML: {_escaped(str(error))}"
     return str(error)
@@ -123,9 +123,9 @@ def why_unreadable(error: OSError | ValueError) -> str:
 def harmless(
     document: Mapping[str, Any], engines: Callable[[], Container[str]] | None = None
 ) -> tuple[dict[str, Any], tuple[Ignored, ...]]:
-    """What may be taken from a file that is not trusted, and all other keys.
+    """Split an untrusted document into the settings that may be used and the ignored keys.
 
-    `engines` tells which engines there are; it is asked only if the file names one.
+    `engines` returns the known engines; it is called only if the file names one.
     """
     taken: dict[str, Any] = {}
     ignored: list[Ignored] = []
@@ -143,12 +143,12 @@ def harmless(
 
 
 def summary(document: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
-    """Every key; with its value where that runs or weakens something. Of variables the names, of tokens nothing."""
+    """Every key, with its value if that runs or weakens something. Shows only the names of variables, and no tokens."""
     return tuple((key_name(path), _shown(path, value)) for path, value in _leaves(document))
 
 
 def key_name(path: Sequence[str | int]) -> str:
-    """`engines.codex.model`. A part that is not a plain word is quoted and escaped, so that it stays on its line."""
+    """A dotted name such as `engines.codex.model`. Parts that are not plain words are quoted and escaped."""
     return ".".join(part if _PLAIN_KEY.fullmatch(part) else _quoted(part) for part in map(str, path))
 
 
@@ -172,12 +172,12 @@ def _escaped(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """A long text with its length, so that nobody takes the beginning for all of it."""
+    """Truncate a long text and append its length, so that the cut is visible."""
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({len(text):,} characters)"
 
 
 def _engine_of(path: tuple[str, ...], value: object) -> str | None:
-    """The engine that a key is about which an untrusted file may set; None for every other key."""
+    """The engine that a key refers to, or None if an untrusted file may not set the key."""
     match path:
         case ("default_engine",):
             return str(value)
@@ -194,7 +194,7 @@ def _is_harmless(engine: str, path: tuple[str, ...], value: object) -> bool:
 
 
 def _leaves(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every key with its value, at most three levels deep, as the settings are."""
+    """Every key with its value, at most three levels deep, like the settings."""
     for key, value in document.items():
         if not isinstance(value, Mapping):
             yield (key,), value
@@ -213,7 +213,7 @@ def _put(document: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def anchored(document: dict[str, Any], base: Path) -> dict[str, Any]:
-    """The document with its relative paths meant from `base`, the folder that the file is in."""
+    """The document with its relative paths resolved against `base`, the folder of the file."""
 
     def from_base(value: Any) -> Any:
         return str(base / value) if isinstance(value, str) and not value.startswith("~") else value
@@ -241,7 +241,7 @@ def anchored(document: dict[str, Any], base: Path) -> dict[str, Any]:
 
 
 def local_path(folder: Path) -> Path | None:
-    """Where the settings of a folder are; None where the working directory is gone."""
+    """The settings file of a folder, or None if the working directory no longer exists."""
     try:
         return (Path.cwd() / folder).resolve() / FILE_NAME
     except OSError:
@@ -249,13 +249,13 @@ def local_path(folder: Path) -> Path | None:
 
 
 class Ledger:
-    """The files that the user has trusted, by path and content; kept in a file of the user's own."""
+    """The files that the user trusts, by path and content. Stored in the user's data folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def all(self) -> tuple[Trusted, ...]:
-        """A ledger that cannot be read trusts nothing."""
+        """All entries. A ledger that cannot be read trusts nothing."""
         try:
             entries = json.loads(self._path.read_bytes())
             return tuple(Trusted(path=Path(path), digest=str(digest)) for path, digest in entries.items())
@@ -270,27 +270,27 @@ class Ledger:
         self._write([*others, Trusted(path=file.path, digest=file.digest)])
 
     def add_folder(self, folder: Path) -> tuple[Path, tuple[tuple[str, str | None], ...]]:
-        """Trust the settings file in a folder as it is now: its path, and the `summary` of what it sets."""
+        """Trust the current settings file of a folder. Returns its path and its `summary`."""
         path = local_path(folder)
         try:
             file = None if path is None else read_local(path)
             if file is None:
                 raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no file {FILE_NAME} in {folder}")
-            named = summary(file.document())
+            keys = summary(file.document())
         except (OSError, ValueError) as error:
             message = f"{path} cannot be read: {why_unreadable(error)}"
             raise Invalid(RefusalCode.SETTINGS_INVALID, message) from None
         self.add(file)
-        return file.path, named
+        return file.path, keys
 
     def remove_folder(self, folder: Path) -> tuple[Path | None, bool]:
-        """Trust the folder's settings no longer: their path, and whether they were trusted."""
+        """Stop trusting the folder's settings. Returns their path, and whether they were trusted."""
         path, before = local_path(folder), self.all()
         self._write([each for each in before if each.path != path])
         return path, any(each.path == path for each in before)
 
     def is_valid(self, entry: Trusted) -> bool:
-        """Whether the file still is what was trusted."""
+        """Whether the file is unchanged since it was trusted."""
         with suppress(OSError, ValueError):
             file = read_local(entry.path)
             return file is not None and file.digest == entry.digest

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from askback.cli.terminal.question import hint, read_answer, show
+from askback.cli.terminal.fields import in_words
+from askback.cli.terminal.question import hint, read_answer, refusal, reply_command, show
 from askback.core.interactions import Interaction
 from askback.text.formatting import count, duration, one_line, printable, size
 
@@ -46,6 +47,13 @@ def question(**rest: Any) -> Interaction:
         ({"response_schema": FORM}, "as you like", "as you like"),
         ({"response_schema": FORM}, "[" * 100_000, "[" * 100_000),
         ({"response_schema": {"type": "string", "enum": ["5", "6"]}}, "5", "5"),
+        ({"response_schema": {"type": "string", "enum": ["slow", "fast"]}}, "2", "fast"),
+        ({"response_schema": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}}, "2,a", ["b", "a"]),
+        ({"response_schema": {"type": "array", "items": {"type": "integer"}}}, "2, 3", [2, 3]),
+        ({"kind": "confirm"}, "Y", "yes"),
+        ({"kind": "confirm"}, "no", "no"),
+        ({"kind": "confirm", "default": False}, "", "no"),
+        ({"kind": "confirm"}, "", ""),
         ({"response_schema": {"type": "integer"}}, "5", 5),
         ({"response_schema": {"type": "integer"}}, "five", "five"),
         ({"response_schema": {"type": "boolean"}}, "yes", True),
@@ -59,13 +67,49 @@ def test_a_line_means(asked: dict[str, Any], line: str, meant: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "line", "refused"),
+    [
+        ({"options": ("red", "blue")}, "3", True),
+        ({"options": ("red", "blue")}, "0", True),
+        ({"options": ("red", "blue")}, "2", False),
+        ({"options": ("red", "blue")}, "3 of them", False),
+        ({"options": ("10", "20")}, "30", False),
+        ({"kind": "confirm"}, "maybe", True),
+        ({"kind": "confirm"}, "YES", False),
+        ({}, "9", False),
+    ],
+)
+def test_a_line_that_cannot_be_meant_is_refused(asked: dict[str, Any], line: str, refused: bool) -> None:
+    assert (refusal(question(**asked), line) is not None) is refused
+
+
+@pytest.mark.parametrize(
+    ("problem", "shown"),
+    [
+        ("response: is too long", "is too long"),
+        ("response.tags[1]: is not a tag", "tags, item 2: is not a tag"),
+        ("something else", "something else"),
+    ],
+)
+def test_a_problem_names_its_place_in_words(problem: str, shown: str) -> None:
+    assert in_words(problem) == shown
+
+
+@pytest.mark.parametrize(
     ("asked", "shown"),
     [
         ({}, "  Your answer: "),
         ({"options": ("a",)}, "  Your answer (1 or your own words): "),
         ({"options": ("a", "b"), "default": "b"}, "  Your answer (1-2 or your own words, Enter for b): "),
         ({"kind": "secret"}, "  Your answer (not shown): "),
-        ({"response_schema": {"type": "string", "enum": ["a", "b"]}}, "  Your answer (a | b): "),
+        ({"response_schema": {"type": "string", "enum": ["a", "b"]}}, "  Your answer (1-2): "),
+        ({"response_schema": {"type": "string", "enum": ["5", "6"]}}, "  Your answer (5 | 6): "),
+        ({"response_schema": {"type": "string", "format": "date"}}, "  Your answer (date, such as 2026-03-01): "),
+        ({"response_schema": {"type": "integer", "minimum": 1}}, "  Your answer (whole number, at least 1): "),
+        ({"response_schema": {"type": "boolean", "default": False}}, "  Your answer [y/N]: "),
+        ({"kind": "confirm"}, "  Your answer [y/n]: "),
+        ({"kind": "confirm", "default": True}, "  Your answer [Y/n]: "),
+        ({"kind": "confirm", "options": ("go", "stop")}, "  Your answer (1-2 or your own words): "),
         ({"response_schema": {"type": "integer"}, "default": 2}, "  Your answer (whole number, Enter for 2): "),
         ({"response_schema": {"type": "string"}, "options": ("a", "b")}, "  Your answer (1-2): "),
         ({"default": {"a": "ü"}}, '  Your answer (Enter for {"a": "ü"}): '),
@@ -114,3 +158,16 @@ def test_figures_are_written_for_people() -> None:
     assert [duration(seconds) for seconds in (0.9, 61, 3700)] == ["0 s", "1 min 01 s", "1 h 01 min"]
     assert one_line("a\n b\tc", 10) == "a b c"
     assert one_line("abcdef", 4) == "abc…"
+
+
+@pytest.mark.parametrize(
+    ("asked", "command"),
+    [
+        ({}, "askback reply RUN TEXT"),
+        ({"response_schema": {"type": "integer"}}, "askback reply RUN TEXT"),
+        ({"kind": "secret"}, "askback reply RUN"),
+        ({"response_schema": FORM}, "askback reply RUN"),
+    ],
+)
+def test_no_secret_and_no_form_is_asked_for_on_the_command_line(asked: dict[str, Any], command: str) -> None:
+    assert reply_command("RUN", question(**asked)) == command

@@ -39,7 +39,7 @@ def test_options_are_numbered_and_enter_takes_the_default(tmp_path: Path) -> Non
 
 
 def test_a_line_means_an_option_by_number_label_or_value_or_else_itself(tmp_path: Path) -> None:
-    lines = {"2": "blue", "Dark red": "red", "blue": "blue", "7": "7", " own words ": " own words "}
+    lines = {"2": "blue", "Dark red": "red", "blue": "blue", " own words ": " own words "}
     turns = [[ask(f"colour {number}", options=COLOURS)] for number in range(len(lines))]
     with sit_down(World(tmp_path), *turns, [{"finish": {"all": "{{replies}}"}}], output=ANY) as terminal:
         for line in lines:
@@ -110,10 +110,11 @@ FORM = {
     "type": "object",
     "required": ["days", "pace"],
     "properties": {
-        "days": {"type": "integer", "title": "Days", "description": "how long", "minimum": 1},
+        "days": {"type": "integer", "title": "Days", "description": "how long.", "minimum": 1, "maximum": 14},
         "pace": {"type": "string", "enum": ["slow", "fast"]},
         "guide": {"type": "boolean", "default": False},
         "tags": {"type": "array", "items": {"anyOf": [{"const": "f", "title": "Food"}, {"const": "m"}]}},
+        "from": {"type": "string", "format": "date"},
         "note": {"type": "string"},
     },
 }
@@ -123,15 +124,18 @@ def test_a_form_is_asked_field_by_field_and_again_until_it_fits(tmp_path: Path) 
     turns = ([ask("trip", response_schema=FORM)], [{"finish": {"trip": "{{reply_json}}"}}])
     with sit_down(World(tmp_path), *turns, output=ANY) as terminal:
         for hint, line, problem in (
-            ("Days (how long, whole number): ", "soon", '"soon" is not of type "integer"'),
-            ("Days (how long, whole number): ", "0", "response.days"),
-            ("Days (how long, whole number): ", "", "an answer is required"),
-            ("Days (how long, whole number): ", "3", None),
-            ("pace (slow | fast): ", "medium", "response.pace"),
-            ("pace (slow | fast): ", "fast", None),
-            ("guide (yes or no, Enter for false): ", "perhaps", "response.guide"),
-            ("guide (yes or no, Enter for false): ", "Yes", None),
-            ("tags (any of Food | m, separated by commas, optional): ", "Food, m", None),
+            ("Days (how long; whole number, 1 to 14): ", "soon", '      "soon" is not of type "integer"'),
+            ("Days (how long; whole number, 1 to 14): ", "0", "      0 is less than"),
+            ("Days (how long; whole number, 1 to 14): ", "", "an answer is required"),
+            ("Days (how long; whole number, 1 to 14): ", "3", None),
+            ("      1) slow\n      2) fast\n    pace (1-2): ", "medium", "medium is not offered; choose from: 1-2"),
+            ("pace (1-2): ", "3", "3 is not offered; choose from: 1-2"),
+            ("pace (1-2): ", "2", None),
+            ("guide [y/N]: ", "perhaps", "answer y or n"),
+            ("guide [y/N]: ", "Yes", None),
+            ("1) Food\n      2) m\n    tags (any of 1-2, separated by commas, optional): ", "1, 7", "7 is not offered"),
+            ("tags (any of 1-2, separated by commas, optional): ", "1, m", None),
+            ("from (date, such as 2026-03-01, optional): ", "2026-05-01", None),
             ("note (text, optional): ", "", None),
         ):
             terminal.expect(hint)
@@ -139,8 +143,44 @@ def test_a_form_is_asked_field_by_field_and_again_until_it_fits(tmp_path: Path) 
             if problem is not None:
                 terminal.expect(problem)
         ran = terminal.ended()
-    wanted = {"days": 3, "pace": "fast", "guide": True, "tags": ["f", "m"]}
+    assert "response." not in ran.stderr
+    wanted = {"days": 3, "pace": "fast", "guide": True, "tags": ["f", "m"], "from": "2026-05-01"}
     assert (ran.code, json.loads(ran.stdout)) == (0, {"trip": wanted})
+
+
+def test_a_confirmation_takes_yes_or_no_and_sends_what_the_page_sends(tmp_path: Path) -> None:
+    typed = {"y": "yes", "No": "no", "": "yes"}
+    turns = [[ask(f"step {number}", kind="confirm", default="yes")] for number in range(len(typed))]
+    turns.append([ask("flag", response_schema={"type": "boolean"})])
+    with sit_down(World(tmp_path), *turns, [{"finish": {"all": "{{replies}}"}}], output=ANY) as terminal:
+        for line in typed:
+            terminal.expect("Your answer [Y/n]: ")
+            terminal.enter("maybe")
+            terminal.expect("answer y or n")
+            terminal.expect("Your answer [Y/n]: ")
+            terminal.enter(line)
+        terminal.expect("Your answer [y/n]: ")
+        terminal.enter("")
+        terminal.expect("an answer is required")
+        terminal.expect("Your answer [y/n]: ")
+        terminal.enter("n")
+        ran = terminal.ended()
+    assert json.loads(ran.stdout)["all"][:3] == list(typed.values())
+
+
+def test_a_number_that_no_option_has_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with sit_down(world, [ask("colour", options=COLOURS)], [FINISH]) as terminal:
+        run_id = terminal.run_id()
+        terminal.expect("Your answer (1-2 or your own words): ")
+        terminal.enter("9")
+        terminal.expect("there is no option 9; choose 1-2, or answer in words")
+        terminal.expect("Your answer (1-2 or your own words): ")
+        terminal.end_input()
+        assert terminal.ended().code == 4
+    refused = askback(world, "reply", run_id, "9", "--json")
+    assert (refused.code, refused.json["error"]["code"]) == (2, "REPLY_INVALID")
+    assert stored(world, run_id).state is RunState.WAITING_USER
 
 
 LETTER = "".join(f"line {number} of a long letter, with ümlauts and 字\n" for number in range(2_200))
@@ -350,7 +390,9 @@ def test_an_interrupted_reply_leaves_the_run_as_it_was(tmp_path: Path) -> None:
     with Terminal(world, "reply", run_id) as terminal:
         terminal.expect("Your answer")
         terminal.interrupt()
-        assert terminal.ended().code == 130
+        ran = terminal.ended()
+    assert ran.code == 4
+    assert f"answer with: askback reply {run_id} TEXT" in ran.stderr
     assert stored(world, run_id).state is RunState.WAITING_USER
 
 

@@ -139,7 +139,7 @@ CASES = {
     "run option without end": run("options.turn_timeout_sec", "--option", "turn_timeout_sec=1e999"),
     "run option deeply nested": run("options.model", "--option", "model=", "--option", "repair_attempts=" + "[" * 9999),
     "profile that cannot be had": run(
-        "cannot give a resumable run",
+        "does not support resumable runs",
         *("--mode", "interactive", "--option", "interactive_profile=resumable"),
         ASKBACK_ENGINES__SCRIPTED__COMMAND=json.dumps([*registry.get("scripted").default_command, "--no-resume"]),
     ),
@@ -190,13 +190,13 @@ CASES = {
     "data folder that cannot be": bad("cannot be created", "engines", "--data-dir", "/proc/x", code=MACHINE),
     "very long data folder": bad("cannot be created: File name too long", "engines", "--data-dir", LONG, code=MACHINE),
     "skills in a data folder that is a file": bad("is a file", "skills", "--data-dir", "$W/text.txt"),
-    "corrupt database": bad("is not a sound database", "engines", "--data-dir", "$W/corrupt", code=MACHINE),
+    "corrupt database": bad("is not a valid database", "engines", "--data-dir", "$W/corrupt", code=MACHINE),
     "newer database": bad("was written by a newer Askback", "engines", "--data-dir", "$W/newer", code=MACHINE),
     "database of another program": bad(
         "is a database of another program", "reply", "x", "y", "--data-dir", "$W/foreign", code=MACHINE
     ),
     "doctor of a corrupt database": bad(
-        "is not a sound database", "doctor", "--data-dir", "$W/corrupt", code=MACHINE, reports=True
+        "is not a valid database", "doctor", "--data-dir", "$W/corrupt", code=MACHINE, reports=True
     ),
     "doctor of a very long data folder": bad(
         "File name too long", "doctor", "--data-dir", LONG, code=MACHINE, reports=True
@@ -232,8 +232,8 @@ CASES = {
     "continue an unknown run": bad("there is no run 'nosuch'; these can be continued:", "run", "--continue", "nosuch"),
     "continue an empty name": bad("there is no run ''", "run", "--continue", ""),
     "continue a surrogate": bad("there is no run", "run", "--continue", b"\xff"),
-    "token that cannot be sent": bad("the token holds a character", *_CALL, "--token", "geheimnüs"),
-    "token of two lines": bad("the token holds a character", *_CALL, "--token", "geheim\nnis"),
+    "token that cannot be sent": bad("the token contains an invalid character", *_CALL, "--token", "geheimnüs"),
+    "token of two lines": bad("the token contains an invalid character", *_CALL, "--token", "geheim\nnis"),
     "serve on a host that is none": bad(
         "cannot listen on nowhere.invalid:0: ", "serve", "--port", "0", "--host", "nowhere.invalid", code=MACHINE
     ),

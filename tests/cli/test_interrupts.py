@@ -47,16 +47,64 @@ def test_ctrl_c_cancels_a_run_at_work_with_its_whole_tree(tmp_path: Path) -> Non
     assert stored(world, run_id).state is RunState.CANCELED
 
 
-@pytest.mark.contract("B-2")
-def test_ctrl_c_at_the_prompt_cancels_the_waiting_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_at_a_question_leaves_the_run_waiting(tmp_path: Path, kind: str, times: int) -> None:
     world = World(tmp_path)
-    with Terminal(world, *arguments(world, [ASK], [FINISH])) as terminal:
+    with Terminal(world, *arguments(world, [ASK], [FINISH]), env={"TERM": kind}) as terminal:
         run_id = terminal.run_id()
+        terminal.expect("(Ctrl-D: answer later)")
         terminal.expect("Your answer")
+        for _ in range(times):
+            terminal.interrupt()
+        ran = terminal.ended()
+    assert ran.code == 4
+    assert "elsewhere" not in ran.stderr
+    assert f"run {run_id} waits for an answer; answer with: askback reply {run_id} TEXT" in ran.stderr
+    assert stored(world, run_id).state is RunState.WAITING_USER
+    answered = askback(world, "reply", run_id, "red", "--json")
+    assert (answered.code, answered.json["data"]) == (0, {"colour": "red"})
+
+
+def test_ctrl_c_in_the_middle_of_a_form_leaves_the_run_waiting(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    form = {"type": "object", "properties": {"days": {"type": "integer"}, "note": {"type": "string"}}}
+    ask = {"ask": {"interaction_id": "trip", "prompt": "Which trip?", "response_schema": form}}
+    with Terminal(world, *arguments(world, [ask], [FINISH])) as terminal:
+        run_id = terminal.run_id()
+        terminal.expect("days")
+        terminal.enter("3")
+        terminal.expect("note")
+        terminal.interrupt()
+        ran = terminal.ended()
+    assert ran.code == 4
+    assert f"answer with: askback reply {run_id}\n" in ran.stderr
+    assert stored(world, run_id).state is RunState.WAITING_USER
+
+
+@pytest.mark.contract("B-2")
+def test_ctrl_c_at_a_question_of_a_sticky_run_cancels_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    sticky = ("--option", "interactive_profile=sticky_process")
+    with Terminal(world, *arguments(world, [ASK], [FINISH]), *sticky) as terminal:
+        run_id = terminal.run_id()
+        assert "answer later" not in terminal.expect("Your answer")
         terminal.interrupt()
         ran = terminal.ended()
     assert ran.code == 130
-    assert "elsewhere" not in ran.stderr
+    assert gone(run_id)
+    assert stored(world, run_id).state is RunState.CANCELED
+
+
+def test_ctrl_c_after_an_answer_cancels_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Terminal(world, *arguments(world, [ASK], BUSY)) as terminal:
+        run_id = terminal.run_id()
+        terminal.expect("Your answer")
+        terminal.enter("red")
+        at_work(world, run_id)
+        terminal.interrupt()
+        assert terminal.ended().code == 130
     assert stored(world, run_id).state is RunState.CANCELED
 
 

@@ -222,7 +222,8 @@ def test_every_command_prints_one_json_document(tmp_path: Path) -> None:
     assert (installed.code, installed.json["id"]) == (0, "tested")
     listed = askback(world, "skills", "--json")
     assert [(each["id"], each["source"]) for each in listed.json] == [("tested", "installed")]
-    assert askback(world, "skills", "check", skill, "--json").json == {"ok": True, "problems": []}
+    checked = askback(world, "skills", "check", skill, "--json").json
+    assert (checked["ok"], checked["problems"], checked["skill"]["id"]) == (True, [], "tested")
     assert askback(world, "skills", "--json", "check", skill).json == {"ok": True, "problems": []}
     engines = {each["name"]: each for each in askback(world, "engines", "--json").json}
     assert (engines["scripted"]["found"], engines["scripted"]["version"]) == (True, "1.0.0")
@@ -252,9 +253,33 @@ def test_every_command_also_speaks_to_people(tmp_path: Path) -> None:
     assert "no skill is installed" in askback(world, "skills").stdout
     assert "✔ tested is installed" in askback(world, "skills", "install", skill).stdout
     assert "✔ tested" in askback(world, "skills").stdout
-    assert "can be run" in askback(world, "skills", "check", skill).stdout
+    assert "✔ tested can be run\n" in askback(world, "skills", "check", skill).stdout
     assert "✔ scripted" in askback(world, "engines").stdout
     assert "✔ database" in askback(world, "doctor").stdout
+
+
+def test_checking_a_skill_shows_what_it_takes_and_returns(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    days = {"type": "integer", "minimum": 1, "description": "How long."}
+    given = {"type": "object", "required": ["days"], "properties": {"days": days, "pace": {"enum": ["slow", "fast"]}}}
+    runner = {"version": "1.2.0", "engines": ["codx", "scripted"], "execution_modes": ["interactive"]}
+    skill = world.skill([FINISH], schemas={"input": given}, runner=runner)
+    checked = askback(world, "skills", "check", skill)
+    assert (checked.code, checked.stdout.splitlines()) == (
+        0,
+        [
+            "! assets/runner.json: engines: \"codx\" is unknown; did you mean 'codex'?",
+            "✔ tested 1.2.0 can be run",
+            "  inputs   days: whole number, at least 1 (How long)",
+            "           pace, optional: slow | fast",
+            "  modes    interactive",
+            "  engines  codx, scripted",
+            "  output   colour: text",
+        ],
+    )
+    document = askback(world, "skills", "check", skill, "--json").json
+    assert (document["ok"], document["skill"]["id"]) == (True, "tested")
+    assert [each["severity"] for each in document["problems"]] == ["warning"]
 
 
 def test_the_name_of_a_broken_skill_moves_no_cursor(tmp_path: Path) -> None:

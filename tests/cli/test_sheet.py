@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from askback.cli.terminal import live, render
 from askback.client import Run, RunError, RunState, RunWarning

@@ -28,7 +28,7 @@ CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = CREATED + timedelta(hours=1)
 SESSION_TIMEOUT_SEC = 1200
 EPOCH = 3
-KEEPER = "owner"
+OWNER = "owner"
 
 HANDLE = Handle(engine="scripted", handle_type="session_id", handle_value="s-1", created_at_turn=1)
 OTHER_HANDLE = Handle(engine="scripted", handle_type="session_id", handle_value="s-2", created_at_turn=1)
@@ -61,7 +61,7 @@ def queued_run(
         next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
         created_at=CREATED,
         updated_at=CREATED,
-        owner=KEEPER,
+        owner=OWNER,
     )
     return run.evolve(**changes)
 

@@ -11,8 +11,8 @@ from specimens import (
     DONE,
     EPOCH,
     HANDLE,
-    KEEPER,
     NOW,
+    OWNER,
     SESSION_TIMEOUT_SEC,
     WRONG,
     decision,
@@ -44,7 +44,7 @@ STICKY = ProfileKind.STICKY_PROCESS
 
 
 def reply(interaction_id: str = "colour", **more: object) -> Replied:
-    return Replied(**({"interaction_id": interaction_id, "response": "red", "owner": KEEPER, "at": NOW} | more))
+    return Replied(**({"interaction_id": interaction_id, "response": "red", "owner": OWNER, "at": NOW} | more))
 
 
 def deadline(run: Run) -> DeadlinePassed:
@@ -252,6 +252,6 @@ def test_a_session_that_began_in_the_lost_turn_is_given_up_with_it() -> None:
 
 
 def test_a_run_that_is_adopted_has_its_new_owner_and_nothing_else() -> None:
-    made = decision(waiting_run(), Adopted(owner="another", left_by=KEEPER, at=NOW))
+    made = decision(waiting_run(), Adopted(owner="another", left_by=OWNER, at=NOW))
     assert made.run == waiting_run().evolve(owner="another", version=made.run.version, updated_at=NOW)
     assert made.events == ()

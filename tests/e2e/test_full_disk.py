@@ -129,7 +129,7 @@ def test_a_turn_that_cannot_be_written_down_is_taken_up_again(
         until((work / "started").exists)
         made = refused_until_full(client, filler, "busy")
         (work / "speak").touch()
-        until(lambda: "cut off" in server.stderr)
+        until(lambda: "interrupted" in server.stderr)
         filler.free()
         for each in (run.id, *made):
             for name in ("speak", "end"):

@@ -109,7 +109,7 @@ def test_details_are_the_last_words() -> None:
 
 @given(st.lists(st.text(alphabet="abc ", max_size=30), max_size=40))
 def test_a_tail_keeps_the_last_lines_and_no_more_than_it_may(lines: list[str]) -> None:
-    tail = Tail(most_bytes=50)
+    tail = Tail(max_bytes=50)
     for line in lines:
         tail.add(line.encode())
     assert len(tail.text) <= 50
@@ -119,7 +119,7 @@ def test_a_tail_keeps_the_last_lines_and_no_more_than_it_may(lines: list[str]) -
 
 
 def test_a_tail_of_one_enormous_line_is_its_end() -> None:
-    tail = Tail(most_bytes=10)
+    tail = Tail(max_bytes=10)
     tail.add(b"x" * 1_000_000 + b"the end")
     assert tail.text == "xxxthe end"
 

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from askback.core.interactions import MOST_PROMPT_BYTES, MOST_QUESTION_BYTES, Question, bounded
+from askback.core.interactions import MAX_PROMPT_BYTES, MAX_QUESTION_BYTES, Question, bounded
 from askback.engines.answers.messages import MOST_MESSAGES, MOST_TEXT, Messages, Pieces, Recent
 from askback.engines.base import Completed, Stream
 from askback.engines.claude.turn import ClaudeParser
@@ -90,8 +90,8 @@ def test_a_question_fits_whatever_it_is_made_of(letter: str) -> None:
     )
     small = bounded(asked)
     parts = [small.prompt, list(small.options), small.response_schema, small.default, small.context]
-    assert len(json.dumps(parts, ensure_ascii=False).encode(errors="replace")) <= MOST_QUESTION_BYTES
-    assert len(json.dumps(small.prompt, ensure_ascii=False).encode(errors="replace")) <= MOST_PROMPT_BYTES
+    assert len(json.dumps(parts, ensure_ascii=False).encode(errors="replace")) <= MAX_QUESTION_BYTES
+    assert len(json.dumps(small.prompt, ensure_ascii=False).encode(errors="replace")) <= MAX_PROMPT_BYTES
     assert small.prompt.startswith("Which? ")
     assert "cut off here" in small.prompt
     assert bounded(small) is small

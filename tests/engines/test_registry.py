@@ -112,9 +112,9 @@ def test_the_configuration_of_every_engine_is_known(offer: Offer) -> None:
         ("their_engines:no_such_name", "AttributeError"),
         ("their_engines:raises", "no licence"),
         ("their_engines:exits", "SystemExit"),
-        ("their_engines:nothing", "it has no name, title"),
+        ("their_engines:nothing", "missing name, title"),
         ("their_engines:elsewhere", "config_names: '.config/mine' is not the name of a single file or folder"),
-        ("their_engines:other_name", "it calls itself 'scripted'"),
+        ("their_engines:other_name", "the engine's name is 'scripted'"),
     ],
 )
 def test_a_broken_engine_is_reported_and_breaks_no_other(offer: Offer, target: str, reason: str) -> None:

@@ -145,7 +145,7 @@ def test_a_script_that_cannot_be_played_ends_the_turn(stage: Stage) -> None:
     async def body(talk: Talk) -> None:
         broke = await talk.say("Start.")
         assert isinstance(broke, TurnFailed)
-        assert "does nothing known" in (broke.detail or "")
+        assert "has no known action" in (broke.detail or "")
 
     talking(stage, body)
 

@@ -14,7 +14,7 @@ import pytest
 from askback.core.errors import Unavailable
 from askback.files.atomic import write_private
 from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens, kept_secret
+from askback.http.tokens import Tokens, stored_secret
 from support.api import calling, exchange, openapi, operations, refused, start, waiting, within
 from support.data_folder import World, run_async
 from support.server import Server
@@ -286,19 +286,19 @@ def test_a_broken_file_of_tokens_lets_nobody_in_and_is_not_overwritten(tmp_path:
 
 def test_a_secret_is_made_once_kept_private_and_never_empty(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    secret = kept_secret(path)
+    secret = stored_secret(path)
     assert len(secret) >= 43
-    assert kept_secret(path) == secret
+    assert stored_secret(path) == secret
     assert path.stat().st_mode & 0o077 == 0
     assert [each.name for each in tmp_path.iterdir()] == ["token"]
     write_private(path, b"\n")
     with pytest.raises(Unavailable, match="remove the file"):
-        kept_secret(path)
+        stored_secret(path)
 
 
 def test_of_programs_that_start_at_once_all_have_the_same_secret(tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as threads:
-        assert len(set(threads.map(lambda _: kept_secret(tmp_path / "token"), range(64)))) == 1
+        assert len(set(threads.map(lambda _: stored_secret(tmp_path / "token"), range(64)))) == 1
 
 
 # Connections that are no HTTP.

@@ -91,7 +91,7 @@ def test_who_may_only_answer_may_follow_and_who_may_only_submit_may_not(own: Ser
 def test_one_stream_too_many_is_refused(own_world: World) -> None:
     async def main() -> None:
         async with within(own_world) as (_, web, client):
-            web.streams.most_in_all = 0
+            web.streams.max_in_total = 0
             refused(await client.get("/v1/inbox", headers=STREAM), 429, "TOO_MANY_STREAMS")
 
     run_async(main)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from askback.http.auth import AccessScope, digest
-from askback.http.links import MOST_PER_RUN, Link, Links
+from askback.http.links import MAX_PER_RUN, Link, Links
 from askback.http.tokens import Tokens
 from support.api import calling, get, over, reach, refused, reply, start, waiting
 from support.data_folder import World
@@ -123,7 +123,7 @@ def test_the_inbox_has_every_pending_question_the_oldest_first(client: httpx.Cli
     assert (found[1]["skill"], found[1]["engine"], found[1]["prompt"]) == ("form", "scripted", "Which colour?")
     total = client.get("/v1/inbox", params={"limit": 1}).json()["total"]
     assert total == len(client.get("/v1/inbox", params={"limit": 200}).json()["items"])
-    reply(client, second, "x")
+    assert reply(client, second, {"name": "Ada"}).status_code == 202
     assert [each["run_id"] for each in listed()] == [first, third]
 
 
@@ -281,7 +281,7 @@ def test_a_link_is_kept_as_a_digest_and_goes_with_its_run(client: httpx.Client, 
 
 def test_a_question_has_a_bounded_number_of_links(server: Server, client: httpx.Client) -> None:
     run_id = waiting(client)
-    for _ in range(MOST_PER_RUN):
+    for _ in range(MAX_PER_RUN):
         make_link(client, run_id)
     full = client.post(f"/v1/runs/{run_id}/interaction/link", json={})
     refused(full, 409, "STATE_UNSUITABLE")

@@ -83,10 +83,11 @@ def test_of_a_reply_and_a_deadline_one_wins(server: Server, client: httpx.Client
     for _ in range(30):
         options = {"interactive_require_user_reply": False, "session_timeout_sec": seconds}
         run_id = waiting_or_past(client, options)
-        answer = reply(client, run_id, "mine")
+        mine = {"name": "mine"}
+        answer = reply(client, run_id, mine)
         run, (question,) = over(client, run_id), questions(client, run_id)
         assert run["state"] == "succeeded"
-        expected = ("answered", "mine", "user") if answer.status_code == 202 else ("auto_decided", None, "auto_decide")
+        expected = ("answered", mine, "user") if answer.status_code == 202 else ("auto_decided", None, "auto_decide")
         assert (question["outcome"], question["response"], question["answered_by"]) == expected
         assert answer.status_code in (202, 409)
         assert len(furnished.prompts(run_id)) == 2

@@ -89,7 +89,7 @@ def test_who_may_not_read_may_not_follow_and_one_stream_too_many_is_refused(own_
             answering = Tokens(own_world.data_dir / "tokens.json", now).make("answers", (AccessScope.ANSWER,), None)
             headers = STREAM | {"authorization": f"Bearer {answering}"}
             refused(await client.get("/v1/runs", headers=headers), 403, "SCOPE_MISSING")
-            web.streams.most_in_all = 0
+            web.streams.max_in_total = 0
             refused(await client.get("/v1/runs", headers=STREAM), 429, "TOO_MANY_STREAMS")
 
     run_async(main)

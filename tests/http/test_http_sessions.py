@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from askback.http.auth import AccessScope, Grant
-from askback.http.sessions import IDLE, LONGEST, MOST, Sessions, browser
+from askback.http.sessions import IDLE, MAX_AGE, MAX_SESSIONS, Sessions, browser
 from askback.http.sign_in import CODE_SEC, Codes
 from askback.http.tokens import Tokens
 from support.api import PATIENCE_SEC, calling, refused, waiting, within
@@ -184,10 +184,10 @@ def test_a_session_ends_when_it_is_idle_and_after_its_longest_time(tmp_path: Pat
     assert sessions.find(idle, "a") is None
     sessions.flush()
     assert len(json.loads((tmp_path / "sessions.json").read_text())) == 1
-    while now < start + LONGEST - timedelta(days=1):
+    while now < start + MAX_AGE - timedelta(days=1):
         now += timedelta(days=1)
         assert sessions.find(used, "a") is not None
-    now = start + LONGEST
+    now = start + MAX_AGE
     assert sessions.find(used, "a") is None
 
 
@@ -210,11 +210,11 @@ def test_so_many_sessions_are_kept_and_the_one_not_used_for_longest_ends(tmp_pat
     now = datetime(2026, 1, 1, tzinfo=UTC)
     sessions = Sessions(tmp_path / "sessions.json", lambda: now, lambda _: ADMIN)
     made = []
-    for _ in range(MOST + 1):
+    for _ in range(MAX_SESSIONS + 1):
         now += timedelta(seconds=1)
         made.append(sessions.make(ADMIN, host="a", user_agent=""))
     assert [sessions.find(text, "a") is None for text in (made[0], made[1], made[-1])] == [True, False, False]
-    assert len(sessions.all()) == MOST
+    assert len(sessions.all()) == MAX_SESSIONS
 
 
 def test_a_session_is_kept_as_a_digest_for_its_owner_alone(tmp_path: Path) -> None:

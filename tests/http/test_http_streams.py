@@ -179,7 +179,7 @@ async def listening(place: World, config: str = "") -> AsyncIterator[tuple[App, 
         bound.listen(256)
         port = bound.getsockname()[1]
         web = web_server(app, port)
-        protocol = protocol_with(Connections(most_strangers=1000, most=1000))
+        protocol = protocol_with(Connections(max_unauthenticated=1000, max_total=1000))
         config_ = uvicorn.Config(
             web.application, http=protocol, lifespan="off", log_config=None, timeout_graceful_shutdown=60
         )
@@ -246,7 +246,7 @@ def test_one_stream_too_many_is_429_by_token_and_in_all(own_world: World) -> Non
             other = Tokens(own_world.data_dir / "tokens.json", lambda: datetime.now(UTC)).make(
                 "b", (AccessScope.READ,), None
             )
-            web.streams.most_per_token, web.streams.most_in_all = 2, 3
+            web.streams.max_per_token, web.streams.max_in_total = 2, 3
             run_id = await waiting_run(app)
 
             async def refused_for(token: str) -> None:

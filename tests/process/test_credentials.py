@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from askback.core.renewals import Renewal, TokenField
-from askback.process.credentials import Credentials, Returned
+from askback.process.credentials import Credentials, MergeResult
 
 NAME = ".engine/auth.json"
 RULE = Renewal(name=NAME, fields=(TokenField(path=("token",)),), account=(("user",),))
-RENEWED = Returned(renewed=(NAME,))
+RENEWED = MergeResult(renewed=(NAME,))
 
 
 def sign_in(token: str, user: str = "ada") -> str:
@@ -39,7 +39,7 @@ def home(folder: Path, name: str) -> Path:
 
 def test_only_the_named_files_are_lent_and_only_the_user_may_read_them(tmp_path: Path) -> None:
     run = home(tmp_path, "run")
-    credentials(tmp_path).lend(run)
+    credentials(tmp_path).copy_into(run)
     assert [path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()] == [NAME]
     assert (run / NAME).stat().st_mode & 0o077 == 0
 
@@ -47,12 +47,12 @@ def test_only_the_named_files_are_lent_and_only_the_user_may_read_them(tmp_path:
 def test_a_renewed_sign_in_goes_back_once(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     run = home(tmp_path, "run")
-    loan = owned.lend(run)
+    copies = owned.copy_into(run)
     (run / NAME).write_text(sign_in("second"))
-    assert loan.end() == RENEWED
+    assert copies.end() == RENEWED
     assert token_in(owned.source / NAME) == "second"
     assert (owned.source / NAME).stat().st_mode & 0o777 == 0o600
-    assert loan.end() == Returned()
+    assert copies.end() == MergeResult()
 
 
 def test_an_unchanged_or_emptied_sign_in_changes_nothing(tmp_path: Path) -> None:
@@ -60,40 +60,42 @@ def test_an_unchanged_or_emptied_sign_in_changes_nothing(tmp_path: Path) -> None
     run = home(tmp_path, "run")
     before = (owned.source / NAME).read_bytes()
     for change in (lambda: None, lambda: (run / NAME).write_text(""), (run / NAME).unlink):
-        loan = owned.lend(run)
+        copies = owned.copy_into(run)
         change()
-        assert loan.end() == Returned()
+        assert copies.end() == MergeResult()
         assert (owned.source / NAME).read_bytes() == before
 
 
 def test_a_later_sign_in_of_the_user_is_not_overwritten(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     run = home(tmp_path, "run")
-    loan = owned.lend(run)
+    copies = owned.copy_into(run)
     (run / NAME).write_text(sign_in("renewed by the run"))
     (owned.source / NAME).write_text(sign_in("the user signed in anew"))
-    assert loan.end() == Returned()
+    assert copies.end() == MergeResult()
     assert token_in(owned.source / NAME) == "the user signed in anew"
 
 
 def test_the_next_turn_starts_from_the_newest(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     one, two = home(tmp_path, "one"), home(tmp_path, "two")
-    first, _ = owned.lend(one), owned.lend(two)
+    first, _ = owned.copy_into(one), owned.copy_into(two)
     (one / NAME).write_text(sign_in("second"))
     first.end()
-    owned.lend(two)
+    owned.copy_into(two)
     assert token_in(two / NAME) == "second"
 
 
 def test_of_many_runs_that_renew_at_once_exactly_one_wins(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     homes = [home(tmp_path, f"run-{number}") for number in range(16)]
-    loans = [owned.lend(each) for each in homes]
+    all_copies = [owned.copy_into(each) for each in homes]
     for number, each in enumerate(homes):
         (each / NAME).write_text(sign_in(f"renewed by {number}"))
     taken: list[str] = []
-    threads = [threading.Thread(target=lambda loan=loan: taken.extend(loan.end().renewed)) for loan in loans]
+    threads = [
+        threading.Thread(target=lambda copies=copies: taken.extend(copies.end().renewed)) for copies in all_copies
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -108,9 +110,9 @@ def test_a_sign_in_behind_a_link_is_renewed_where_the_link_leads(tmp_path: Path)
     (owned.source / NAME).rename(real)
     (owned.source / NAME).symlink_to(real)
     run = home(tmp_path, "run")
-    loan = owned.lend(run)
+    copies = owned.copy_into(run)
     (run / NAME).write_text(sign_in("second"))
-    loan.end()
+    copies.end()
     assert token_in(real) == "second"
     assert (owned.source / NAME).is_symlink()
 
@@ -122,7 +124,7 @@ def test_what_an_engine_plants_in_the_place_of_its_sign_in_is_not_taken_for_one(
     private.mkdir()
     (private / "auth.json").write_text("the key of the user")
     run = home(tmp_path, "run")
-    loan = owned.lend(run)
+    copies = owned.copy_into(run)
     (run / NAME).unlink()
     if planted == "a link":
         (run / NAME).symlink_to(private / "auth.json")
@@ -131,9 +133,9 @@ def test_what_an_engine_plants_in_the_place_of_its_sign_in_is_not_taken_for_one(
     else:
         (run / NAME).parent.rmdir()
         (run / NAME).parent.symlink_to(private)
-    assert loan.end() == Returned()
+    assert copies.end() == MergeResult()
     assert token_in(owned.source / NAME) == "first"
-    owned.lend(run)
+    owned.copy_into(run)
     assert (private / "auth.json").read_text() == "the key of the user"
     assert token_in(run / NAME) == "first"
     assert not (run / NAME).is_symlink()
@@ -142,22 +144,22 @@ def test_what_an_engine_plants_in_the_place_of_its_sign_in_is_not_taken_for_one(
 def test_what_is_too_large_for_a_sign_in_is_not_taken_back(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     run = home(tmp_path, "run")
-    loan = owned.lend(run)
+    copies = owned.copy_into(run)
     with (run / NAME).open("wb") as file:
         file.truncate(1 << 40)
-    assert loan.end() == Returned(refused=f"{NAME}: it is too large")
+    assert copies.end() == MergeResult(refused=f"{NAME}: it is too large")
 
 
 def test_a_sign_in_that_there_is_no_room_for_leaves_the_old_one_whole(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     run = home(tmp_path, "run")
-    loan = owned.lend(run)
+    copies = owned.copy_into(run)
     (run / NAME).write_text(sign_in("second" * 1000))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
         with pytest.raises(OSError, match="too large"):
-            loan.end()
+            copies.end()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert token_in(owned.source / NAME) == "first"
@@ -169,7 +171,7 @@ def test_no_copy_is_left_when_a_loan_ends(tmp_path: Path, left: str) -> None:
     owned = credentials(tmp_path)
     run, keys = home(tmp_path, "run"), tmp_path / "keys"
     keys.write_text("the user's own")
-    loan = owned.lend(run)
+    copies = owned.copy_into(run)
     if left in ("renewed", "no room"):
         (run / NAME).write_text(sign_in("second"))
     elif left == "refused":
@@ -184,9 +186,9 @@ def test_no_copy_is_left_when_a_loan_ends(tmp_path: Path, left: str) -> None:
         owned.lock.unlink()
         owned.lock.mkdir()
         with pytest.raises(IsADirectoryError):
-            loan.end()
+            copies.end()
     else:
-        loan.end()
+        copies.end()
     assert not os.path.lexists(run / NAME)
     assert keys.read_text() == "the user's own"
 
@@ -199,10 +201,10 @@ def test_of_several_files_all_are_taken_back_or_none(tmp_path: Path) -> None:
     both = Credentials(source=owned.source, names=(NAME, other.name), lock=owned.lock, renewals=(other, RULE))
     run = home(tmp_path, "run")
     for user, key in (("mallory", "first"), ("ada", "second")):
-        loan = both.lend(run)
+        copies = both.copy_into(run)
         (run / other.name).write_text('{"key": "second"}')
         (run / NAME).write_text(sign_in("second", user=user))
-        returned = loan.end()
+        returned = copies.end()
         assert json.loads((owned.source / other.name).read_text()) == {"key": key}
         assert (returned.refused is not None) == (user == "mallory")
 
@@ -210,7 +212,7 @@ def test_of_several_files_all_are_taken_back_or_none(tmp_path: Path) -> None:
 def test_a_file_without_a_declared_token_is_never_taken_back(tmp_path: Path) -> None:
     owned = credentials(tmp_path)
     run = home(tmp_path, "run")
-    loan = Credentials(source=owned.source, names=owned.names, lock=owned.lock).lend(run)
+    copies = Credentials(source=owned.source, names=owned.names, lock=owned.lock).copy_into(run)
     (run / NAME).write_text(sign_in("second"))
-    assert loan.end() == Returned()
+    assert copies.end() == MergeResult()
     assert token_in(owned.source / NAME) == "first"

@@ -149,11 +149,11 @@ def test_the_lock_is_held_while_anything_lives_even_what_let_go_of_it(tmp_path: 
             assert not child.gone
             # It has no recognizable command line while it becomes another program.
             assert await asyncio.to_thread(within, 60, lambda: len(hostile.survivors()) == 1)
-            assert lock.outlived()
+            assert lock.held_by_descendant()
             assert await child.end("", grace_sec=0)
             assert child.gone
             assert hostile.survivors() == []
-            assert not lock.outlived()
+            assert not lock.held_by_descendant()
             child.close()
         lock.release()
 

@@ -12,11 +12,11 @@ NOBODY = 65534
 # A change of user makes a process unreadable. It is made readable again first, so that the test proves something.
 SCRIPT = """
 import ctypes, os, sys
-from askback.process.isolation import close_to_others
+from askback.process.isolation import hide_from_other_processes
 os.setuid(int(sys.argv[1]))
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
 if sys.argv[2] == "closed":
-    close_to_others()
+    hide_from_other_processes()
 pid = os.fork()
 if pid == 0:
     try:

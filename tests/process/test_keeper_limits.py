@@ -16,7 +16,7 @@ import pytest
 from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian, available
 from askback.process.guardian.usage import Processes, Walk
-from askback.process.guardian.watchdog import IDLE_LOOK_SEC, NO_LIMITS, Watchdog
+from askback.process.guardian.watchdog import IDLE_CHECK_SEC, NO_LIMITS, Watchdog
 from askback.process.isolation import Breach, Resource, ResourceLimits
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system: nothing is limited")
@@ -31,7 +31,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian
-from askback.process.limits import ResourceLimits
+from askback.process.isolation import ResourceLimits
 from askback.process.sandbox.bubblewrap import Sandboxed
 from askback.process.sandbox.visibility import hidden
 BOMB = '''
@@ -190,8 +190,8 @@ def test_a_tree_that_does_nothing_is_looked_at_less_often() -> None:
             watchdog = Watchdog({**NO_LIMITS, "memory": 1 << 40}, [], None)
             watchdog.started(idle.pid)
             for _ in range(5):
-                assert watchdog.look() is None
-            assert watchdog.due > time.monotonic() + IDLE_LOOK_SEC / 2
+                assert watchdog.check() is None
+            assert watchdog.due > time.monotonic() + IDLE_CHECK_SEC / 2
         finally:
             idle.kill()
 

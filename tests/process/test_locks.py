@@ -26,10 +26,10 @@ def test_a_lock_is_held_until_the_child_it_was_handed_to_is_gone(tmp_path: Path)
     lock = FileLock.take(tmp_path / "lock")
     assert lock is not None
     child = subprocess.Popen(["sleep", "600"], pass_fds=[lock.fd])
-    assert lock.outlived()
+    assert lock.held_by_descendant()
     child.kill()
     child.wait()
-    assert not lock.outlived()
+    assert not lock.held_by_descendant()
     assert is_held(tmp_path / "lock")
     lock.release()
 

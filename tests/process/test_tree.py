@@ -70,7 +70,7 @@ def test_nothing_of_a_tree_survives_its_end(tmp_path: Path, kind: str, engine_ig
         assert await child.end(mark, grace_sec=0.2, lock=lock.path)
         assert tree.members() == set()
         assert not any(_runs(pid) for pid in before)
-        assert not lock.outlived()
+        assert not lock.held_by_descendant()
         child.close()
         lock.release()
 

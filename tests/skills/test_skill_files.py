@@ -73,20 +73,20 @@ def test_a_folder_with_many_files_is_not_looked_through_while_others_wait(tmp_pa
 
 def test_a_skill_that_was_used_before_is_at_hand(tmp_path: Path) -> None:
     library = Library(tmp_path / "data")
-    assert library.at_hand(DEMO.name) is None
+    assert library.find_cached(DEMO.name) is None
     kept = library.keep(library.find(DEMO.name))
-    assert library.at_hand(DEMO.name) is kept
-    assert library.at_hand(str(DEMO)) is kept
-    assert library.at_hand(str(DEMO), paths=False) is None
+    assert library.find_cached(DEMO.name) is kept
+    assert library.find_cached(str(DEMO)) is kept
+    assert library.find_cached(str(DEMO), paths=False) is None
     installed = library.install(make_skill(tmp_path))
-    assert library.at_hand(installed.id) is installed
+    assert library.find_cached(installed.id) is installed
 
 
 def test_what_is_not_there_is_not_at_hand(tmp_path: Path) -> None:
     library = Library(tmp_path / "data")
-    assert library.at_hand("nowhere") is None
+    assert library.find_cached("nowhere") is None
     with pytest.raises(NotFound):
         library.find("nowhere")
     installed = library.install(make_skill(tmp_path))
     (tmp_path / "data" / "packages" / installed.digest).rename(tmp_path / "lost")
-    assert library.at_hand(installed.id) is None
+    assert library.find_cached(installed.id) is None

@@ -16,7 +16,14 @@ from test_json_schema import json_values
 from askback.core.interactions import Interaction
 from askback.skills.json_schema import property_schema
 from askback.skills.package import SkillPackage, read_package
-from askback.skills.validation import MAX_REPLY_BYTES, check_request, file_inputs, fits_reply, output_check, typed_value
+from askback.skills.validation import (
+    MAX_REPLY_BYTES,
+    check_request,
+    file_inputs,
+    output_check,
+    reply_problems,
+    typed_value,
+)
 
 INPUT = {
     "type": "object",
@@ -191,35 +198,35 @@ FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": 
 
 @pytest.mark.parametrize("text", ["", "free words", "-x", "/quit", "a\nb", "\0", "x" * MAX_REPLY_BYTES])
 def test_a_text_fits_where_there_is_no_schema(text: str) -> None:
-    assert fits_reply(asked(options=("a", "b")), text) == ()
-    assert fits_reply(asked(options=("a", "b"), response_schema=FORM), text)
+    assert reply_problems(asked(options=("a", "b")), text) == ()
+    assert reply_problems(asked(options=("a", "b"), response_schema=FORM), text)
 
 
 @pytest.mark.contract("T-2")
 def test_every_reply_is_checked_against_a_scalar_schema() -> None:
     colour = asked(response_schema={"type": "string", "enum": ["red", "blue"]})
-    assert fits_reply(colour, "red") == ()
-    assert fits_reply(colour, "purple") != ()
-    assert fits_reply(colour, 3) != ()
-    assert fits_reply(asked(response_schema={"type": "integer", "minimum": 1}), 1) == ()
-    assert fits_reply(asked(response_schema={"type": "integer", "minimum": 1}), "1") != ()
-    assert fits_reply(asked(response_schema={"type": "boolean"}), False) == ()
+    assert reply_problems(colour, "red") == ()
+    assert reply_problems(colour, "purple") != ()
+    assert reply_problems(colour, 3) != ()
+    assert reply_problems(asked(response_schema={"type": "integer", "minimum": 1}), 1) == ()
+    assert reply_problems(asked(response_schema={"type": "integer", "minimum": 1}), "1") != ()
+    assert reply_problems(asked(response_schema={"type": "boolean"}), False) == ()
 
 
 def test_an_options_value_fits_also_against_the_schema() -> None:
     question = asked(
         response_schema=FORM, options=({"label": "One", "value": 1}, {"label": "Two", "value": {"k": [2]}})
     )
-    assert fits_reply(question, 1) == ()
-    assert fits_reply(question, {"k": [2]}) == ()
-    assert fits_reply(question, 2)
-    assert fits_reply(question, True)
+    assert reply_problems(question, 1) == ()
+    assert reply_problems(question, {"k": [2]}) == ()
+    assert reply_problems(question, 2)
+    assert reply_problems(question, True)
 
 
 def test_anything_else_must_fit_the_questions_schema() -> None:
-    assert fits_reply(asked(response_schema=FORM), {"n": "x"}) == ('response.n: "x" is not of type "integer"',)
-    assert fits_reply(asked(response_schema=FORM), {"n": 1}) == ()
-    assert fits_reply(asked(), {"n": "x"}) == ()
+    assert reply_problems(asked(response_schema=FORM), {"n": "x"}) == ('response.n: "x" is not of type "integer"',)
+    assert reply_problems(asked(response_schema=FORM), {"n": 1}) == ()
+    assert reply_problems(asked(), {"n": "x"}) == ()
 
 
 @pytest.mark.parametrize(
@@ -233,18 +240,18 @@ def test_anything_else_must_fit_the_questions_schema() -> None:
     ],
 )
 def test_a_question_with_a_bad_schema_can_still_be_answered(schema: Any) -> None:
-    assert fits_reply(asked(response_schema=schema), {"n": 1}) == ()
+    assert reply_problems(asked(response_schema=schema), {"n": 1}) == ()
 
 
 @pytest.mark.parametrize(
     "response", [float("nan"), [float("inf")], "\ud800", "x" * (MAX_REPLY_BYTES + 1), ["x" * MAX_REPLY_BYTES], {1: 2}]
 )
 def test_a_reply_that_no_engine_could_be_given_is_refused(response: Any) -> None:
-    (problem,) = fits_reply(asked(), response)
+    (problem,) = reply_problems(asked(), response)
     assert problem.startswith("response")
     assert len(problem) < 200
 
 
 @given(json_values, json_values, st.lists(json_values, max_size=3))
 def test_no_reply_makes_the_check_raise(response: Any, schema: Any, options: list[Any]) -> None:
-    fits_reply(asked(response_schema=schema, options=tuple(options)), response)
+    reply_problems(asked(response_schema=schema, options=tuple(options)), response)

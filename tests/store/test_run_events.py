@@ -28,8 +28,8 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def events(self, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES) -> EventPage:
-        found = await self._store.events(run_id, after, limit, most_bytes)
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES) -> EventPage:
+        found = await self._store.events(run_id, after, limit, max_bytes)
         self.reads += 1
         return found
 

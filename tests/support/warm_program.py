@@ -20,7 +20,7 @@ import askback.cli.commands.run
 import askback.cli.commands.runs
 import askback.cli.commands.skills
 import askback.cli.commands.tokens
-import askback.cli.resumable_runs
+import askback.cli.run_ids
 import askback.cli.terminal.conversation
 import askback.client
 import askback.http.tokens

@@ -110,7 +110,7 @@ def test_a_profile_that_the_engine_cannot_give_is_refused_with_the_reason(tmp_pa
             with pytest.raises(Invalid) as refused:
                 await submit(app, skill, options={"interactive_profile": wanted})
             assert refused.value.code is RefusalCode.PROFILE_UNAVAILABLE
-            assert f"cannot give a {wanted} run" in refused.value.message
+            assert f"does not support {wanted} runs" in refused.value.message
             assert "resume" in refused.value.message
             assert (await app.service.store.list_runs(RunFilter())).items == ()
 
@@ -282,11 +282,11 @@ def test_the_default_engine_is_that_of_the_settings_unless_the_skill_does_not_ru
     async def main() -> None:
         async with world.working('default_engine = "iflow"\n') as app:
             with pytest.raises(
-                Invalid, match="could be taken by default; install one, or name the engine 'scripted'"
+                Invalid, match="default engines is installed; install one, or name the engine 'scripted'"
             ) as refused:
                 await submit(app, plain, engine=None, mode="auto")
             (problem,) = refused.value.problems
-            assert problem.startswith("iflow: it can no longer be installed; name a copy")
+            assert problem.startswith("iflow: it can no longer be installed; if you have a copy")
         async with world.working(settings) as app:
             assert (await submit(app, plain, engine=None, mode="auto")).engine == "scripted"
             assert (await submit(app, other, engine=None, mode="auto")).engine == "gemini"

@@ -280,7 +280,7 @@ def test_a_run_whose_program_is_gone_goes_on_where_it_is_answered(tmp_path: Path
 def test_what_a_program_leaves_is_taken_up_by_a_server_that_runs_already(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, becomes: RunState
 ) -> None:
-    monkeypatch.setattr(recovery, "_LOOK_SEC", 0.05)
+    monkeypatch.setattr(recovery, "_CHECK_SEC", 0.05)
     world = World(tmp_path)
     skill = world.skill([{"finish": {"colour": "red"}}])
     options = {"interactive_profile": "sticky_process" if "process" in left else "resumable"}
@@ -304,7 +304,7 @@ def test_what_a_program_leaves_is_taken_up_by_a_server_that_runs_already(
 def test_a_deadline_is_kept_by_a_server_when_its_program_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "_LOOK_SEC", 0.05)
+    monkeypatch.setattr(recovery, "_CHECK_SEC", 0.05)
     world = World(tmp_path)
     skill = world.skill([ASK], [{"finish": {"colour": "red"}}])
     options = {"interactive_require_user_reply": False, "session_timeout_sec": 2}
@@ -367,7 +367,7 @@ def test_a_run_that_a_living_program_took_over_meanwhile_is_not_taken_from_it(tm
 def test_a_program_that_hangs_while_it_restarts_runs_does_not_block_others_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "_MOST_SEC", 0.01)
+    monkeypatch.setattr(recovery, "_LOCK_WAIT_SEC", 0.01)
     world = World(tmp_path)
     skill = world.skill([FINISH])
 
@@ -376,7 +376,7 @@ def test_a_program_that_hangs_while_it_restarts_runs_does_not_block_others_forev
             run = await submit(gone, skill)
             run = await move(gone.store, run.id, SlotAcquired(worker=run.owner, at=now()), seen=run)
         async with opened(world.settings(), serving=True) as app, asyncio.timeout(20):
-            stopped = Instances(world.data_dir / "programs").take_turn()
+            stopped = Instances(world.data_dir / "programs").take_exclusive()
             assert stopped is not None
             with pytest.raises(Unavailable, match="too long; end it"):
                 await app.recovery.restart_all()

@@ -318,7 +318,7 @@ def test_an_engine_may_have_limits_that_differ_from_those_of_all(tmp_path: Path)
             exceeded(run, ErrorCode.MEMORY_LIMIT)
             assert run.error is not None
             assert "engines.scripted.limits.memory" in run.error.message
-            assert "may use 200 MB" in run.error.message
+            assert "the limit is 200 MB" in run.error.message
 
     run_async(main)
 

@@ -135,13 +135,13 @@ def test_a_shortage_that_does_not_end_has_its_own_code() -> None:
 
     async def main() -> None:
         with pytest.raises(CannotStart) as refused:
-            await Shortage(patience_sec=0.05).outlast(fails, RunControl())
+            await Shortage(patience_sec=0.05).retry(fails, RunControl())
         assert isinstance(refused.value.outcome, TurnError)
         assert refused.value.outcome.error.code is ErrorCode.ENGINE_START_FAILED
         control = RunControl()
         control.stop(StopReason.CANCEL)
         with pytest.raises(Stopped):
-            await Shortage().outlast(fails, control)
+            await Shortage().retry(fails, control)
 
     run_async(main)
 
@@ -152,6 +152,6 @@ def test_a_fault_that_is_no_shortage_is_not_tried_again() -> None:
 
     async def main() -> None:
         with pytest.raises(PermissionError):
-            await Shortage().outlast(fails, RunControl())
+            await Shortage().retry(fails, RunControl())
 
     run_async(main)

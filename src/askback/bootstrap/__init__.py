@@ -1,4 +1,4 @@
-"""Picks the implementations and connects them: the only code that does.
+"""The only code that picks implementations and connects them.
 
 `opened` is the whole program on a data folder. `data_folder` and `engines` check what it needs, and `server` adds the
 HTTP side.
@@ -24,7 +24,7 @@ from askback.engines.registry import Engines
 from askback.installed.engines import EnginesHere
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
-from askback.process.isolation import close_to_others
+from askback.process.isolation import hide_from_other_processes
 from askback.process.locks import Instances
 from askback.process.pools import Pools
 from askback.process.slots import Slots
@@ -65,7 +65,7 @@ class App:
     clock: Callable[[], datetime]
     serving: bool
     notifications: Notifications | None
-    """Of a server only, like `retention`."""
+    """Only a server has it, like `retention`."""
     retention: Retention | None
 
     @asynccontextmanager
@@ -116,7 +116,7 @@ class _Parts:
 @asynccontextmanager
 async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[App]:
     """The program on the data folder of the settings. A server also restarts the runs of programs that have died."""
-    close_to_others()
+    hide_from_other_processes()
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=serving)
     engines, setups = engine_setups(settings, own_secrets(settings, serving=serving))

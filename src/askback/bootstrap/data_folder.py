@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
-from askback.process.isolation import Access, access_of_others, withdraw_write_access
+from askback.process.isolation import Access, access_of_others, revoke_write_access
 from askback.process.locks import Instances
 from askback.settings import Settings
 
@@ -30,7 +30,7 @@ def _check_access(data_dir: Path, *, serving: bool) -> None:
     """Only the owner may write: write access to the data folder is enough to run programs as its owner."""
     access = access_of_others(data_dir)
     if access is Access.WRITE:
-        if not withdraw_write_access(data_dir, DATABASE):
+        if not revoke_write_access(data_dir, DATABASE):
             message = f"other users can write to the data folder {data_dir}; revoke their access: chmod 700 {data_dir}"
             raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
         log.warning("other users could write to the data folder %s; their access was revoked", data_dir)
@@ -43,9 +43,9 @@ def own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
     names = ["link-key", *([] if settings.server.token else ["token"])]
     paths = [settings.data_dir / name for name in names]
     if serving:
-        from askback.http.tokens import kept_secret
+        from askback.http.tokens import stored_secret
 
-        found = [kept_secret(path) for path in paths]
+        found = [stored_secret(path) for path in paths]
     else:
         found = [path.read_text().strip() for path in paths if path.is_file()]
     return (*found, *([settings.server.token] if settings.server.token else []))

@@ -12,7 +12,7 @@ from askback.process.guardian import client
 from askback.process.guardian.client import Guardian
 from askback.process.guardian.delegation import delegation
 from askback.process.isolation import Isolation, IsolationLevel, Network, ResourceLimits
-from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_people
+from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_users
 from askback.process.sandbox.visibility import Hidden, hidden
 from askback.process.spawn_direct import Direct
 from askback.settings import EngineSettings, Settings, engine_environment, key_name, secret_values, user_home
@@ -35,13 +35,13 @@ def make_spawner(settings: Settings) -> Spawner:
 
 def hidden_from_engines(settings: Settings) -> Hidden:
     """What a sandbox never shows to an engine."""
-    homes = {*homes_of_people(user_home()), *settings.skills_dir}
+    homes = {*homes_of_users(user_home()), *settings.skills_dir}
     homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
     return hidden(homes=homes, private=[settings.data_dir, *settings.files])
 
 
 def networks(settings: Settings) -> dict[str, Network]:
-    """Which networks engines may use, by the setting that says so."""
+    """The networks that the settings name, by the key of the setting."""
     given = {f"engines.{name}.network": engine.network for name, engine in settings.engines.items()}
     return {key: Network(value) for key, value in {"network": settings.network, **given}.items() if value is not None}
 

@@ -25,8 +25,8 @@ from askback.http.links import Links, PageLabels
 from askback.http.metrics import Metrics
 from askback.http.quotas import Quotas
 from askback.http.sessions import Sessions
-from askback.http.streams import MOST_IN_ALL, Streams
-from askback.http.tokens import Tokens, kept_secret
+from askback.http.streams import MAX_IN_TOTAL, Streams
+from askback.http.tokens import Tokens, stored_secret
 from askback.process.isolation import Network
 from askback.settings import Settings
 from askback.web.app import Pages
@@ -53,9 +53,9 @@ def web_server(app: App, port: int) -> WebServer:
     """The HTTP side of an opened program."""
     settings, data_dir = app.settings, app.settings.data_dir
     tokens = _tokens(app)
-    key = kept_secret(data_dir / "link-key").encode()
+    key = stored_secret(data_dir / "link-key").encode()
     # Engines and the database need files too.
-    streams = Streams(most_in_all=min(MOST_IN_ALL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+    streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     context = Context(
         service=app.service,
         uploads=app.uploads,
@@ -122,7 +122,7 @@ def _tokens(app: App) -> MainToken:
     """The server's own token, created if there is none, and the further ones."""
 
     settings = app.settings
-    own = settings.server.token or kept_secret(settings.data_dir / "token")
+    own = settings.server.token or stored_secret(settings.data_dir / "token")
     further = Tokens(settings.data_dir / "tokens.json", app.clock)
     return MainToken(token=own, further=further.find, further_digests=further.digests)
 

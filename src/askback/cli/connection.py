@@ -6,7 +6,7 @@ import functools
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ from askback.cli import exit_codes, options
 from askback.process.locks import FileLock, is_held
 
 if TYPE_CHECKING:
-    from askback.client import AsyncClient, Client
+    from askback.cli.local_runs import LocalRuns
+    from askback.client import AsyncClient
     from askback.settings import Settings
 
 _HINT = "start one with: askback serve, or name one with --url"
@@ -29,11 +30,6 @@ _COMPLETIONS = 30
 class Server:
     url: str
     token: str | None
-
-    def client(self) -> Client:
-        from askback.client import Client
-
-        return Client(self.url, self.token)
 
     def async_client(self) -> AsyncClient:
         from askback.client import AsyncClient
@@ -50,18 +46,27 @@ def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return by_url(by_token(function))
 
 
-def connected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For a command that needs a server: adds the common options, `--url` and `--token`, and passes the `server`."""
+Access = Callable[[], "AbstractAsyncContextManager[AsyncClient | LocalRuns]"]
+"""Opens the runs of a server, or of the data folder."""
+
+
+def on_runs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For a command on runs: adds the common options, `--url` and `--token`, and passes `access` to the runs.
+
+    They are those of the server in the options or on the data folder, else of the data folder itself.
+    """
 
     @functools.wraps(function)
-    def with_server(*args: Any, settings: Settings, url: str | None, token: str | None, **rest: Any) -> Any:
+    def with_access(*args: Any, settings: Settings, url: str | None, token: str | None, **rest: Any) -> Any:
         server = find(settings, url, token)
-        if server is None:
-            raise no_server(settings)
-        with errors_reported():
-            return function(*args, server=server, **rest)
+        if server is not None:
+            with errors_reported():
+                return function(*args, access=server.async_client, **rest)
+        from askback.cli.local_runs import local_runs
 
-    return options.common(server_options(with_server))
+        return function(*args, access=functools.partial(local_runs, settings), **rest)
+
+    return options.common(server_options(with_access))
 
 
 def no_server(settings: Settings, further: str = "") -> exit_codes.CommandFailed:

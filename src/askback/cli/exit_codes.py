@@ -59,7 +59,7 @@ def run_async(main: Callable[[], Awaitable[int]]) -> int:
         try:
             return await main()
         except asyncio.CancelledError as error:
-            # The code that was canceled has noted what became of its work.
+            # The canceled code has added notes that say what became of its work.
             notes = "; ".join(getattr(error, "__notes__", ()))
             raise EndedBySignal(ended_by[0] if ended_by else signal.SIGINT, notes) from None
 

@@ -22,7 +22,7 @@ _COMMANDS = {
     "run": "Run a skill in this program, and ask on this terminal.",
     "reply": "Answer the question of a waiting run.",
     "serve": "Serve the HTTP API and the page, and execute runs.",
-    "runs": "List the runs of a server.",
+    "runs": "List the runs.",
     "show": "Show a run: state, questions, warnings, error, usage, files.",
     "watch": "Follow a run live until it ends.",
     "inbox": "List the pending questions.",

@@ -154,15 +154,15 @@ def exists(path: Path) -> bool:
     return _is(path, Path.exists)
 
 
-def read_file(name: str, option: str, most_bytes: int) -> str:
+def read_file(name: str, option: str, max_bytes: int) -> str:
     """The text of a file given as `@FILE`, which may be a pipe."""
     try:
         with path_of(name).open("rb") as file:
-            content = file.read(most_bytes + 1)
+            content = file.read(max_bytes + 1)
     except OSError as error:
         raise _unreadable(name, option, error.strerror or str(error)) from None
-    if len(content) > most_bytes:
-        raise _unreadable(name, option, f"it is larger than {most_bytes:,} bytes (setting: limits.body)")
+    if len(content) > max_bytes:
+        raise _unreadable(name, option, f"it is larger than {max_bytes:,} bytes (setting: limits.body)")
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -15,8 +15,8 @@ from askback.wire.runs import Event
 SILENCE_SEC = 45.0
 """A server sends a heartbeat every 15 seconds; after this time without one it is considered lost."""
 PATIENCE_SEC = 60.0
-_SHORTEST_SEC = 0.05
-_LONGEST_SEC = 2.0
+_MIN_DELAY_SEC = 0.05
+_MAX_DELAY_SEC = 2.0
 _SETTLING = frozenset({RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED})
 
 
@@ -35,7 +35,7 @@ class Following:
         self._buffer = b""
         self._connected_once = False
         self._lost_at: float | None = None
-        self._delay_sec = _SHORTEST_SEC
+        self._delay_sec = _MIN_DELAY_SEC
 
     @property
     def left_sec(self) -> float | None:
@@ -54,7 +54,7 @@ class Following:
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that are complete with this chunk."""
-        self._connected_once, self._lost_at, self._delay_sec = True, None, _SHORTEST_SEC
+        self._connected_once, self._lost_at, self._delay_sec = True, None, _MIN_DELAY_SEC
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         found = [_event(line) for line in lines if line.startswith(b"data:")]
         return [event for event in found if self.is_new(event)]
@@ -66,7 +66,7 @@ class Following:
         return True
 
     def lost(self, error: CallFailed) -> float:
-        """How long to wait before the next attempt. Raises the error if there never was a connection, or not for too long.
+        """How long to wait before the next attempt. Raises the error if there was no connection for too long, or ever.
 
         Counts from the first failed attempt: the caller may have taken long to process an event.
         """
@@ -80,7 +80,7 @@ class Following:
     def pause(self) -> float:
         """How long to wait before the next attempt: longer each time that nothing was received."""
         delay_sec = self._delay_sec
-        self._delay_sec = min(2 * delay_sec, _LONGEST_SEC)
+        self._delay_sec = min(2 * delay_sec, _MAX_DELAY_SEC)
         left_sec = self.left_sec
         return delay_sec if left_sec is None else max(0.0, min(delay_sec, left_sec))
 

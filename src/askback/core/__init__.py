@@ -1,1 +1,1 @@
-"""The domain, pure: what a run is and how it may move. Standard library only; no await, clock, path or socket."""
+"""The domain model: what a run is and how its state changes. Pure: standard library only, no async and no I/O."""

@@ -46,7 +46,7 @@ def finish(
     result: Json = None,
     interaction: InteractionOutcome | None = None,
 ) -> Decision:
-    """End the run, and close its pending question with the outcome `interaction`. `run` has its new version already."""
+    """End the run, and close its pending question with the outcome `interaction`. `run` already has its new version."""
     closed = None
     if run.pending_interaction is not None and interaction is not None:
         closed = replace(run.pending_interaction, outcome=interaction, answered_at=at)

@@ -62,7 +62,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was interrupted more often than it may be restarted: by restarts of the server, by a full disk or by an unusable database. The message names the last cause.",
     ErrorCode.ENGINE_NOT_FOUND: "The engine's program is not installed or cannot be started.",
     ErrorCode.ENGINE_AUTH_REQUIRED: "The engine is not signed in, or its key was refused.",
-    ErrorCode.ENGINE_RATE_LIMITED: "The model provider limits the rate, or the quota is used up.",
+    ErrorCode.ENGINE_RATE_LIMITED: "The model provider's rate limit was reached, or the quota is used up.",
     ErrorCode.ENGINE_UNREACHABLE: "The engine could not connect to the model provider.",
     ErrorCode.ENGINE_API_ERROR: "The model provider returned an error, refused, or closed the connection.",
     ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",
@@ -98,8 +98,8 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.ASK_USER_PAYLOAD_INVALID: "The engine's question was malformed. If the run waits, the question shown was made from the engine's message.",
     WarningCode.AUTO_RUN_ASKED: "The engine asked a question in `auto` mode, where nobody can answer.",
     WarningCode.ENGINE_LINE_TRUNCATED: "A line of the engine was longer than `limits.line`; it was left out.",
-    WarningCode.SIGN_IN_CHANGE_REFUSED: "The engine changed more of its sign-in than its tokens; none of the changes was saved.",
-    WarningCode.ASSISTANT_TEXT_TRUNCATED: "A turn's assistant messages were longer than 8 million characters, or more than 5,000; only the newest were read.",
+    WarningCode.SIGN_IN_CHANGE_REFUSED: "The engine changed more than the tokens in its sign-in; no change was saved.",
+    WarningCode.ASSISTANT_TEXT_TRUNCATED: "A turn had more than 5,000 assistant messages or 8 million characters in them; only the newest were read.",
     WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of them.",
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
     WarningCode.RESPONSE_SCHEMA_IGNORED: "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",
@@ -167,7 +167,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.LINK_NOT_FOUND: "The pending question has no such link.",
     RefusalCode.UPLOAD_NOT_FOUND: "There is no such upload.",
     RefusalCode.ARTIFACT_NOT_FOUND: "The run has no such artifact.",
-    RefusalCode.INTERACTION_NOT_PENDING: "That question is not pending, or not any more.",
+    RefusalCode.INTERACTION_NOT_PENDING: "That question is not pending.",
     RefusalCode.RUN_FINAL: "The run is over.",
     RefusalCode.RUN_NOT_FINAL: "The run is not over yet.",
     RefusalCode.RUN_HELD: "Another program is executing the run.",
@@ -287,7 +287,7 @@ def is_temporary(fault: BaseException | None) -> bool:
 
 
 def raise_if_temporary(fault: OSError) -> None:
-    """For callers that blame an `OSError` on a file: a shortage says nothing about the file."""
+    """Raise `Unavailable` for a shortage, so that a caller does not blame the file that it used."""
     if fault.errno in TEMPORARY:
         message = f"this machine is short of resources at the moment ({fault.strerror or fault}); try again"
         raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message) from fault

@@ -20,7 +20,7 @@ class InteractionOutcome(StrEnum):
     EXPIRED = "expired"
     CANCELED = "canceled"
     ABANDONED = "abandoned"
-    """The run ended otherwise, for example because its process was lost."""
+    """The run ended in another way, for example because its process was lost."""
 
 
 class AnsweredBy(StrEnum):
@@ -79,9 +79,9 @@ def option_value(option: Json) -> Json:
     return option
 
 
-MOST_QUESTION_BYTES = 64_000
+MAX_QUESTION_BYTES = 64_000
 """The size limit of a question as JSON: prompt, options, schema, default and context."""
-MOST_PROMPT_BYTES = 32_000
+MAX_PROMPT_BYTES = 32_000
 
 _CUT = "\n[… cut off here: the question is too long to be shown]"
 
@@ -92,10 +92,10 @@ def bounded(question: Question) -> Question:
     The prompt is cut, and marked as cut. Options are kept while there is room. Then the schema, the default and the
     context are kept if they fit.
     """
-    if _size(_parts(question)) <= MOST_QUESTION_BYTES and _size(question.prompt) <= MOST_PROMPT_BYTES:
+    if _size(_parts(question)) <= MAX_QUESTION_BYTES and _size(question.prompt) <= MAX_PROMPT_BYTES:
         return question
     prompt = _cut(question.prompt)
-    room = MOST_QUESTION_BYTES - _size([prompt, question.interaction_id, question.kind])
+    room = MAX_QUESTION_BYTES - _size([prompt, question.interaction_id, question.kind])
     options: list[Json] = []
     for option in question.options:
         if (room := room - _size(option)) < 0:
@@ -124,9 +124,9 @@ def _fitting(value: Json, room: int) -> tuple[Json, int]:
 
 
 def _cut(prompt: str) -> str:
-    if _size(prompt) <= MOST_PROMPT_BYTES:
+    if _size(prompt) <= MAX_PROMPT_BYTES:
         return prompt
-    text = prompt[:MOST_PROMPT_BYTES]
-    while _size(text + _CUT) > MOST_PROMPT_BYTES:
+    text = prompt[:MAX_PROMPT_BYTES]
+    while _size(text + _CUT) > MAX_PROMPT_BYTES:
         text = text[: len(text) * 9 // 10]
     return text + _CUT

@@ -55,10 +55,10 @@ class Answer:
     question_problems: tuple[str, ...] = ()
 
 
-_MOST_MESSAGE = 2_000
-_MOST_DETAIL = 8_000
+_MAX_MESSAGE = 2_000
+_MAX_DETAIL = 8_000
 MARKER = "__SKILL_DONE__"
-"""The engine says with it that the skill is done."""
+"""The engine writes it to say that the skill is done."""
 NO_MESSAGE = "(the engine ended its turn without a message)"
 
 
@@ -115,7 +115,7 @@ def engine_failure(
     code: ErrorCode, message: str, *, detail: str | None = None, resuming: bool = False, confirmed: bool = False
 ) -> TurnError:
     """A turn that the engine could not finish. Before a resumed session is confirmed, the resume has failed."""
-    message, detail = message[:_MOST_MESSAGE], None if detail is None else detail[:_MOST_DETAIL]
+    message, detail = message[:_MAX_MESSAGE], None if detail is None else detail[:_MAX_DETAIL]
     if resuming and not confirmed and code is not ErrorCode.SESSION_RESUME_FAILED:
         error = RunError(
             code=ErrorCode.SESSION_RESUME_FAILED,

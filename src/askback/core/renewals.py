@@ -21,12 +21,12 @@ from typing import Any
 
 ANY = "*"
 """In a path: every key of that object."""
-MOST_BYTES = 1 << 20
-_MOST_CHARACTERS = 16_384
-_MOST_ITEMS = 64
+MAX_BYTES = 1 << 20
+_MAX_CHARACTERS = 16_384
+_MAX_ITEMS = 64
 _PRINTABLE = re.compile(r"[\x20-\x7e]+", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
-_LARGEST = 2**53
+_MAX_NUMBER = 2**53
 
 Path = tuple[str, ...]
 
@@ -35,7 +35,7 @@ class Kind(StrEnum):
     TEXT = "text"
     """Printable ASCII, not empty."""
     TEXTS = "texts"
-    """A list of such."""
+    """A list of such texts."""
     INTEGER = "integer"
     """Positive; a point in time."""
     TIME = "time"
@@ -125,7 +125,7 @@ def _checked(field: TokenField, old: Any, new: Any, place: Path) -> Any:
         return old
     match field.kind:
         case Kind.INTEGER:
-            fits, before_fits = type(new) is int and 0 < new < _LARGEST, isinstance(old, int | float)
+            fits, before_fits = type(new) is int and 0 < new < _MAX_NUMBER, isinstance(old, int | float)
         case Kind.TEXTS:
             fits, before_fits = _is_list_of_texts(new), isinstance(old, list)
         case Kind.TIME:
@@ -147,11 +147,11 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= _MOST_CHARACTERS and _PRINTABLE.fullmatch(value) is not None
+    return isinstance(value, str) and len(value) <= _MAX_CHARACTERS and _PRINTABLE.fullmatch(value) is not None
 
 
 def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= _MOST_ITEMS and all(_is_text(each) for each in value)
+    return isinstance(value, list) and len(value) <= _MAX_ITEMS and all(_is_text(each) for each in value)
 
 
 def _claims(token: str) -> Mapping[str, Any]:
@@ -184,7 +184,7 @@ def _at(document: Any, place: Path) -> Any:
 
 
 def _document(content: bytes) -> dict[str, Any]:
-    if len(content) > MOST_BYTES:
+    if len(content) > MAX_BYTES:
         raise RenewalRefused("it is too large")
     try:
         document = json.loads(content.decode(), object_pairs_hook=_object, parse_constant=_no_constant)
@@ -196,7 +196,7 @@ def _document(content: bytes) -> dict[str, Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Programs disagree on which of two equal keys counts."""
+    """Refuse duplicate keys: programs disagree on which of the two counts."""
     if len({key for key, _ in pairs}) != len(pairs):
         raise ValueError("a key occurs twice")
     return dict(pairs)

@@ -105,7 +105,7 @@ class TurnOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """Identifies a process for good: a pid alone may be reused."""
+    """Identifies a process permanently: a pid alone may be reused."""
 
     pid: int
     start_ticks: int
@@ -130,7 +130,7 @@ class Usage:
         )
 
     def beyond(self, earlier: Usage) -> Usage:
-        """What was used since then, for engines that count the whole session."""
+        """The usage since `earlier`, for engines that count the whole session."""
         return Usage(
             input_tokens=max(self.input_tokens - earlier.input_tokens, 0),
             output_tokens=max(self.output_tokens - earlier.output_tokens, 0),
@@ -192,7 +192,7 @@ class Run:
 
     @property
     def expired(self) -> bool:
-        """Whether its deadline has passed; it fails as soon as nothing of its process is alive."""
+        """Whether its deadline has passed. It fails as soon as its process tree has ended."""
         return self.error is not None and not self.state.final
 
     @property

@@ -33,7 +33,7 @@ class HandleNamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """The engine's turn is over; of a resumable run, no process is alive any more."""
+    """The engine's turn is over. All processes of a resumable run have ended."""
 
     epoch: int
     outcome: TurnOutcome
@@ -65,7 +65,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTreeEnded:
-    """No process of the run is alive any more, after a cancel was requested or a deadline had passed."""
+    """All processes of the run have ended, after a cancel request or a deadline."""
 
     epoch: int
     at: datetime
@@ -95,7 +95,7 @@ class ProcessLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """Another program becomes the owner: the one that the run was `left_by` has died."""
+    """Another program becomes the owner, because the previous one (`left_by`) has died."""
 
     owner: str
     left_by: str

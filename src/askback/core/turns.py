@@ -1,4 +1,4 @@
-"""The part of `lifecycle.decide` for the signals of a turn: started, noted, ended, interrupted. Pure."""
+"""The part of `lifecycle.decide` for the signals of a turn: start, process and handle, end, interruption. Pure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def note(run: Run, signal: ProcessStarted | HandleNamed) -> Decision | Stay | Re
     return Decision(run=run.evolve(version=run.version + 1, handle=signal.handle, updated_at=signal.at))
 
 
-# Its end.
+# The end of a turn.
 
 
 def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
@@ -225,7 +225,7 @@ def _warnings_of(outcome: TurnOutcome) -> tuple[RunWarning, ...]:
     return () if isinstance(outcome, TurnError) else outcome.warnings
 
 
-# Its interruption.
+# Interrupted turns.
 
 
 def restart(run: Run, signal: TurnLost) -> Decision | Refusal:

@@ -71,7 +71,7 @@ class Delivery:
 
     @property
     def id(self) -> str:
-        """The same for every attempt, and for no other delivery."""
+        """Unique to this delivery, and the same for every attempt."""
         return f"msg_{self.run_id}_{self.seq}_{self.webhook_number}"
 
 
@@ -115,7 +115,7 @@ def secret_key(secret: str) -> bytes | None:
 
 
 def is_public(address: str) -> bool:
-    """Whether a numeric address is outside this machine and its private networks, also if it embeds another one."""
+    """Whether an IP address is public. If it embeds an IPv4 address, that one decides."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = (

@@ -1,1 +1,1 @@
-"""The engines, a module or package each, without I/O. `base` defines an engine; `registry` finds them."""
+"""The engines, one module or package each, without I/O. `base` defines an engine; `registry` finds them."""

@@ -1,4 +1,4 @@
-"""What an engine is: pure data and pure functions. No engine reads a file, starts a process or knows a run's state.
+"""The interface of an engine: pure data and functions. No engine reads files, starts processes or knows run states.
 
 An engine turns a `Turn` into a `Launch` (what to start) and creates a `Parser` for the program's output. Differences
 between engines are data on the engine; no other code checks an engine's name.
@@ -27,7 +27,7 @@ class Stream(StrEnum):
     STDERR = "stderr"
 
 
-# What an engine receives.
+# Input of an engine.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class CallResult:
 class Probe:
     """What the installed version can do. `features` are names that the engine defines.
 
-    `resident`: whether its process can be kept and accept one prompt after the other.
+    `resident`: whether its process can be kept and accepts several prompts in sequence.
     """
 
     kind: ProfileKind
@@ -56,7 +56,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One execution of the engine. With a `handle` it resumes that session, else it starts one.
+    """One execution of the engine. With a `handle`, it resumes that session; otherwise it starts one.
 
     Paths are absolute, except `skill_dir`, which is relative to `cwd`.
     """
@@ -81,7 +81,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What to start, as data. A user's text is in `stdin` or `files`, never a bare argument.
+    """What to start, as data. User text goes into `stdin` or `files`, never into a bare argument.
 
     `files` are written before every start. Their paths are relative to the engine's home, those of `work_files` to its
     working directory.
@@ -94,7 +94,7 @@ class Launch:
     work_files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-# What a parser reports while the engine works.
+# Events of a parser while the engine works.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSeen:
-    """The turn's tokens so far; replaces earlier counts. With `whole_session` they include the session's earlier turns."""
+    """The turn's tokens so far; replaces earlier counts. `whole_session`: includes the session's earlier turns."""
 
     usage: Usage
     whole_session: bool = False
@@ -148,9 +148,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A resident program asks by its own protocol, and waits in the middle of its turn for the answer.
+    """A resident program asks through its own protocol, and waits for the answer in the middle of its turn.
 
-    Requests that are not for the user are answered by `Send` at once, without this event.
+    Requests that are not for the user are answered with `Send` immediately, without this event.
     """
 
     question: Question
@@ -159,7 +159,7 @@ class Asked:
 EngineEvent = SessionNamed | AssistantMessage | ToolStarted | ToolEnded | UsageSeen | TurnOver | Send | Asked
 
 
-# What a parser returns at the end.
+# Results of a parser.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """The engine ended its turn by its own event. `messages` are the assistant's, in order.
+    """The engine ended its turn with its end-of-turn event. `messages` are the assistant's, in order.
 
     They start with those already reported as `AssistantMessage`. `session` is a session id that was found only at the
     end. `left_out` counts earlier messages that were dropped; `shortened`: a message lost its beginning.
@@ -187,7 +187,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFailed:
-    """The engine did not end its turn properly. `detail` is what the engine said."""
+    """The engine did not end its turn properly. `detail` is the engine's own error text."""
 
     code: ErrorCode
     message: str
@@ -195,19 +195,19 @@ class TurnFailed:
 
 
 class Parser(Protocol):
-    """Reads one turn of one program. Accepts every line and ignores what it does not know."""
+    """Reads one turn of one program. Accepts every line, and ignores lines that it does not recognize."""
 
     def feed(self, stream: Stream, line: bytes) -> Iterable[EngineEvent]:
         """Read one line, without its newline."""
         ...
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
-        """How the turn ended. The exit code alone proves nothing."""
+        """The result of the turn. The exit code alone proves nothing."""
         ...
 
 
 class Engine(Protocol):
-    """One coding-agent program. `launch` alone builds command lines, for first turns and resumes."""
+    """One coding-agent program. Only `launch` builds command lines, for first turns and for resumes."""
 
     name: str
     title: str
@@ -217,21 +217,21 @@ class Engine(Protocol):
     handle_type: str
     handle_pattern: re.Pattern[str]
     profiles: frozenset[ProfileKind]
-    """What this module can drive; the probe says what the installed version supports."""
+    """The profiles that this module supports. The probe determines what the installed version supports."""
     chosen_by_default: bool
     """Whether a run that names no engine may get this one."""
     env_allow: tuple[str, ...]
     """Variables of the user's environment that the program may see besides the common ones."""
 
     config_names: tuple[str, ...]
-    """Files and folders of a working directory that configure the program, such as `.codex`. No skill may contain them."""
+    """Names in a working directory that configure the program, such as `.codex`. No skill may contain them."""
     credentials: tuple[str, ...]
     """The few files below the user's home that hold the sign-in, never the history. Each turn gets a copy."""
     sign_in: str
-    """How to sign in, shown to people."""
+    """How to sign in, shown to users."""
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
-        """Whether it is signed in, judged by the credential files and variables that exist. None: unknown."""
+        """Whether the user is signed in, judging by existing credential files and variables. None: unknown."""
         ...
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
@@ -258,24 +258,25 @@ class RenewingEngine(Engine, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """How a question ended: the user's answer or, if `decided` is False, the decision is left to the engine."""
+    """How a question ended: with the user's answer or, if `decided` is False, by leaving the decision to the engine."""
 
     response: Json
     decided: bool
 
 
 class Conversation(Protocol):
-    """The conversation with one resident program, for all turns of a run. Like a parser it does no I/O and accepts every line.
+    """The conversation with one resident program, for all turns of a run.
 
-    One turn is open at a time: `say` starts it, and it ends with `TurnOver` or pauses with `Asked`. After either,
-    `outcome` returns its result, and `say` starts the next turn in the same process and session.
+    Like a parser, it does no I/O and accepts every line. One turn is open at a time: `say` starts it, and it ends with
+    `TurnOver` or pauses with `Asked`. After either, `outcome` returns its result, and `say` starts the next turn in the
+    same process and session.
     """
 
     def say(self, prompt: str, reply: Reply | None = None) -> Iterable[EngineEvent]:
         """Start a turn. `Send` events may come now or, if the program is not ready yet, from `feed`.
 
-        `reply` is set when the turn ends a question. If the program asked by its own protocol (`Asked`), it is answered
-        in that form, and `prompt`, which says the same as text, is not sent.
+        `reply` is set if the turn answers a question. If the program asked through its own protocol (`Asked`), the
+        reply is sent in that protocol; `prompt`, the same answer as text, is not sent.
         """
         ...
 
@@ -304,13 +305,13 @@ class ResidentEngine(Engine, Protocol):
 
 
 class HandleInvalid(ValueError):
-    """A handle in another format than the engine's. It never reaches a command line."""
+    """A handle that does not have the engine's format. It never reaches a command line."""
 
 
 def session_of(engine: Engine, handle: Handle) -> str:
     """The handle's value, if the handle belongs to this engine and has its format."""
     if handle.engine != engine.name or handle.handle_type != engine.handle_type:
-        raise HandleInvalid(f"the handle is of {handle.engine} ({handle.handle_type}), not of {engine.name}")
+        raise HandleInvalid(f"the handle belongs to {handle.engine} ({handle.handle_type}), not to {engine.name}")
     if not engine.handle_pattern.fullmatch(handle.handle_value):
         raise HandleInvalid(f"the handle is not a session id of {engine.name}")
     return handle.handle_value
@@ -320,10 +321,10 @@ def out_of_bounds(ended: Exit) -> TurnFailed | None:
     """The result of a turn that Askback stopped; None if it did not."""
     if ended.over_limit:
         return TurnFailed(
-            code=ErrorCode.OUTPUT_LIMIT_EXCEEDED, message="the engine printed more than one turn may print"
+            code=ErrorCode.OUTPUT_LIMIT_EXCEEDED, message="the engine printed more than the limit for one turn"
         )
     if ended.timed_out:
-        return TurnFailed(code=ErrorCode.TURN_TIMEOUT, message="the turn took longer than it may take")
+        return TurnFailed(code=ErrorCode.TURN_TIMEOUT, message="the turn exceeded its time limit")
     return None
 
 
@@ -347,7 +348,7 @@ def version_in(text: str) -> str | None:
 
 
 def why_not(results: Sequence[CallResult], args: tuple[str, ...], wanted: str) -> str:
-    """Why a call did not show the wanted option."""
+    """Why a probe call did not show the wanted option."""
     called = next((result for result in results if result.args == args), None)
     if called is None or called.exit_code is None:
         return f"its {' '.join(args)} did not end in time"

@@ -1,6 +1,6 @@
-"""Why a turn failed: recognized by the engine's own words, by an HTTP status, or by how the program ended.
+"""Why a turn failed: determined from the engine's error text, an HTTP status, or how the program ended.
 
-The words are those that the programs were seen to print. A new wording belongs into this table, with a test.
+The patterns match texts that the programs were observed to print. Add new wordings to this table, with a test.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from askback.core.errors import ErrorCode
 from askback.engines.base import Exit, TurnFailed, out_of_bounds
 from askback.engines.protocols.json_lines import as_detail
 
-# In this order: a message about a quota often mentions the key too, and one about a lost connection the address.
+# The order matters: a quota message often mentions the key too, and a message about a lost connection the address.
 _SIGNS: tuple[tuple[ErrorCode, re.Pattern[str]], ...] = (
     (
         ErrorCode.ENGINE_RATE_LIMITED,
@@ -47,18 +47,18 @@ _STACK_LINE = re.compile(r"^\s+at .*$", re.MULTILINE)
 
 
 def known_failure(words: str) -> ErrorCode | None:
-    """The code for a failure that the words name; None for words that name none. Lines of a stack trace do not count."""
-    said = _STACK_LINE.sub("", words)
-    return next((code for code, sign in _SIGNS if sign.search(said)), None)
+    """The code for a recognized error text, otherwise None. Stack trace lines are ignored."""
+    message = _STACK_LINE.sub("", words)
+    return next((code for code, sign in _SIGNS if sign.search(message)), None)
 
 
 def failure_of(words: str) -> ErrorCode:
-    """The code for an engine's error; `ENGINE_API_ERROR` when its words say nothing more precise."""
+    """The code for an engine's error text; `ENGINE_API_ERROR` if it is not recognized."""
     return known_failure(words) or ErrorCode.ENGINE_API_ERROR
 
 
 def failure_of_status(status: int, words: str) -> ErrorCode:
-    """The code for an error with an HTTP status; without one (0) the words decide."""
+    """The code for an error with an HTTP status. Without one (0), the error text decides."""
     match status:
         case 401 | 403:
             return ErrorCode.ENGINE_AUTH_REQUIRED
@@ -71,21 +71,21 @@ def failure_of_status(status: int, words: str) -> ErrorCode:
 
 
 def ended_badly(code: ErrorCode, words: str) -> TurnFailed:
-    """A turn that the engine itself ended with an error."""
+    """The result of a turn that the engine ended with an error."""
     return TurnFailed(code=code, message="the engine ended its turn with an error", detail=as_detail(words))
 
 
 def unknown_session(words: str) -> TurnFailed:
-    """A resume of a session that the engine does not find."""
-    message = "the engine does not know the session (any more)"
+    """The result of resuming a session that the engine does not find."""
+    message = "the engine does not know the session, or no longer has it"
     return TurnFailed(code=ErrorCode.SESSION_RESUME_FAILED, message=message, detail=as_detail(words))
 
 
 def stopped(ended: Exit, retrying: str, said: str = "") -> TurnFailed | None:
-    """A turn that Askback had to stop; None for a program that ended by itself.
+    """The result of a turn that Askback stopped; None if the program ended by itself.
 
-    `retrying` is the engine's last message about a retry, unless it made progress after that: a turn whose time ran out
-    while the engine kept retrying a known failure has the code of that failure. `said` is what it printed on stderr.
+    `retrying` is the engine's last retry notice, or empty if it made progress after that. If the turn timed out while
+    the engine kept retrying a known failure, the code is that of the failure. `said` is what it printed to stderr.
     """
     failed = out_of_bounds(ended)
     if failed is None:
@@ -99,7 +99,7 @@ def stopped(ended: Exit, retrying: str, said: str = "") -> TurnFailed | None:
 
 
 def crashed(ended: Exit, detail: str | None) -> TurnFailed:
-    """A program that ended without its end-of-turn event, whatever its exit code says."""
+    """The result of a program that ended without its end-of-turn event, whatever its exit code."""
     how = f"by signal {-ended.code}" if ended.code < 0 else f"with exit code {ended.code}"
     return TurnFailed(
         code=ErrorCode.ENGINE_CRASHED, message=f"the engine ended {how} before its turn was over", detail=detail

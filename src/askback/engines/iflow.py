@@ -1,8 +1,8 @@
-"""The engine `iflow`: one `iflow` without a terminal a turn, the prompt on its standard input, or one that stays (ACP).
+"""The engine `iflow`: one headless `iflow` per turn with the prompt on stdin, or one resident process that speaks ACP.
 
-What it prints and where it errs: the answer as plain text on stdout, among other lines; on stderr why requests
-failed and, at the end, a block `<Execution Info>` that names the session. Its exit code is 0 whatever happened, and a
-session that it does not know is silently a new one.
+iFlow prints the answer as plain text on stdout, mixed with other lines. On stderr it prints why requests failed and, at
+the end, an `<Execution Info>` block that names the session. Its exit code is always 0. Resuming an unknown session
+silently starts a new one.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _RESIDENT = "--experimental-acp"
 _KEYS = ("IFLOW_API_KEY", "IFLOW_apiKey")
 _OAUTH, _ACCOUNTS, _SETTINGS = ".iflow/oauth_creds.json", ".iflow/iflow_accounts.json", ".iflow/settings.json"
 
-_MANNERS = {
-    # Without -p it takes itself for a program with a user.
+_DEFAULT_ENV = {
+    # Without -p, iFlow assumes that a user is present.
     "IFLOW_NON_INTERACTIVE": "true",
     # A relaunched second process would hide how the first one ended.
     "IFLOW_CLI_NO_RELAUNCH": "true",
@@ -67,9 +67,9 @@ _STATUS = re.compile(r"\bstatus: (\d{3})\b")
 _GAVE_UP = "Error when talking to iFlow API"
 _STACK = re.compile(r"\s+(?:at |\.\.\. \d+ lines|\[cause\])|\}")
 _NOISE_FIRST = re.compile(r"Data collection is \w+\.|Loaded cached credentials\.?|\s*")
-# Printed before every request, and so in the middle of a line when text came before.
+# Printed before every request, so it may be in the middle of a line.
 _NOISE = re.compile(r"(^|\n)?Model \S+ does not support thinking mode(?:\n|\Z)")
-# 128 and a signal's number is how a shell tells that we ended it; that says nothing of the turn.
+# Exit codes of iFlow's own failures. Above 128 they mean that we ended it, which says nothing about the turn.
 _OWN_EXITS = range(1, 129)
 
 
@@ -77,7 +77,7 @@ class Iflow:
     name = "iflow"
     title = "iFlow"
     default_command: tuple[str, ...] = ("iflow",)
-    install = "it can no longer be installed; name a copy that you have in the settings, as engines.iflow.command"
+    install = "it can no longer be installed; if you have a copy, set engines.iflow.command to it"
     handle_type = "session_id"
     handle_pattern = re.compile(_ID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
@@ -93,7 +93,7 @@ class Iflow:
     )
     config_names: tuple[str, ...] = (".iflow",)
     credentials: tuple[str, ...] = (_OAUTH, _ACCOUNTS, _SETTINGS)
-    # Never the settings: they name commands that iFlow starts.
+    # Never the settings file: it contains commands that iFlow starts.
     renewals: tuple[Renewal, ...] = (
         Renewal(
             name=_OAUTH,
@@ -108,10 +108,10 @@ class Iflow:
         ),
         Renewal(name=_ACCOUNTS, fields=(TokenField(path=("iflowApiKey",)),)),
     )
-    sign_in = "sign in with: iflow, and there /auth"
+    sign_in = "sign in with: iflow, then /auth"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
-        """Its settings may contain a key."""
+        """Unknown with a settings file alone: it may contain a key."""
         if _OAUTH in files or any(key in env for key in _KEYS):
             return True
         return None if _SETTINGS in files else False
@@ -156,7 +156,7 @@ def _command(turn: Turn, *form: str) -> tuple[str, ...]:
 
 
 def _environment(turn: Turn) -> dict[str, str]:
-    return {name: value for name, value in _MANNERS.items() if name not in turn.env}
+    return {name: value for name, value in _DEFAULT_ENV.items() if name not in turn.env}
 
 
 def _retry_in(words: str, session: str = "") -> str:
@@ -170,7 +170,7 @@ def _is_trace(words: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Questions:
-    """A call of its ask tool. Each answer is keyed by the header of its question."""
+    """A call of iFlow's ask tool. Each answer is keyed by the header of its question."""
 
     asked: Questionnaire
 
@@ -200,7 +200,7 @@ _REQUESTS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Json] | Askin
 
 
 class IflowParser:
-    """Reads one turn. Success is a whole `<Execution Info>`, an answer, and no request that was given up."""
+    """Reads one turn. Success is a complete `<Execution Info>`, an answer, and no abandoned request."""
 
     def __init__(self) -> None:
         self._answer = Pieces()
@@ -221,7 +221,7 @@ class IflowParser:
             yield from self._read_block(text)
 
     def _read_words(self, text: str) -> Iterator[EngineEvent]:
-        # After the turn it only tells how its own shutdown went.
+        # After the turn, iFlow only reports its own shutdown.
         if self._info is not None or _is_trace(text):
             return
         self._stderr.add(text.encode())
@@ -249,7 +249,7 @@ class IflowParser:
         if info is None:
             return stopped(ended, self._trouble, self._stderr.text) or self._ended_early(ended)
         if reason := text_at(info, "terminationReason"):
-            message = "the engine gave its turn up"
+            message = "the engine gave up its turn"
             return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(reason))
         if self._gave_up or not answer:
             return self._unanswered()
@@ -266,7 +266,7 @@ class IflowParser:
         return TurnFailed(code=code, message="the engine ended its turn without an answer", detail=as_detail(words))
 
     def _ended_early(self, ended: Exit) -> TurnFailed:
-        """It says why on stderr where it does not even begin: no account, no key."""
+        """The result without a block. If iFlow cannot start, for example without a key, stderr has the reason."""
         words = self._stderr.text
         code = failure_of(self._trouble or words)
         if code is ErrorCode.ENGINE_API_ERROR and not self._gave_up:
@@ -275,7 +275,7 @@ class IflowParser:
 
 
 def _split_answer(printed: str) -> tuple[str, Mapping[str, Any] | None]:
-    """The answer without the program's own lines, and the block at its end if there is one."""
+    """The answer without iFlow's own lines, and the block at its end if there is one."""
     text, info = printed.rstrip(), None
     before, opens, block = text.rpartition(_OPENS)
     if opens and block.endswith(_CLOSES):
@@ -295,5 +295,5 @@ def _read_info(block: str) -> Mapping[str, Any] | None:
 
 
 def _usage(tokens: Mapping[str, Any]) -> Usage:
-    given, made = count_at(tokens, "input"), count_at(tokens, "output")
-    return Usage(input_tokens=given, output_tokens=made, total_tokens=given + made)
+    sent, generated = count_at(tokens, "input"), count_at(tokens, "output")
+    return Usage(input_tokens=sent, output_tokens=generated, total_tokens=sent + generated)

@@ -1,8 +1,8 @@
-"""The engine `opencode`: one `opencode run --format json` a turn, or an `opencode acp` that stays.
+"""The engine `opencode`: one `opencode run --format json` per turn, or one resident `opencode acp`.
 
-What it prints and where it errs: a JSON event a line, but only when a step of the turn is over, and nothing at all
-while it tries again; so its log, on stderr, is read too: for the session's name and for why a request failed.
-A turn is over with a step that the model ended by itself; a step that ended for another reason is no success.
+OpenCode prints one JSON event per line, but only at the end of each step, and nothing while it retries. So its log on
+stderr is read as well, for the session id and for the reasons of failed requests. A turn succeeds if the model itself
+ended the last step; any other reason is a failure.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _FOLDERS = {
     "XDG_STATE_HOME": ".local/state",
     "XDG_CACHE_HOME": ".cache",
 }
-_MANNERS = {
-    # Otherwise it reads the settings of every folder above the workspace.
+_DEFAULT_ENV = {
+    # Otherwise OpenCode reads the settings in every folder above the workspace.
     "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
@@ -77,7 +77,7 @@ _MANNERS = {
 }
 
 _ID = "ses_[0-9A-Za-z]{26}"
-# Only the beginning of a line is its own: what follows may quote a model or a file.
+# Only the start of a log line is reliable: the rest may quote a model or a file.
 _LOG = rb"timestamp=\S+ level=%s run=\w+ "
 _AT_WORK = re.compile(_LOG % b"INFO" + b"message=loop session\\.id=(" + _ID.encode() + b") ")
 _INFO = re.compile(_LOG % b"INFO")
@@ -88,7 +88,7 @@ _ERROR = re.compile(_LOG % b"ERROR" + rb'.*? error(?:\.error)?="((?:[^"\\]|\\.)*
 _UNKNOWN_SESSION = re.compile(r"session not found", re.IGNORECASE)
 
 _MOST_TRIES = 3
-"""It tries a request six times, for more than a minute, and has no setting for that."""
+"""OpenCode itself tries a request six times, for more than a minute, and this cannot be configured."""
 
 
 class Opencode:
@@ -106,7 +106,7 @@ class Opencode:
     renewals: tuple[Renewal, ...] = (
         Renewal(
             name=".local/share/opencode/auth.json",
-            # An entry of the type `wellknown` loads settings, and so commands, from a server: only OAuth tokens change.
+            # Only OAuth entries: a `wellknown` entry loads settings, and therefore commands, from a server.
             fields=(
                 TokenField(path=(ANY, "access"), where=_OAUTH_ENTRY),
                 TokenField(path=(ANY, "refresh"), where=_OAUTH_ENTRY),
@@ -118,16 +118,16 @@ class Opencode:
     sign_in = "sign in with: opencode auth login"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
-        """Without either it may still have a provider with its key in the settings, or one that needs none."""
+        """Unknown without either: the settings may name a provider with a key, or one that needs none."""
         return True if files or any(key in env for key in _KEYS) else None
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
         return (_RUN_HELP, _ACP_HELP, _VERSION)
 
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
-        # It prints its help on stderr, of all places.
+        # OpenCode prints its help to stderr.
         usage = printed_at_all(results, _RUN_HELP)
-        # An unknown subcommand with --help prints the help of the program, which offers sessions as well.
+        # With --help, an unknown subcommand prints the main help, which also mentions --session.
         resumes = re.search(r"^\S+ run \[message", usage, re.MULTILINE) is not None and "--session" in usage
         old = _AUTOMATIC not in usage and _AUTOMATIC_ONCE in usage
         return Probe(
@@ -141,7 +141,7 @@ class Opencode:
     def launch(self, turn: Turn) -> Launch:
         automatic = _AUTOMATIC_ONCE if _AUTOMATIC_ONCE in turn.probe.features else _AUTOMATIC
         argv = [*turn.command, "run", "--format", "json", automatic, *_LOGS]
-        # With a title it does not ask the model for one.
+        # With a title, OpenCode does not ask the model for one.
         argv.append("--title=askback")
         if turn.model:
             argv.append(f"--model={turn.model}")
@@ -166,12 +166,12 @@ def engine() -> Opencode:
 
 
 def _environment(turn: Turn) -> dict[str, str]:
-    manners = {name: value for name, value in _MANNERS.items() if name not in turn.env}
-    return manners | {name: f"{turn.home}/{folder}" for name, folder in _FOLDERS.items()}
+    defaults = {name: value for name, value in _DEFAULT_ENV.items() if name not in turn.env}
+    return defaults | {name: f"{turn.home}/{folder}" for name, folder in _FOLDERS.items()}
 
 
 class OpencodeParser:
-    """Reads the events of one `opencode run`. Only a last step that the model itself ended is success."""
+    """Reads the events of one `opencode run`. A turn succeeds only if the model itself ended the last step."""
 
     def __init__(self, *, resuming: bool) -> None:
         self._resuming = resuming
@@ -201,10 +201,10 @@ class OpencodeParser:
         failed, words = _REQUEST_FAILED.match(line), _words(line)
         if failed is None:
             self._fault = words or self._fault
-        # A helper that tries again is the model's business, which waits for it.
+        # Retries of subagents do not count: the model waits for them.
         elif self._session in (None, failed[1].decode()):
             self._trouble = words
-            yield from self._have_failed(self._tries + 1)
+            yield from self._count_failures(self._tries + 1)
 
     def _read_info(self, line: bytes) -> Iterator[EngineEvent]:
         if begun := _AT_WORK.match(line):
@@ -214,11 +214,11 @@ class OpencodeParser:
             if begun[1].decode() == self._session:
                 self._requests = self._tries = 0
         elif (asked := _REQUEST.match(line)) and asked[1].decode() == self._session:
-            # It does not tell of every answer that broke off; but within a step it asks again only for one that did.
-            yield from self._have_failed(self._requests)
+            # Not every interrupted answer is logged. But within a step, another request means that one was interrupted.
+            yield from self._count_failures(self._requests)
             self._requests += 1
 
-    def _have_failed(self, tries: int) -> Iterator[EngineEvent]:
+    def _count_failures(self, tries: int) -> Iterator[EngineEvent]:
         if tries > self._tries:
             self._tries = tries
             if tries == _MOST_TRIES:
@@ -268,20 +268,20 @@ class OpencodeParser:
             return self._messages.completed()
         if self._failure is not None:
             return ended_badly(*_failure_in(self._failure, self._fault))
-        said = plain(self._stderr.text)
-        if self._resuming and self._session is None and _UNKNOWN_SESSION.search(said):
-            return unknown_session(said)
+        stderr = plain(self._stderr.text)
+        if self._resuming and self._session is None and _UNKNOWN_SESSION.search(stderr):
+            return unknown_session(stderr)
         if self._tries >= _MOST_TRIES:
             message = f"the engine's request failed {self._tries} times"
             why = self._trouble or "it did not say why"
             return TurnFailed(code=failure_of(why), message=message, detail=as_detail(why))
-        return stopped(ended, self._trouble, said) or crashed(ended, as_detail(said))
+        return stopped(ended, self._trouble, stderr) or crashed(ended, as_detail(stderr))
 
 
 def _failure_in(error: Mapping[str, Any], fault: str) -> tuple[ErrorCode, str]:
-    """Why a turn failed, and in what words. Of a fault within the program only the log says what it is."""
-    name, told = text_at(error, "name") or "error", text_at(error, "data", "message")
-    words = f"{name}: {told}" + (f"\n{fault}" if name == "UnknownError" else "")
+    """The code and the text of an error. For an internal error of OpenCode, only the log has the cause."""
+    name, message = text_at(error, "name") or "error", text_at(error, "data", "message")
+    words = f"{name}: {message}" + (f"\n{fault}" if name == "UnknownError" else "")
     if name == "ProviderAuthError":
         return ErrorCode.ENGINE_AUTH_REQUIRED, words
     return failure_of_status(count_at(error, "data", "statusCode"), words), words
@@ -290,7 +290,7 @@ def _failure_in(error: Mapping[str, Any], fault: str) -> tuple[ErrorCode, str]:
 def _retry_in(words: str, session: str) -> str:
     line = words.encode()
     failed = _REQUEST_FAILED.match(line)
-    # A helper that tries again is the model's business, which waits for it.
+    # Retries of subagents do not count: the model waits for them.
     return _words(line) if failed and failed[1].decode() == session else ""
 
 
@@ -299,13 +299,13 @@ def _is_info(words: str) -> bool:
 
 
 def _words(line: bytes) -> str:
-    """What a line of the log says of an error; nothing when it says nothing."""
+    """The error in a log line, or an empty string."""
     error = _ERROR.match(line)
     return error[1].decode("utf-8", "replace").replace("\\n", "\n").replace('\\"', '"') if error else ""
 
 
 def _tool(part: Mapping[str, Any]) -> Iterator[EngineEvent]:
-    """A tool is reported only after it ended."""
+    """Both events of a tool call: OpenCode reports a tool only after it ended."""
     call_id, name, state = text_at(part, "callID"), text_at(part, "tool"), object_at(part, "state")
     done = text_at(state, "status") == "completed" and name != "invalid"
     detail = text_at(state, "input", "command") or text_at(state, "input", "error") or text_at(state, "title")
@@ -319,8 +319,8 @@ def _tool(part: Mapping[str, Any]) -> Iterator[EngineEvent]:
 
 
 def _usage(tokens: Mapping[str, Any]) -> Usage:
-    """What was cached and what was thought is counted beside the rest."""
+    """OpenCode counts cached and reasoning tokens separately."""
     cached = count_at(tokens, "cache", "read")
-    given = count_at(tokens, "input") + cached + count_at(tokens, "cache", "write")
-    made = count_at(tokens, "output") + count_at(tokens, "reasoning")
-    return Usage(input_tokens=given, output_tokens=made, cached_tokens=cached, total_tokens=given + made)
+    sent = count_at(tokens, "input") + cached + count_at(tokens, "cache", "write")
+    generated = count_at(tokens, "output") + count_at(tokens, "reasoning")
+    return Usage(input_tokens=sent, output_tokens=generated, cached_tokens=cached, total_tokens=sent + generated)

@@ -1,8 +1,8 @@
-"""The engine `qwen`: Qwen Code, one headless start a turn, or one that stays and speaks ACP.
+"""The engine `qwen`: Qwen Code, as one headless process per turn or one resident process that speaks ACP.
 
-What it prints and where it errs: events like claude's, one JSON object a line, ended by `result`. An error of the
-model's side is a successful result whose text says so, at its end; what it counts is of the whole session; a text that
-begins with a slash is a command to it, and an `@` reads files into the text.
+Qwen prints events like Claude's, one JSON object per line, with `result` as the last. An API error is a successful
+result whose text ends with the error. Token counts are those of the whole session. Qwen treats a prompt that starts
+with a slash as a command, and replaces `@path` with the file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from askback.engines.protocols.json_lines import Tail, as_detail, count_at, deco
 _HELP, _VERSION = ("--help",), ("--version",)
 _RESIDENT = "--acp"
 EXCLUDE_TOOLS = "exclude-tools"
-# Both wait for a user's answer; they are not offered at first, but a model may look for them.
+# Both tools wait for a user's answer. They are not listed by default, but a model may discover them.
 _WITHOUT_PLANS = ("--exclude-tools=exit_plan_mode",)
 _WITHOUT_ASKING = ("--exclude-tools=ask_user_question", *_WITHOUT_PLANS)
 
@@ -53,25 +53,25 @@ _COMMAND = "/askback"
 _COMMAND_FILE = ".qwen/commands/askback.md"
 _COMMAND_TEXT = f"""\
 ---
-description: Hands over a message as it is.
+description: Passes a message on unchanged.
 disable-model-invocation: true
 ---
 What follows the line {_COMMAND} is the message, word for word.
 """
 
 _SETTINGS_FILE, _DEFAULTS_FILE = ".qwen/askback-settings.json", ".qwen/askback-defaults.json"
-# Laid over the user's own settings, which stay as they are.
+# System settings, which override the user's own.
 _SETTINGS = {
     "$version": 4,
     "general": {"enableAutoUpdate": False},
-    # It ignores our command in a folder that is not trusted.
+    # Qwen ignores our command in a folder that is not trusted.
     "security": {"folderTrust": {"enabled": False}},
-    # After each turn it would ask the model what to remember, with the tools to write it down.
+    # After each turn, Qwen would ask the model what to remember, and let it write files.
     "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
-    # It would end a turn that repeats itself without a word of that.
+    # Qwen would end a turn that repeats itself without reporting it.
     "model": {"skipLoopDetection": True},
 }
-# Defaults for them. With the retries of its HTTP client, it reports an error after many minutes instead of one.
+# System defaults, which the user's settings override. Without HTTP retries, an error takes a minute instead of many.
 _DEFAULTS = {
     "$version": 4,
     "privacy": {"usageStatisticsEnabled": False},
@@ -107,7 +107,7 @@ class Qwen:
     renewals: tuple[Renewal, ...] = (
         Renewal(
             name=".qwen/oauth_creds.json",
-            # Its tokens are opaque. `resource_url` is where they are sent to, so it may not change.
+            # The tokens are opaque. They are sent to `resource_url`, so it must not change.
             fields=(
                 TokenField(path=("access_token",)),
                 TokenField(path=("refresh_token",)),
@@ -118,7 +118,7 @@ class Qwen:
     sign_in = "set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL, or configure it with: qwen auth"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
-        """Without a key it may have one in its settings; of a sign-in newer versions want to know nothing."""
+        """Without a key variable, the settings may contain a key. Newer versions ignore OAuth credentials."""
         return True if any(key in env for key in _KEYS) else None
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
@@ -169,12 +169,12 @@ def _command(turn: Turn, excluded: tuple[str, ...], *form: str) -> tuple[str, ..
 def _settings(turn: Turn) -> dict[str, bytes]:
     return {
         _SETTINGS_FILE: json.dumps(_SETTINGS).encode(),
-        _DEFAULTS_FILE: json.dumps(_DEFAULTS | _way_in(turn)).encode(),
+        _DEFAULTS_FILE: json.dumps(_DEFAULTS | _auth_settings(turn)).encode(),
     }
 
 
-def _way_in(turn: Turn) -> dict[str, Any]:
-    """By itself it chooses the key as its way to sign in only if a model and an address are set as well."""
+def _auth_settings(turn: Turn) -> dict[str, Any]:
+    """Select the API key explicitly: Qwen does so itself only if a model and a base URL are set as well."""
     return {"security": {"auth": {"selectedType": "openai"}}} if "OPENAI_API_KEY" in turn.env else {}
 
 
@@ -192,7 +192,7 @@ def _environment(turn: Turn) -> dict[str, str]:
 
 
 class QwenParser:
-    """Reads the events of one start. Only a `result` that is no error, and does not tell of one, is success."""
+    """Reads the events of one process. Success is a `result` that is not an error and does not end with one."""
 
     def __init__(self, *, resuming: bool) -> None:
         self._resuming = resuming
@@ -214,23 +214,23 @@ class QwenParser:
             case "system" if text_at(event, "subtype") == "init" and (session := text_at(event, "session_id")):
                 yield SessionNamed(value=session)
             case "assistant":
-                self._trouble = _error_told_in(event)
+                self._trouble = _reported_error(event)
                 if not self._trouble:
                     yield from self._conversation.read(event)
             case "user":
                 yield from self._conversation.read(event)
             case "result":
                 yield from self._conversation.flush()
-                # An error stays one, whatever comes after it.
+                # A later result does not override an error.
                 if self._result is None or not _is_error(self._result):
                     self._result = event
                 yield UsageSeen(usage=_usage(object_at(event, "usage")), whole_session=True)
                 yield TurnOver()
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
-        said = self._stderr.text
+        stderr = self._stderr.text
         if self._result is None:
-            return self._unknown(said) or stopped(ended, "", said) or crashed(ended, as_detail(said))
+            return self._unknown(stderr) or stopped(ended, "", stderr) or crashed(ended, as_detail(stderr))
         words = text_at(self._result, "error", "message") or text_at(self._result, "result")
         if _is_error(self._result):
             words = words or text_at(self._result, "subtype")
@@ -238,23 +238,23 @@ class QwenParser:
         if self._trouble:
             return ended_badly(failure_of(self._trouble), self._trouble)
         if self._result.get("num_turns") == 0:
-            message = "the engine ended its turn without an answer of the model"
-            return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or said))
+            message = "the engine ended its turn without an answer from the model"
+            return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or stderr))
         return self._conversation.messages.completed()
 
     def _unknown(self, words: str) -> TurnFailed | None:
         return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None
 
 
-def _error_told_in(event: Mapping[str, Any]) -> str:
-    """The error that the program put into the assistant's mouth; a helper's is the helper's."""
+def _reported_error(event: Mapping[str, Any]) -> str:
+    """The error that Qwen reports as an assistant message; errors of subagents are ignored."""
     blocks = object_at(event, "message").get("content")
     texts = [text_at(block, "text") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
     return "" if text_at(event, "parent_tool_use_id") else _error_at_end("".join(texts))
 
 
 def _error_at_end(text: str) -> str:
-    """The error that the text ends with, from its first word; nothing when it ends otherwise."""
+    """The error at the end of the text; empty if there is none."""
     if _NO_SIGN_IN.match(text):
         return text
     begin = text.find(_ERROR_BEGINS)
@@ -266,10 +266,10 @@ def _is_error(result: Mapping[str, Any]) -> bool:
 
 
 def _usage(tokens: Mapping[str, Any]) -> Usage:
-    given, made = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
+    sent, generated = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
     return Usage(
-        input_tokens=given,
-        output_tokens=made,
+        input_tokens=sent,
+        output_tokens=generated,
         cached_tokens=count_at(tokens, "cache_read_input_tokens"),
-        total_tokens=given + made,
+        total_tokens=sent + generated,
     )

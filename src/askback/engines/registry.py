@@ -1,7 +1,7 @@
-"""Finds the engines: bundled ones by file name, those of third parties by entry point.
+"""Finds the engines: bundled ones by file name, third-party ones by entry point.
 
-A bundled engine is a module of this package with the engine's name and a function `engine()`. A third party names such a
-function in the entry-point group `askback.engines`. Whether the program is installed is not known here.
+A bundled engine is a module of this package with the engine's name and a function `engine()`. A third party registers
+such a function in the entry-point group `askback.engines`. Whether the program is installed is not checked here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Engines(Mapping[str, Engine]):
-    """The engines by name. `broken` holds third parties' engines that cannot be used, with the reason."""
+    """The engines by name. `broken` has the third-party engines that cannot be used, with the reason."""
 
     found: Mapping[str, Engine]
     broken: Mapping[str, str]
@@ -57,7 +57,7 @@ class Engines(Mapping[str, Engine]):
 
     @property
     def config_names(self) -> frozenset[str]:
-        """The configuration of every engine, by casefolded names. No skill may contain one of them."""
+        """The casefolded names of all engines' configuration files and folders. No skill may contain one."""
         return frozenset(name.casefold() for engine in self.found.values() for name in engine.config_names)
 
     def choose(self, name: str) -> Engine:
@@ -80,11 +80,11 @@ def engines() -> Engines:
     broken: dict[str, str] = {}
     for point in metadata.entry_points(group=GROUP):
         if point.name in found:
-            broken[point.name] = f"{point.value} offers an engine of that name, which there is already"
+            broken[point.name] = f"{point.value} has the name of another engine"
             continue
         try:
             found[point.name] = checked(point.name, point.load()())
-        # A third party's code may do anything, and must not break the other engines.
+        # Third-party code may raise anything, and must not break the other engines.
         except (Exception, SystemExit) as error:
             broken[point.name] = f"{point.value} failed: {type(error).__name__}: {error}"
     return Engines({name: found[name] for name in sorted(found)}, broken)
@@ -104,14 +104,14 @@ def _bundled() -> dict[str, Engine]:
 
 
 def checked(name: str, engine: Engine) -> Engine:
-    """The engine, if it has every part that an engine needs; else an error that names what is missing."""
+    """Return the engine if it has all required attributes, otherwise raise an error that names what is missing."""
     missing = [part for part in _PARTS if not hasattr(engine, part)]
     if missing:
-        raise TypeError(f"what it makes is no engine: it has no {', '.join(missing)}")
+        raise TypeError(f"it does not return an engine: missing {', '.join(missing)}")
     if engine.name != name:
-        raise ValueError(f"it calls itself {engine.name!r}, its entry point {name!r}")
+        raise ValueError(f"the engine's name is {engine.name!r}, but its entry point is {name!r}")
     for each in engine.config_names:
-        # `.config/tool` would match nothing: entries of a skill are compared one path component at a time.
+        # `.config/tool` would never match: a skill's entries are compared one path component at a time.
         if not isinstance(each, str) or each in ("", ".", "..") or "/" in each:
             raise ValueError(f"config_names: {each!r} is not the name of a single file or folder")
     return engine

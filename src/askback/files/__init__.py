@@ -1,1 +1,1 @@
-"""Files and folders: walking, copying. Knows no domain."""
+"""Files and folders: walking, copying, atomic writes. No domain knowledge."""

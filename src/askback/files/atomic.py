@@ -1,4 +1,4 @@
-"""Files that are written atomically: one whole file, and a small file of records that holds digests of secrets."""
+"""Files that are written atomically: whole files, and small record files with the digests of secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from askback.core.errors import RefusalCode, Unavailable
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace the file atomically: a reader sees the old content or the new, even after a power cut."""
+    """Replace the file atomically: a reader sees either the old or the new content, even after a power failure."""
     partial = write_beside(path, content)
     try:
         partial.replace(path)
@@ -41,7 +41,7 @@ def write_beside(path: Path, content: bytes) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Make the entries of a folder survive a power failure."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -51,7 +51,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait for the lock file at `path`, and hold it: one process and thread at a time."""
+    """Hold the lock file at `path`, waiting for it if needed. One thread of one process holds it at a time."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -62,7 +62,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 class Record(Protocol):
-    """What such a file holds: a dataclass with the digest of its secret."""
+    """One record of a `RecordFile`: a dataclass with the digest of its secret."""
 
     @property
     def digest(self) -> str: ...
@@ -73,7 +73,7 @@ Version = tuple[int, int, int]
 
 
 class RecordFile(Generic[R]):
-    """The records of one file, read again only when the file has changed. May be used by several threads."""
+    """The records of one file, cached until the file changes. Thread-safe."""
 
     def __init__(self, path: Path, kind: type[R]) -> None:
         self._path = path
@@ -81,7 +81,7 @@ class RecordFile(Generic[R]):
         self._cached: tuple[Version | None, Mapping[str, R]] = (None, {})
 
     def read(self) -> Mapping[str, R]:
-        """All records by their digests. Raises `Unavailable` if the file is damaged."""
+        """All records by digest. Raises `Unavailable` if the file is damaged."""
         version, records = self._cached
         try:
             status = self._path.stat()
@@ -93,13 +93,13 @@ class RecordFile(Generic[R]):
         except FileNotFoundError:
             self._cached = (None, records := {})
         except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
-            message = f"{self._path} cannot be read: {error}; repair it, or remove it with everything in it"
+            message = f"{self._path} cannot be read: {error}; repair the file, or delete it, which discards its records"
             raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
         return records
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, R]]:
-        """The records, to be changed: written at the end of the block if they differ. One writer at a time."""
+        """Yield the records to modify, and write them at the end of the block if changed. Holds the file's lock."""
         with locked(self._path.with_suffix(".lock")):
             before = self.read()
             records = dict(before)

@@ -1,11 +1,11 @@
-"""Writing and removing below a folder that an engine may change at the same moment.
+"""Writing and removing below a folder that an engine may change concurrently.
 
-Paths are walked one component at a time by open folders, and no link is followed on any step, the first included. What
-an engine puts in the way is removed; a component that it swaps after it was opened makes no difference, because what
-follows is relative to the open folder. This module alone writes into a run's folders on our side.
+Paths are walked one component at a time with directory descriptors, and no symlink is followed on any step, including
+the first. Anything that an engine puts in the way is removed. Swapping a component after it was opened has no effect,
+because the next step is relative to the open descriptor. No other module of Askback writes into a run's folders.
 """
 
-# Open folders have no path that pathlib could take.
+# pathlib cannot work relative to a directory descriptor.
 # ruff: noqa: PTH208
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALL = 0o700
 _TRIES = 1000
-"""How often one step is tried again while an engine puts things in the way."""
+"""How often one step is retried while an engine keeps putting things in the way."""
 _DEEPEST = 64
-"""How many folders are open at a time while a tree is removed."""
+"""How many folders may be open at a time while a tree is removed."""
 _PASSES = 10_000
 _LINK = (errno.ELOOP, errno.EMLINK)
-"""How systems say that the last component is a link that may not be followed."""
+"""What `O_NOFOLLOW` reports for a symlink; it depends on the system."""
 _BUFFER = 1 << 20
 
 
@@ -37,7 +37,7 @@ class Obstructed(OSError):
 
 
 def write(base: Path, name: str, content: bytes, *, durable: bool = False) -> None:
-    """A new file below `base`, with folders as needed, in the place of whatever is there. Only the user may read it."""
+    """Write a file below `base` with mode 0600. Creates folders as needed and replaces anything at that path."""
     with create(base, name) as file:
         file.write(content)
         if durable:
@@ -52,7 +52,7 @@ def copy(source: Path, base: Path, name: str) -> None:
 
 @contextmanager
 def create(base: Path, name: str) -> Iterator[BinaryIO]:
-    """A new file, open for writing. `name` is a relative path without `.` and `..`."""
+    """Open a new file below `base` for writing. `name` is a relative path without `.` and `..`."""
     *folders, last = _parts(name)
     with _opened(base) as top:
         fd = _created(top, folders, last)
@@ -61,13 +61,13 @@ def create(base: Path, name: str) -> Iterator[BinaryIO]:
 
 
 def make_folder(base: Path, name: str) -> None:
-    """A folder below `base`, with those above it, unless it is there."""
+    """Create a folder below `base`, with its parents, unless it exists."""
     with _opened(base) as top:
         os.close(_walk(top, _parts(name)))
 
 
 def has_folder(base: Path, name: str) -> bool:
-    """Whether there is such a folder; what a link leads to is none."""
+    """Whether the folder exists. A symlink to a folder does not count."""
     try:
         with _opened(base) as top:
             os.close(_find(top, _parts(name)))
@@ -77,7 +77,7 @@ def has_folder(base: Path, name: str) -> bool:
 
 
 def move_in(source: Path, base: Path, name: str) -> None:
-    """Move our file or folder to its place below `base`, replacing anything that is there."""
+    """Move a file or folder to a path below `base`, replacing anything there. The engine must not control `source`."""
     *folders, last = _parts(name)
     with _opened(base) as top:
         folder = _walk(top, folders)
@@ -89,10 +89,10 @@ def move_in(source: Path, base: Path, name: str) -> None:
 
 
 def remove(base: Path, name: str) -> None:
-    """Remove a file, a link or a whole folder below `base`, if it is there."""
+    """Remove a file, a symlink or a whole folder below `base`, if it exists."""
     *folders, last = _parts(name)
     with suppress(FileNotFoundError, NotADirectoryError), _opened(base) as top:
-        # A symlink on the way means as well that the place holds nothing that we wrote.
+        # A symlink on the path raises NotADirectoryError: nothing behind it is ours.
         folder = _find(top, folders)
         try:
             remove_at(folder, last)
@@ -101,9 +101,9 @@ def remove(base: Path, name: str) -> None:
 
 
 def remove_at(folder: int, name: str) -> None:
-    """Remove whatever is called `name` in an open folder, also a folder that an engine has locked.
+    """Remove `name` from an open folder, even if it is a folder without permissions.
 
-    Without recursion and with few open files, however deep it is.
+    Uses no recursion and few descriptors, however deep the tree is.
     """
     if _unlink(folder, name):
         return
@@ -120,16 +120,16 @@ def remove_at(folder: int, name: str) -> None:
 
 
 def _empty(top: int, removed: Callable[[], bool]) -> None:
-    """Bounded, because a running engine could add files indefinitely."""
+    """Empty a folder and remove it. Bounded, because a running engine could add files indefinitely."""
     for _ in range(_PASSES):
         if not os.listdir(top) and removed():
             return
         _empty_once(top)
-    raise Obstructed("a folder cannot be removed: something is put back into it")
+    raise Obstructed("a folder cannot be removed: something keeps adding files to it")
 
 
 def _empty_once(top: int) -> None:
-    """Depth first. A folder that lies too deep becomes an entry of `top`, for the next pass."""
+    """Depth first. A folder that is too deep is moved to `top`, for the next pass."""
     open_folders = [(top, "", iter(os.listdir(top)))]
     try:
         while open_folders:
@@ -147,7 +147,7 @@ def _empty_once(top: int) -> None:
                     inner = _step(folder, each)
                     open_folders.append((inner, each, iter(os.listdir(inner))))
                 else:
-                    # To move a folder one must be allowed to write to it.
+                    # Moving a folder requires write permission on it.
                     _unlock(folder, each)
                     os.rename(each, f".{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=top)
     finally:
@@ -156,7 +156,7 @@ def _empty_once(top: int) -> None:
 
 
 def _rmdir(folder: int, name: str) -> bool:
-    """Remove an empty folder. False: it is not empty."""
+    """Remove an empty folder. Returns False if it is not empty."""
     try:
         os.rmdir(name, dir_fd=folder)
     except OSError as error:
@@ -167,16 +167,16 @@ def _rmdir(folder: int, name: str) -> bool:
 
 
 def _walk(top: int, parts: list[str]) -> int:
-    """The open folder at the end of the way, made as needed."""
+    """Open the folder at the end of the path, creating folders as needed."""
     for _ in range(_TRIES):
-        # A folder on the way may be removed while we are in it: then again from the top.
+        # If a folder on the path is removed meanwhile, start again from the top.
         with suppress(FileNotFoundError):
             return _follow(top, parts, _enter)
-    raise Obstructed(f"{'/'.join(parts)} cannot be made: a folder on the way is removed again and again")
+    raise Obstructed(f"{'/'.join(parts)} cannot be created: a folder on the path keeps being removed")
 
 
 def _find(top: int, parts: list[str]) -> int:
-    """The same where it must be there already."""
+    """Open the folder at the end of the path, which must exist."""
     return _follow(top, parts, _step)
 
 
@@ -201,7 +201,7 @@ def _enter(folder: int, name: str) -> int:
                 os.mkdir(name, _ALL, dir_fd=folder)
         except NotADirectoryError:
             _unlink(folder, name)
-    raise Obstructed(f"{name} cannot be made a folder: something is put in its place")
+    raise Obstructed(f"{name} cannot be created: something keeps taking its place")
 
 
 def _created(top: int, folders: list[str], name: str) -> int:
@@ -210,11 +210,11 @@ def _created(top: int, folders: list[str], name: str) -> int:
         try:
             return _create(folder, name)
         except FileNotFoundError:
-            # The folder itself was removed meanwhile.
+            # The folder was removed meanwhile.
             continue
         finally:
             os.close(folder)
-    raise Obstructed(f"{name} cannot be written: its folder is removed again and again")
+    raise Obstructed(f"{name} cannot be written: its folder keeps being removed")
 
 
 def _create(folder: int, name: str) -> int:
@@ -223,11 +223,11 @@ def _create(folder: int, name: str) -> int:
             return os.open(name, _NEW_FILE, 0o600, dir_fd=folder)
         except FileExistsError:
             remove_at(folder, name)
-    raise Obstructed(f"{name} cannot be written: something is put in its place")
+    raise Obstructed(f"{name} cannot be written: something keeps taking its place")
 
 
 def _step(folder: int, name: str) -> int:
-    """Open a folder in a folder. `NotADirectoryError` for everything else, links included."""
+    """Open a folder inside an open folder. Raises `NotADirectoryError` for anything else, including symlinks."""
     try:
         try:
             return _open_unlocked(folder, name)
@@ -236,7 +236,7 @@ def _step(folder: int, name: str) -> int:
             return _open_unlocked(folder, name)
     except OSError as error:
         if error.errno in _LINK:
-            raise NotADirectoryError(errno.ENOTDIR, f"{name} is a link") from error
+            raise NotADirectoryError(errno.ENOTDIR, f"{name} is a symlink") from error
         raise
 
 
@@ -250,26 +250,26 @@ def _open_unlocked(folder: int, name: str) -> int:
 
 
 def _unlock(folder: int, name: str) -> None:
-    """Give ourselves all rights on a folder that cannot be opened; never through a link."""
+    """Give ourselves all permissions on a folder that cannot be opened. Follows no symlinks."""
     if not hasattr(os, "O_PATH"):
         os.chmod(name, _ALL, dir_fd=folder, follow_symlinks=False)
         return
     fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        # An open path cannot be changed itself, but by the name that the kernel has for it.
+        # fchmod does not work on an O_PATH descriptor, but chmod on its /proc name does.
         os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(os.fstat(fd).st_mode) | _ALL)  # noqa: PTH101
     finally:
         os.close(fd)
 
 
 def _unlink(folder: int, name: str) -> bool:
-    """Remove what is no folder. False: it is one."""
+    """Remove anything but a folder. Returns False if it is a folder."""
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
         return True
     except (IsADirectoryError, PermissionError):
-        # On macOS a folder gives EPERM.
+        # macOS reports EPERM for a folder.
         with suppress(FileNotFoundError):
             if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 return False
@@ -289,5 +289,5 @@ def _opened(base: Path) -> Iterator[int]:
 def _parts(name: str) -> list[str]:
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise ValueError(f"{name!r} is no path below a folder")
+        raise ValueError(f"{name!r} is not a path below a folder")
     return parts

@@ -1,6 +1,6 @@
-"""What lies below a folder that an engine could write to: links are never followed, locked folders are unlocked.
+"""Lists, copies and removes trees that an engine can write to. Follows no symlinks, and unlocks folders.
 
-It goes down without recursion, since an engine can nest folders deeper than Python's stack.
+Nothing here recurses, since an engine can nest folders deeper than Python's stack.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WRITABLE = 0o700
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """By paths below the folder, which itself is ''. A folder stands before all that is in it."""
+    """The entries of a tree by relative path; '' is the top. A folder precedes its entries."""
 
     folders: dict[str, os.stat_result] = field(default_factory=dict)
     files: dict[str, os.stat_result] = field(default_factory=dict)
@@ -30,20 +30,20 @@ class Listing:
     specials: list[str] = field(default_factory=list)
     """Sockets, pipes and devices."""
     unlocked: list[tuple[Path, int]] = field(default_factory=list)
-    """Folders that were given more rights, with those they had."""
+    """Folders that were given more permissions, with their original modes."""
 
 
 def list_tree(base: Path, need: int) -> Listing:
-    """List it, with at least the rights `need` for ourselves on every folder."""
+    """List a tree. Adds the permissions `need` to every folder that lacks them."""
     listing = Listing()
     status = base.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(f"{base} is not a folder any more; something else was put in its place")
+        raise NotADirectoryError(f"{base} is no longer a folder; something else was put in its place")
     pending = [("", status)]
     while pending:
         path, status = pending.pop()
         _unlock(base / path, stat.S_IMODE(status.st_mode), need, listing)
-        # What is gone meanwhile is left out.
+        # A folder that was removed meanwhile is left out.
         with suppress(FileNotFoundError), os.scandir(base / path) as entries:
             listing.folders[path] = status
             pending += _sort(f"{path}/" if path else "", entries, listing)
@@ -57,7 +57,7 @@ def lock_again(listing: Listing) -> None:
 
 
 def remove_tree(base: Path) -> None:
-    """Remove a folder with all that is in it, also where an engine has locked a folder, or put something in its place."""
+    """Remove a tree, even if an engine has taken permissions away or replaced the folder with something else."""
     with suppress(FileNotFoundError):
         parent = os.open(base.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -74,7 +74,7 @@ def _unlock(folder: Path, mode: int, need: int, listing: Listing) -> None:
 
 
 def _sort(prefix: str, entries: Iterator[os.DirEntry[str]], listing: Listing) -> Iterator[tuple[str, os.stat_result]]:
-    """Note all entries of one folder; yields the folders among them."""
+    """Record all entries of one folder, and yield its subfolders."""
     for entry in entries:
         path = prefix + entry.name
         with suppress(FileNotFoundError):
@@ -92,23 +92,23 @@ def _sort(prefix: str, entries: Iterator[os.DirEntry[str]], listing: Listing) ->
 _FICLONE = 0x40049409
 _CHUNK = 1 << 24
 _CANNOT = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM})
-"""How a kernel or a file system says that it has no such call, not that this one went wrong."""
+"""Errors that mean the kernel or the file system does not support the call, rather than that it failed."""
 
 
 class Cloner:
-    """Remembers between which file systems blocks cannot be shared, so that each is asked once."""
+    """Copies files, sharing blocks where possible. Remembers which pairs of file systems cannot share blocks."""
 
     def __init__(self) -> None:
         self._strangers: set[tuple[int, int]] = set()
 
     def copy(self, source: int, target: int) -> None:
-        """Bring the content of one open file into another, which is empty."""
+        """Copy the content of one open file into another, empty one."""
         status = os.fstat(source)
         if not self._share(source, target, status):
             for begin, end in _extents(source, status):
                 _copy_range(source, target, begin, end)
             if os.fstat(target).st_size < status.st_size:
-                # What is left is a hole at the end, or the file has become shorter meanwhile.
+                # The rest is a hole at the end, or the file was truncated meanwhile.
                 os.ftruncate(target, os.fstat(source).st_size)
 
     def _share(self, source: int, target: int, status: os.stat_result) -> bool:
@@ -126,7 +126,7 @@ class Cloner:
 
 
 def _extents(fd: int, status: os.stat_result) -> Iterator[tuple[int, int]]:
-    """Where a file has data; only a file that takes less room than it is long is searched for holes."""
+    """The ranges of a file that hold data. Only a file with fewer blocks than its size is searched for holes."""
     if status.st_blocks * 512 >= status.st_size:
         yield 0, status.st_size
         return
@@ -159,5 +159,5 @@ def _copy_range(source: int, target: int, begin: int, end: int) -> None:
 
 
 def _copy_through(source: int, target: int, at: int, count: int) -> int:
-    """As `os.copy_file_range`, through our memory."""
+    """As `os.copy_file_range`, through user space."""
     return os.pwrite(target, os.pread(source, min(count, 1 << 20), at), at)

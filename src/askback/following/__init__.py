@@ -1,1 +1,1 @@
-"""Following changes: events of a run, changes of all runs, the inbox. One shared reader."""
+"""Following changes: the events of a run, the changes of all runs, and the inbox."""

@@ -1,4 +1,4 @@
-"""Following the runs that wait for their user: the first page of them, and again whenever it changes.
+"""Following the runs that wait for their user: the first page, sent again whenever it changes.
 
 The store is read once for all followers, and not at all without followers.
 """
@@ -30,7 +30,7 @@ class InboxPage:
 
 
 async def read_inbox(store: Store, cursor: str | None, limit: int) -> InboxPage:
-    """Counts the runs only if they do not fit on one page."""
+    """Read a page. Runs are counted separately only if they do not fit on one page."""
     page = await store.pending(cursor, limit)
     if cursor is None and page.next_cursor is None:
         count = InboxCount(total=len(page.items), newest_at=_asked_at(page.items[-1]) if page.items else None)
@@ -40,7 +40,7 @@ async def read_inbox(store: Store, cursor: str | None, limit: int) -> InboxPage:
 
 
 class Inbox:
-    """The first page of waiting runs, as it was read last."""
+    """The first page of waiting runs, as last read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -48,7 +48,7 @@ class Inbox:
         self._reader = SharedReader(store.changes, self._read)
 
     async def follow(self) -> AsyncGenerator[InboxPage]:
-        """The first page, and every later one that differs. A slow follower gets only the latest."""
+        """Yield the first page, and again whenever it changes. A slow follower gets only the latest version."""
         if not self._reader.followers:
             self._page = None
         sent: InboxPage | None = None
@@ -77,6 +77,6 @@ def _asked_at(run: Run) -> datetime | None:
 
 
 def _shown(page: InboxPage) -> Hashable:
-    """What a follower sees of this page and of the later ones."""
+    """The part of a page whose changes matter to followers."""
     items = [(run.id, run.pending_interaction and run.pending_interaction.interaction_id) for run in page.items]
     return tuple(items), page.count

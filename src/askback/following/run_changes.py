@@ -14,7 +14,7 @@ from askback.following.shared_reader import SharedReader
 from askback.store.base import UNKNOWN_RUN, Changes, Store
 
 MOST_UNSENT = 1000
-"""A follower that has more runs than this to receive is too slow: its stream ends."""
+"""A follower with more unsent runs than this is too slow: its stream ends."""
 _ELSEWHERE_SEC = 0.5
 """Changes by other processes are read with this delay: most of them only added events."""
 _MOST_KNOWN = 10_000
@@ -30,9 +30,10 @@ class RunChanges:
         self._reader = SharedReader(store.changes, self._read)
 
     async def follow(self) -> AsyncGenerator[Sequence[Run]]:
-        """First an empty batch: no later change is missed. A slow follower gets only the latest version of a run.
+        """Yield changed runs in batches. A slow follower gets only the latest version of a run.
 
-        Ends when it is unknown which runs have changed. The follower then reads the runs again.
+        The first batch is empty; no change after it is missed. Ends when it is unknown which runs have changed: the
+        follower must then read the runs again.
         """
         follower = _Follower()
         self._followers.add(follower)
@@ -108,7 +109,7 @@ class _Follower:
 
 
 def _state(run: Run) -> Hashable:
-    """Differs after every change of state, even if the run is back in the state it was in when it was last read.
+    """A value that differs after every change of state, even if the run has returned to an earlier state.
 
     To return to a state, a run needs a new claim or a new question.
     """

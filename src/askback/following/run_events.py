@@ -1,7 +1,7 @@
 """Following the events of a run: first the history, then new events. A follower gets every event once, in order.
 
-Events that this process writes come with their notification. The store is read for the history, for followers that have
-fallen behind, and for events that another process wrote; those are read once for all followers.
+Notifications include the events that this process writes. The store is read for the history, for followers that have
+fallen behind, and for events of other processes; the latter are read once for all followers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from askback.store.base import EventPage, NewEvents, Store
 
 PAGE = 100
 PAGE_BYTES = 128_000
-"""The latest events of each followed run that are kept in memory. A follower that is further behind reads the store."""
+"""How much of each followed run's latest events is kept in memory. A follower further behind reads the store."""
 _HISTORY_READS = 2
-"""How many pages of history are read at once: hundreds of new followers must not occupy every thread and the loop."""
+"""How many pages of history are read at a time: many new followers must not occupy all threads and the event loop."""
 
 
 class RunEvents:
-    """The latest events of every run that is followed."""
+    """The latest events of every followed run."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class RunEvents:
         self._history_reads = asyncio.Semaphore(_HISTORY_READS)
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event]]:
-        """The run's events after the number `after`, in batches. Ends with the run."""
+        """Yield the run's events after number `after`, in batches. Ends when the run is over."""
         tail = self._tails.setdefault(run_id, _Tail(self._store, run_id))
         try:
             with tail.reader.followed() as news:
@@ -57,7 +57,7 @@ class RunEvents:
                 self._tails.pop(run_id, None)
 
     async def _history(self, run_id: str, after: int) -> EventPage:
-        """The next page. Followers take turns, a page each."""
+        """Read the next page. Followers take turns, one page each."""
         async with self._history_reads:
             return await self._store.events(run_id, after, PAGE, PAGE_BYTES)
 
@@ -75,7 +75,7 @@ class _Tail:
         self._size = 0
 
     def add(self, page: EventPage) -> None:
-        """Add events that were carried or read. A gap drops the older events: followers that need those read the store."""
+        """Add events. After a gap, older events are dropped: followers that need them read the store."""
         if not page or page[-1].seq <= self.seq:
             return
         if page[0].seq > self.seq + 1:
@@ -91,7 +91,7 @@ class _Tail:
         self.reader.wake()
 
     def covers(self, seq: int) -> bool:
-        """Whether every known event after `seq` is at hand."""
+        """Whether every known event after `seq` is in memory."""
         return seq >= self.seq or self._pages[0][0].seq <= seq + 1
 
     def after(self, seq: int) -> Sequence[Event]:

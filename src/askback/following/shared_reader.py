@@ -1,4 +1,4 @@
-"""One background task that reads for all followers. It runs while somebody follows."""
+"""One background task that reads for all followers. It runs while there are any."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Listener(Protocol):
-    """What the task listens to: the changes of the store, or the events of one run."""
+    """The source that the task listens to: the changes of the store, or the events of one run."""
 
     def close(self) -> None: ...
 
 
 L = TypeVar("L", bound=Listener)
 News = Callable[[], Awaitable[None]]
-"""Waits until the reader has something new. Raises the error that has ended the reader."""
+"""Waits until the reader has something new. If the reader failed, raises its error."""
 
 
 class SharedReader(Generic[L]):
@@ -30,7 +30,7 @@ class SharedReader(Generic[L]):
 
     @contextmanager
     def followed(self) -> Iterator[News]:
-        """Within this block there is one follower more."""
+        """Count one more follower during this block, and start the task if needed."""
         self.followers += 1
         task = self._running()
 
@@ -54,7 +54,7 @@ class SharedReader(Generic[L]):
 
     def _running(self) -> asyncio.Task[None]:
         if self._task is None or self._task.done():
-            # Listen at once: nothing that happens before the task first runs may be missed.
+            # Listen immediately, so that no change before the task's first step is missed.
             listener = self._listen()
             self._task = asyncio.get_running_loop().create_task(self._read(listener))
             self._task.add_done_callback(lambda task: self._ended(task, listener))
@@ -63,5 +63,5 @@ class SharedReader(Generic[L]):
     def _ended(self, task: asyncio.Task[None], listener: L) -> None:
         listener.close()
         if not task.cancelled():
-            task.exception()  # followers raise it; without any, it is not reported as lost
+            task.exception()  # followers raise it; without followers, asyncio must not warn that it was never retrieved
         self.wake()

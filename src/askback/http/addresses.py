@@ -28,7 +28,7 @@ class Addresses:
     """Port suffixes of the page's names: `:8765`, and those of forwarded loopback names."""
     public_url: str | None = None
 
-    def answers(self, host: str) -> bool:
+    def accepts(self, host: str) -> bool:
         """Whether a `Host` header, in lower case, is accepted."""
         return host in self.hosts or self._is_page_host(host)
 
@@ -42,7 +42,7 @@ class Addresses:
 
     def may_continue(self, host: str) -> bool:
         """Whether a sign-in at this host name may continue at a name of the page."""
-        return self.labels is not None and _is_loopback(_split(host)[0]) and self.answers(host)
+        return self.labels is not None and _is_loopback(_split(host)[0]) and self.accepts(host)
 
     def _is_page_host(self, host: str) -> bool:
         name, colon, port = _split(host)

@@ -67,7 +67,7 @@ def api(context: Context) -> Starlette:
 def application(
     site: ASGIApp, context: Context, *, pages: SignInPages, tokens: MainToken, failures: FailedSignIns
 ) -> ASGIApp:
-    """The site behind the gate. The gate comes first: nothing of an unauthorized request's body is read."""
+    """The site behind the gate. The gate comes first, so the body of an unauthorized request is never read."""
     entrance = SignIn(
         find=tokens,
         holder=tokens.holder,

@@ -23,7 +23,7 @@ from askback.http.problems import RequestCode, problem
 ENTER = "/enter"
 """Creates a browser session from a token."""
 REACHABLE = "/enter/reachable"
-"""Responds to everybody, without content: shows whether a browser can reach the server by a host name."""
+"""Responds to everybody, without content, so that a browser can test whether it reaches the server by a host name."""
 ANSWERS = "/v1/answers/"
 """Where the holder of a link answers its question, without a token."""
 ANSWER_PAGE = "/answers/"
@@ -72,24 +72,24 @@ class SignInPages(Protocol):
         """Whether the request comes from a browser that shows pages."""
         ...
 
-    def doorstep(self, scope: Scope, status: HTTPStatus) -> Response:
+    def sign_in_page(self, scope: Scope, status: HTTPStatus) -> Response:
         """The sign-in page."""
         ...
 
-    def onward(self, scope: Scope, *, origin: str, code: str) -> Response:
-        """Continues at another host name, or stays at this one if the other cannot be reached."""
+    def to_page_host(self, scope: Scope, *, origin: str, code: str) -> Response:
+        """Redirects to the page's host name, or stays at this one if the other cannot be reached."""
         ...
 
-    def almost(self, scope: Scope, address: str) -> Response:
-        """Continues at the same URL, so that the next request comes from this site."""
+    def to_same_site(self, scope: Scope, address: str) -> Response:
+        """Redirects to the same site, so that the next request comes from this site."""
         ...
 
     def target(self, text: str) -> str:
         """The text, if it is the path of a page; otherwise the path of the first page."""
         ...
 
-    def entered(self, scope: Scope, target: str) -> Response:
-        """Continues to a page. Not a redirect: a browser would not send the new cookie."""
+    def signed_in(self, scope: Scope, target: str) -> Response:
+        """Opens the page after the sign-in. Not an HTTP redirect: a browser would not send the new cookie."""
         ...
 
 
@@ -165,7 +165,7 @@ class Gate:
             await _forbidden(reason)(scope, receive, send)
         else:
             scope["grant"] = grant
-            # A stream may last for days; meanwhile its token may be revoked.
+            # A stream may last for days, and its token may be revoked in that time.
             scope["still_valid"] = lambda: self._grant(scope, headers) is not None
             await self._app(scope, receive, send)
 
@@ -188,7 +188,7 @@ class Gate:
         wait = None if kind is None else self._failures.count((scope.get("client") or ("",))[0], kind)
         if self._pages.wants_page(scope):
             status = HTTPStatus.UNAUTHORIZED if wait is None else HTTPStatus.TOO_MANY_REQUESTS
-            response = self._pages.doorstep(scope, status)
+            response = self._pages.sign_in_page(scope, status)
         else:
             response = _unauthorized() if wait is None else _too_many()
         if wait is not None:
@@ -217,7 +217,7 @@ class Gate:
 
 def cross_site(addresses: Addresses, method: str, headers: Mapping[str, str]) -> str | None:
     """Why a request may come from another site: by DNS rebinding, or from a page of another origin."""
-    if not addresses.answers(host_of(headers)):
+    if not addresses.accepts(host_of(headers)):
         return (
             "this server does not serve that host name; open the printed URL, or add the name to server.allowed_hosts"
         )

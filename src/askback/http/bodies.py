@@ -26,7 +26,7 @@ S = TypeVar("S", bound=Shape)
 T = TypeVar("T")
 
 FORM = "multipart/form-data"
-ASIDE_BYTES = 65_536
+THREAD_BYTES = 65_536
 """A larger body is decoded in a thread."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _REPLY_BYTES = 2 << 20
@@ -67,27 +67,27 @@ class BodyCap:
         if scope["type"] != "http" or scope["method"] not in _WITH_BODY:
             await self._app(scope, receive, send)
             return
-        most = self._limits.bytes_for(scope["path"])
-        if said_length(scope) > most:
-            await problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(most))(scope, receive, send)
+        max_bytes = self._limits.bytes_for(scope["path"])
+        if declared_length(scope) > max_bytes:
+            await problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(max_bytes))(scope, receive, send)
             return
         scope["askback.body_values"] = self._limits.values
-        await self._app(scope, _Bounded(receive, most, self._limits), send)
+        await self._app(scope, _Bounded(receive, max_bytes, self._limits), send)
 
 
-def said_length(scope: Scope) -> int:
-    said = dict(scope["headers"]).get(b"content-length", b"")
-    return int(said[:20]) if said.isdigit() else 0
+def declared_length(scope: Scope) -> int:
+    declared = dict(scope["headers"]).get(b"content-length", b"")
+    return int(declared[:20]) if declared.isdigit() else 0
 
 
 class _Bounded:
     """Receives a body. Only the time spent waiting for the client counts."""
 
-    def __init__(self, receive: Receive, most: int, limits: BodyLimits) -> None:
+    def __init__(self, receive: Receive, max_bytes: int, limits: BodyLimits) -> None:
         self._receive = receive
-        self._most = most
+        self._max_bytes = max_bytes
         self._limits = limits
-        self._came = 0
+        self._received = 0
         self._waited = 0.0
         self._whole = False
 
@@ -95,15 +95,15 @@ class _Bounded:
         if self._whole:
             return await self._receive()
         message = await self._in_time()
-        self._came += len(message.get("body", b""))
+        self._received += len(message.get("body", b""))
         self._whole = not message.get("more_body", False)
-        if self._came > self._most:
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(self._most))
+        if self._received > self._max_bytes:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(self._max_bytes))
         return message
 
     async def _in_time(self) -> Message:
         loop = asyncio.get_running_loop()
-        allowed = self._limits.seconds + self._came / self._limits.bytes_per_sec
+        allowed = self._limits.seconds + self._received / self._limits.bytes_per_sec
         began = loop.time()
         try:
             async with asyncio.timeout(max(0.0, allowed - self._waited)):
@@ -116,8 +116,8 @@ class _Bounded:
             self._waited += loop.time() - began
 
 
-def _too_large(most: int) -> str:
-    return f"the body is larger than the maximum of {most} bytes"
+def _too_large(max_bytes: int) -> str:
+    return f"the body is larger than the maximum of {max_bytes} bytes"
 
 
 class BodyMemory:
@@ -126,14 +126,14 @@ class BodyMemory:
     A decoded body takes several times its size, until the run or the reply is stored.
     """
 
-    def __init__(self, most_bytes: int, at_once: int = 2) -> None:
-        self._most = most_bytes
+    def __init__(self, max_bytes: int, at_once: int = 2) -> None:
+        self._max_bytes = max_bytes
         self._held = 0
         self._large = asyncio.Semaphore(at_once)
 
     @asynccontextmanager
     async def read(self, request: Request, shape: type[S], parsing: Pool) -> AsyncIterator[S]:
-        """The body as its shape. It counts until it has been handled."""
+        """The decoded body. It counts towards the limits until it has been handled."""
         text = _JsonText(Counter(request.scope.get("askback.body_values", 200_000)))
         try:
             await self._receive(request, text)
@@ -145,7 +145,7 @@ class BodyMemory:
     async def _receive(self, request: Request, text: _JsonText) -> None:
         try:
             async for piece in request.stream():
-                if self._held + len(piece) > self._most:
+                if self._held + len(piece) > self._max_bytes:
                     message = "too many large requests at the moment; try again soon"
                     raise Unavailable(RefusalCode.SERVER_BUSY, message)
                 self._held += len(piece)
@@ -175,13 +175,13 @@ class _JsonText:
             message = "the body contains too many values; send fewer, or upload a file"
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message) from None
         except NumberTooLong:
-            message = f"a number in the body has more than {LONGEST_NUMBER} characters; send it as a string"
+            message = f"a number in the body has more than {MAX_NUMBER_LENGTH} characters; send it as a string"
             raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, message) from None
 
 
 async def _decoded(text: _JsonText, shape: type[S], parsing: Pool) -> S:
     try:
-        if text.size > ASIDE_BYTES:
+        if text.size > THREAD_BYTES:
             return await parsing.run(_decode, text, shape)
         return _decode(text, shape)
     except ValueError as error:
@@ -240,12 +240,12 @@ async def _left(request: Request) -> None:
 
 
 _STRUCTURE = (b",", b"[", b"{")
-"""Each adds a value. There are never more names than values."""
-LONGEST_NUMBER = 100
+"""Each of these characters adds a value. There are never more names than values."""
+MAX_NUMBER_LENGTH = 100
 """In characters: the time to parse a number grows with the square of its length."""
 _NUMBER = b"0123456789+-.eE"
 _AS_NINES = bytes(b"9"[0] if each in _NUMBER else b" "[0] for each in range(256))
-_TOO_LONG = b"9" * (LONGEST_NUMBER + 1)
+_TOO_LONG = b"9" * (MAX_NUMBER_LENGTH + 1)
 
 
 class TooManyValues(Exception):
@@ -262,8 +262,8 @@ class Counter:
     Exact up to the first syntax error, which the decoder reports.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_values: int) -> None:
+        self._max_values = max_values
         self._carry = b""
         self._in_string = False
         self._number = b""
@@ -278,7 +278,7 @@ class Counter:
         self._in_string ^= len(parts) % 2 == 0
         self.names += outside.count(b":")
         self.count += sum(outside.count(sign) for sign in _STRUCTURE)
-        if self.count > self._most:
+        if self.count > self._max_values:
             raise TooManyValues
         self._measure(outside)
 
@@ -308,7 +308,7 @@ def decode(body: bytes, names: int) -> Any:
         document = msgspec.json.decode(body)
         if _names_in(document) != names:
             # Finds the duplicate name; slower, and keeps no objects.
-            json.loads(body, object_pairs_hook=_refuse_doubles)
+            json.loads(body, object_pairs_hook=_refuse_duplicates)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from None
     return document
@@ -326,8 +326,8 @@ def _names_in(document: Any) -> int:
     return count
 
 
-def _refuse_doubles(pairs: list[tuple[str, Any]]) -> None:
-    """Readers differ in which of two values with the same name they use."""
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse duplicate names: parsers differ in which of the two values they use."""
     if len(dict(pairs)) < len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:

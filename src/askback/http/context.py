@@ -76,14 +76,14 @@ class Context:
                 Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
             ),
             created_by=grant.name,
-            most_open=self.quotas.of(grant).open_runs,
+            max_open=self.quotas.of(grant).open_runs,
             key=None if key is None or digest is None else IdempotencyKey(key=key, body_digest=digest),
         )
 
     async def _digest(self, body: RunCreate) -> str:
         if is_large(body.input, body.parameter, body.options):
-            return await self.pools.parsing.run(_digest, body)
-        return _digest(body)
+            return await self.pools.parsing.run(body_digest, body)
+        return body_digest(body)
 
     def files_of(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
         """The values without uploads, and the files of the uploads."""
@@ -96,9 +96,15 @@ def _is_upload(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {"upload_id"} and isinstance(value["upload_id"], str)
 
 
-def _digest(body: RunCreate) -> str:
-    """The same for equal bodies, whatever the order of their fields."""
-    return hashlib.sha256(json.dumps(msgspec.to_builtins(body), sort_keys=True).encode()).hexdigest()
+def body_digest(body: RunCreate) -> str:
+    """The same for equal bodies, whatever the order of their fields. Fields that are not set do not count, so that a new
+    optional field does not change the digest of a body without it.
+    """
+    given = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) not in (None, {}, ())}
+    if body.webhooks:
+        webhooks = map(msgspec.structs.asdict, body.webhooks)
+        given["webhooks"] = [{name: value for name, value in each.items() if value is not None} for each in webhooks]
+    return hashlib.sha256(json.dumps(msgspec.to_builtins(given), sort_keys=True).encode()).hexdigest()
 
 
 def json_response(

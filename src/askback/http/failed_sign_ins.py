@@ -17,8 +17,8 @@ from dataclasses import dataclass
 log = logging.getLogger(__name__)
 
 _MINUTE_SEC = 60.0
-_MOST_ADDRESSES = 1024
-_LONGEST_WAIT_SEC = 600.0
+_MAX_ADDRESSES = 1024
+_MAX_WAIT_SEC = 600.0
 _LOG_PAUSE_SEC = 1.0
 """Between two log lines, so that an attacker with many addresses cannot fill the log."""
 
@@ -35,7 +35,7 @@ class FailedSignIns:
     def __init__(self, free: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._free = free
         self._per_sec = free / _MINUTE_SEC
-        self._highest = free + _LONGEST_WAIT_SEC * self._per_sec
+        self._highest = free + _MAX_WAIT_SEC * self._per_sec
         self._clock = clock
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._log_at = -math.inf
@@ -45,7 +45,7 @@ class FailedSignIns:
         network, now = _network(address), self._clock()
         bucket = self._buckets.setdefault(network, _Bucket(0.0, now))
         self._buckets.move_to_end(network)
-        if len(self._buckets) > _MOST_ADDRESSES:
+        if len(self._buckets) > _MAX_ADDRESSES:
             self._buckets.popitem(last=False)
         before = max(0.0, bucket.level - (now - bucket.at) * self._per_sec)
         bucket.level, bucket.at = min(before + 1, self._highest), now

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from askback.core.errors import RefusalCode
 from askback.http.auth import AccessScope
-from askback.http.bodies import FORM, form_file, said_length, while_connected
+from askback.http.bodies import FORM, declared_length, form_file, while_connected
 from askback.http.context import Context, json_response
 from askback.http.problems import BODY, RequestCode
 from askback.http.routing import Router
@@ -56,7 +56,7 @@ _ATTACHMENT = {"Content-Disposition": "Always `attachment`: a browser never show
 async def upload(request: Request, context: Context) -> Response:
     """Upload a file. Use it in the `input` of a run, or in a reply, as `{"upload_id": "…"}`."""
     grant = request.scope["grant"]
-    expected = said_length(request.scope) or context.bodies.upload_bytes
+    expected = declared_length(request.scope) or context.bodies.upload_bytes
     await context.pools.files.run(context.uploads.survey)
     with context.uploads.room(grant.name, expected, context.quotas.of(grant).upload_bytes):
         async with form_file(request) as file:

@@ -24,7 +24,7 @@ from askback.files.atomic import RecordFile
 
 log = logging.getLogger(__name__)
 
-MOST_PER_RUN = 100
+MAX_PER_RUN = 100
 _FILE_NAME = "links.json"
 
 
@@ -38,7 +38,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptLink:
+class StoredLink:
     """A link as it is stored with its run."""
 
     id: str
@@ -62,13 +62,13 @@ class Links:
     is_token: Callable[[str], bool]
     """Whether the token with this digest is valid."""
 
-    def make(self, link: Link, *, token: str, token_digest: str) -> tuple[str, KeptLink]:
+    def make(self, link: Link, *, token: str, token_digest: str) -> tuple[str, StoredLink]:
         """Create a link with this token. Writes a file: call it in a thread."""
         link_id = secrets.token_hex(4)
         fields = [link.run_id, link.interaction_id, int(link.expires_at.timestamp()), link_id]
         body = json.dumps(fields, separators=(",", ":")).encode()
         text = f"{_encoded(body)}.{_encoded(self._sign(body))}"
-        kept = KeptLink(
+        kept = StoredLink(
             id=link_id,
             digest=_digest(text),
             interaction_id=link.interaction_id,
@@ -94,7 +94,7 @@ class Links:
             return None
         return link if kept is not None and self.is_token(kept.token_digest) else None
 
-    def all(self, run_id: str, interaction_id: str) -> list[KeptLink]:
+    def all(self, run_id: str, interaction_id: str) -> list[StoredLink]:
         """The valid links to this question, oldest first."""
         found = [each for each in self._file(run_id).read().values() if each.interaction_id == interaction_id]
         valid = [each for each in found if each.expires_at > self.clock() and self.is_token(each.token_digest)]
@@ -109,18 +109,18 @@ class Links:
                     raise NotFound(RefusalCode.LINK_NOT_FOUND, f"the question has no link {link_id!r}")
                 del links[found[link_id]]
 
-    def _make_room(self, links: dict[str, KeptLink], interaction_id: str) -> None:
-        full = len(links) >= MOST_PER_RUN
+    def _make_room(self, links: dict[str, StoredLink], interaction_id: str) -> None:
+        full = len(links) >= MAX_PER_RUN
         for each in list(links.values()):
             ended = each.expires_at <= self.clock() or not self.is_token(each.token_digest)
             if ended or (full and each.interaction_id != interaction_id):
                 del links[each.digest]
-        if len(links) >= MOST_PER_RUN:
-            message = f"this question already has {MOST_PER_RUN} links; revoke some, or wait until they expire"
+        if len(links) >= MAX_PER_RUN:
+            message = f"this question already has {MAX_PER_RUN} links; revoke some, or wait until they expire"
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
 
-    def _file(self, run_id: str) -> RecordFile[KeptLink]:
-        return RecordFile(self.folder(run_id) / _FILE_NAME, KeptLink)
+    def _file(self, run_id: str) -> RecordFile[StoredLink]:
+        return RecordFile(self.folder(run_id) / _FILE_NAME, StoredLink)
 
     def _signed(self, text: str) -> Link | None:
         body_text, _, signature = text.partition(".")

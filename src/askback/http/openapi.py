@@ -206,7 +206,7 @@ def _problems(operation: Operation) -> Json:
     if operation.access is Access.TOKEN:
         codes.append(RefusalCode.SCOPE_MISSING)
     if "{" in operation.path:
-        # A parameter that contains a slash makes another path.
+        # With a slash in a parameter, it is another path.
         codes.append(RequestCode.NOT_FOUND)
     by_status: dict[HTTPStatus, list[Code]] = {}
     for code in dict.fromkeys(codes):
@@ -252,7 +252,7 @@ def _schema(shape: type[Shape] | None, schema: Json) -> Json:
 
 
 def _describe_response(shape: type[Shape], schema: Json) -> None:
-    """A response leaves a field with a default out, or always has it."""
+    """In a response, a field with a default is either left out or always present."""
     properties: dict[str, Json] = schema["properties"]
     if shape.__struct_config__.omit_defaults:
         schema["properties"] = {name: _without_null(each) for name, each in properties.items()}
@@ -263,7 +263,7 @@ def _describe_response(shape: type[Shape], schema: Json) -> None:
 
 
 def _without_null(schema: Json) -> Json:
-    """An optional field as it is when it is there."""
+    """The schema of an optional field that is present."""
     if "default" not in schema or schema["default"] is not None:
         return schema
     (only,) = [each for each in schema.pop("anyOf") if each != {"type": "null"}]

@@ -160,8 +160,8 @@ def _few(problems: Sequence[str]) -> tuple[str, ...]:
     return tuple(few) if len(few) == len(problems) else (*few, f"and {len(problems) - len(few)} more")
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def refused(error: AskbackError) -> Response:

@@ -47,7 +47,7 @@ class ConnectionProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._all.came(self)
+        self._all.add(self)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -63,13 +63,13 @@ class ConnectionProtocol(H11Protocol):
         self.transport.abort()
 
     def on_response_complete(self) -> None:
-        self._all.answered(self)
+        self._all.responded(self)
         super().on_response_complete()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        self._all.left(self)
+        self._all.remove(self)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -134,52 +134,52 @@ class Connection(Protocol):
 
 
 class Connections:
-    """All connections of one server. Beyond `most_strangers` without a token, the oldest of them is dropped.
+    """All connections of one server. Beyond `max_unauthenticated` without a token, the oldest of them is dropped.
 
     Age counts, not activity: an attacker can send a byte now and then. A new connection is never dropped in favour of an
     older one without a token, so its client has time to send one.
     """
 
-    def __init__(self, *, most_strangers: int, most: int) -> None:
-        self._most_strangers = most_strangers
-        self._most = most
+    def __init__(self, *, max_unauthenticated: int, max_total: int) -> None:
+        self._max_unauthenticated = max_unauthenticated
+        self._max_total = max_total
         self._all: dict[Connection, int] = {}
         """Each with its number, in the order of arrival."""
         self._arrived = 0
-        self._strangers: dict[Connection, None] = {}
-        self._log = Rarely()
+        self._unauthenticated: dict[Connection, None] = {}
+        self._log = RateLimitedLog()
 
-    def came(self, connection: Connection) -> None:
+    def add(self, connection: Connection) -> None:
         """Add a connection. It is dropped itself only if all others have a token."""
         self._arrived += 1
         self._all[connection] = self._arrived
-        self._strangers[connection] = None
+        self._unauthenticated[connection] = None
         while self._are_too_many():
-            dropped = min(self._strangers, key=self._all.__getitem__)
+            dropped = min(self._unauthenticated, key=self._all.__getitem__)
             if dropped.is_trusted:
-                del self._strangers[dropped]
+                del self._unauthenticated[dropped]
                 continue
             self._log.warning("too many connections: dropping those without a token")
-            self.left(dropped)
+            self.remove(dropped)
             dropped.drop()
 
-    def answered(self, connection: Connection) -> None:
-        """A response was sent: whether its request had a token decides how the connection counts until the next one."""
+    def responded(self, connection: Connection) -> None:
+        """A response was sent. Whether its request had a token decides how the connection counts until the next one."""
         if connection.is_trusted:
-            self._strangers.pop(connection, None)
+            self._unauthenticated.pop(connection, None)
         elif connection in self._all:
-            self._strangers[connection] = None
+            self._unauthenticated[connection] = None
 
-    def left(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         self._all.pop(connection, None)
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
 
     def _are_too_many(self) -> bool:
-        too_many = len(self._strangers) > self._most_strangers or len(self._all) > self._most
-        return too_many and bool(self._strangers)
+        too_many = len(self._unauthenticated) > self._max_unauthenticated or len(self._all) > self._max_total
+        return too_many and bool(self._unauthenticated)
 
 
-class Rarely:
+class RateLimitedLog:
     """Logs at most one line a minute."""
 
     def __init__(self) -> None:
@@ -192,10 +192,10 @@ class Rarely:
 
 
 class AcceptFaults:
-    """An exception handler for the event loop that rarely logs that no connection can be accepted."""
+    """An exception handler for the event loop. Logs at most once a minute that no connection can be accepted."""
 
     def __init__(self) -> None:
-        self._log = Rarely()
+        self._log = RateLimitedLog()
 
     def __call__(self, loop: Any, context: dict[str, Any]) -> None:
         if context.get("message") == ACCEPT_FAILED:

@@ -14,7 +14,7 @@ from askback.core.interactions import Interaction
 from askback.core.runs import Run
 from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope, headers_of, host_of
 from askback.http.context import Context, json_response
-from askback.http.links import KeptLink, Link
+from askback.http.links import Link, StoredLink
 from askback.http.problems import JSON_BODY, RequestCode
 from askback.http.routing import Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
@@ -193,7 +193,7 @@ async def revoke_link(request: Request, context: Context, *, run_id: str, link_i
     return await _revoke(context, run_id, [link_id])
 
 
-async def _links(context: Context, run_id: str) -> list[KeptLink]:
+async def _links(context: Context, run_id: str) -> list[StoredLink]:
     pending = (await context.service.store.get(run_id)).pending_interaction
     return [] if pending is None else context.links.all(run_id, pending.interaction_id)
 

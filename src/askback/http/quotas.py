@@ -19,7 +19,7 @@ from askback.http.problems import problem, status_of
 
 MAIN = "main"
 _BURST_SEC = 10.0
-_MOST_BUCKETS = 10_000
+_MAX_BUCKETS = 10_000
 
 
 class Quota(Protocol):
@@ -109,5 +109,5 @@ class RequestRate:
 
     def _forget_full(self, now: float) -> None:
         """Remove buckets that are full again because they were not used for the time of a burst."""
-        if len(self._buckets) >= _MOST_BUCKETS:
+        if len(self._buckets) >= _MAX_BUCKETS:
             self._buckets = {key: each for key, each in self._buckets.items() if now - each.at < _BURST_SEC}

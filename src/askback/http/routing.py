@@ -104,7 +104,7 @@ class Router:
 
 def route(operation: Operation) -> Route:
     async def endpoint(request: Request) -> Response:
-        # Before anything of the body is read.
+        # Before any of the body is read.
         operation.check_access(request)
         context: Context = request.app.state.context
         given = dict(request.path_params)

@@ -21,8 +21,8 @@ from askback.http.auth import Grant, digest
 log = logging.getLogger(__name__)
 
 IDLE = timedelta(days=7)
-LONGEST = timedelta(days=30)
-MOST = 500
+MAX_AGE = timedelta(days=30)
+MAX_SESSIONS = 500
 """Beyond this, the least recently used session ends."""
 _FLUSH_SEC = 300.0
 
@@ -104,13 +104,13 @@ class Sessions:
             browser=browser(user_agent),
             created_at=now,
             last_seen_at=now,
-            expires_at=now + LONGEST,
+            expires_at=now + MAX_AGE,
         )
         with self._file.changing() as sessions:
             old = None if instead_of is None else sessions.get(digest(instead_of))
             if old is not None and old.host == host:
                 del sessions[old.digest]
-            self._drop_ended(sessions, most=MOST - 1)
+            self._drop_ended(sessions, keep=MAX_SESSIONS - 1)
             sessions[made.digest] = made
         return text
 
@@ -135,13 +135,13 @@ class Sessions:
     def flush(self) -> None:
         if self._seen:
             with self._file.changing() as sessions:
-                self._drop_ended(sessions, most=MOST)
+                self._drop_ended(sessions, keep=MAX_SESSIONS)
                 sessions.update({key: self._current(each) for key, each in sessions.items()})
                 self._seen.clear()
 
-    def _drop_ended(self, sessions: dict[str, Session], *, most: int) -> None:
+    def _drop_ended(self, sessions: dict[str, Session], *, keep: int) -> None:
         valid = [each for each in map(self._current, sessions.values()) if self._is_valid(each)]
-        kept = sorted(valid, key=lambda each: each.last_seen_at)[-most:]
+        kept = sorted(valid, key=lambda each: each.last_seen_at)[-keep:]
         for key in sessions.keys() - {each.digest for each in kept}:
             del sessions[key]
 

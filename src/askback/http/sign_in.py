@@ -21,17 +21,17 @@ from starlette.types import Receive, Scope
 
 from askback.http.addresses import Addresses
 from askback.http.auth import ENTER, Grant, Lookup, SignInPages, digest, headers_of, host_of, query_of
-from askback.http.bodies import said_length
+from askback.http.bodies import declared_length
 from askback.http.sessions import Sessions
 
 CODE_SEC = 300.0
 """How long a code is valid: the user may have to read a notice first."""
-_MOST_CODES = 100
+_MAX_CODES = 100
 _OLD_COOKIE = "askback_token"
 """Contained the token itself in earlier versions. A browser sends it to every port of this machine."""
-_MOST_BODY_BYTES = 4096
+_MAX_BODY_BYTES = 4096
 _BODY_SEC = 5.0
-_MOST_BODIES = 32
+_MAX_BODIES = 32
 """Read at the same time."""
 
 
@@ -53,7 +53,7 @@ class Codes:
 
     def make(self, token_digest: str, hosts: frozenset[str], target: str = "/") -> str:
         text = secrets.token_urlsafe(32)
-        while len(self._codes) >= _MOST_CODES:
+        while len(self._codes) >= _MAX_CODES:
             del self._codes[next(iter(self._codes))]
         expires_at = self._clock() + CODE_SEC
         made = Code(token_digest=token_digest, hosts=hosts, target=target, expires_at=expires_at)
@@ -107,7 +107,7 @@ class SignIn:
         # Not the name of another token: its holder could receive the cookie at another port.
         usable = {page_host} | ({host} & self.addresses.hosts)
         code = self.codes.make(grant.token_digest, frozenset(usable), target)
-        response = self.pages.onward(scope, origin=f"http://{page_host}", code=code)
+        response = self.pages.to_page_host(scope, origin=f"http://{page_host}", code=code)
         if _OLD_COOKIE in cookie_parser(headers_of(scope).get("cookie", "")):
             response.delete_cookie(_OLD_COOKIE, httponly=True, samesite="strict")
         return response
@@ -118,19 +118,19 @@ class SignIn:
         # A browser only sends its cookie with requests from this site. The cookie is needed to end its old session.
         is_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if is_elsewhere and "direct" not in query_of(scope) and self.codes.find(text, host) is not None:
-            return self.pages.almost(scope, f"{ENTER}?code={text}&direct=1")
+            return self.pages.to_same_site(scope, f"{ENTER}?code={text}&direct=1")
         code = self.codes.take(text, host)
         grant = None if code is None else self.holder(code.token_digest)
         return None if code is None or grant is None else await self._entered(scope, grant, code.target)
 
     def _step(self, scope: Scope, text: str) -> Response | None:
-        """The page that continues at another name, again: the user came back because that name could not be reached."""
+        """Redirect to the page's host name again: the user came back because it could not be reached."""
         host = host_of(headers_of(scope))
         code = self.codes.find(text, host)
         page_host = None if code is None else self.addresses.page_host(host, code.token_digest)
         if code is None or page_host is None or self.holder(code.token_digest) is None:
             return None
-        return self.pages.onward(scope, origin=f"http://{page_host}", code=text)
+        return self.pages.to_page_host(scope, origin=f"http://{page_host}", code=text)
 
     def _already(self, scope: Scope) -> Response | None:
         """Redirects a user who is already signed in."""
@@ -143,7 +143,7 @@ class SignIn:
         host, agent = host_of(headers), headers.get("user-agent", "")
         make = functools.partial(self.sessions.make, host=host, user_agent=agent, instead_of=self._cookie(scope))
         text = await asyncio.to_thread(make, grant)
-        response = self.pages.entered(scope, target)
+        response = self.pages.signed_in(scope, target)
         set_cookie(response, self.addresses, host, text)
         return response
 
@@ -171,14 +171,14 @@ class Forms:
     If there are too many, the oldest is dropped, so that slow clients do not keep others from signing in.
     """
 
-    def __init__(self, *, most: int = _MOST_BODIES, seconds: float = _BODY_SEC) -> None:
-        self._most = most
+    def __init__(self, *, max_forms: int = _MAX_BODIES, seconds: float = _BODY_SEC) -> None:
+        self._max_forms = max_forms
         self._seconds = seconds
         self._open: dict[asyncio.Timeout, None] = {}
 
     async def read(self, scope: Scope, receive: Receive) -> dict[str, str]:
         """The fields; none if the form is too large or too slow."""
-        if said_length(scope) > _MOST_BODY_BYTES:
+        if declared_length(scope) > _MAX_BODY_BYTES:
             return {}
         try:
             async with asyncio.timeout(self._seconds) as limit:
@@ -190,12 +190,12 @@ class Forms:
                     self._open.pop(limit, None)
         except TimeoutError:
             return {}
-        if len(body) > _MOST_BODY_BYTES:
+        if len(body) > _MAX_BODY_BYTES:
             return {}
         return {name: values[0] for name, values in parse_qs(body.decode("latin-1")).items()}
 
     def _make_room(self) -> None:
-        while len(self._open) >= self._most:
+        while len(self._open) >= self._max_forms:
             oldest = next(iter(self._open))
             del self._open[oldest]
             if not oldest.expired():
@@ -204,7 +204,7 @@ class Forms:
 
 async def _read(receive: Receive) -> bytes:
     body, more = b"", True
-    while more and len(body) <= _MOST_BODY_BYTES:
+    while more and len(body) <= _MAX_BODY_BYTES:
         message = await receive()
         body += message.get("body", b"")
         more = bool(message.get("more_body")) and message["type"] == "http.request"

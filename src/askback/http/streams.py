@@ -23,8 +23,8 @@ from askback.wire import runs as wire
 Batches = AsyncGenerator[Sequence[Any]]
 
 HEARTBEAT_SEC = 15.0
-MOST_PER_TOKEN = 1_000
-MOST_IN_ALL = 4_000
+MAX_PER_TOKEN = 1_000
+MAX_IN_TOTAL = 4_000
 _END_SEC = 1.0
 """How long the end of a stream waits for a client that does not read."""
 _VALID_SEC = 5.0
@@ -55,12 +55,12 @@ class Streams:
         self,
         *,
         heartbeat_sec: float = HEARTBEAT_SEC,
-        most_per_token: int = MOST_PER_TOKEN,
-        most_in_all: int = MOST_IN_ALL,
+        max_per_token: int = MAX_PER_TOKEN,
+        max_in_total: int = MAX_IN_TOTAL,
     ) -> None:
         self.heartbeat_sec = heartbeat_sec
-        self.most_per_token = most_per_token
-        self.most_in_all = most_in_all
+        self.max_per_token = max_per_token
+        self.max_in_total = max_in_total
         self.closing = asyncio.Event()
         self._open: Counter[str] = Counter()
         self._kept: dict[Hashable, bytes] = {}
@@ -75,8 +75,8 @@ class Streams:
         self.closing.set()
 
     @contextmanager
-    def seat(self, token_name: str) -> Iterator[None]:
-        if self._open[token_name] >= self.most_per_token or self.count >= self.most_in_all:
+    def reserve(self, token_name: str) -> Iterator[None]:
+        if self._open[token_name] >= self.max_per_token or self.count >= self.max_in_total:
             raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many event streams are open; close one first")
         self._open[token_name] += 1
         try:
@@ -133,7 +133,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Before the response starts, so that one stream too many is refused with a problem.
         async with aclosing(self._batches):
-            with self._streams.seat(self._token_name):
+            with self._streams.reserve(self._token_name):
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 await self._until_over(scope, receive, send)
 

@@ -17,7 +17,7 @@ from askback.http.auth import AccessScope, Grant, digest
 
 log = logging.getLogger(__name__)
 
-_SHORTEST_SECRET = 24
+_MIN_SECRET_LENGTH = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Tokens:
             del tokens[found.digest]
 
 
-def kept_secret(path: Path) -> str:
+def stored_secret(path: Path) -> str:
     """A 256-bit secret in a file that only the user can read. Created if missing."""
     with suppress(FileNotFoundError):
         return _read_secret(path)
@@ -97,7 +97,7 @@ def kept_secret(path: Path) -> str:
 
 def _read_secret(path: Path) -> str:
     secret = path.read_text().strip()
-    if len(secret) < _SHORTEST_SECRET:
+    if len(secret) < _MIN_SECRET_LENGTH:
         message = f"{path} contains no secret, or one that is too short; remove the file to create a new one at the next start"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
     return secret

@@ -1,4 +1,4 @@
-"""The engines of this machine: which one a run gets, how its run can wait, and how each is shown. Knows no run."""
+"""The engines on this machine: which one a run gets, which profile it has, and how engines are shown. Knows no runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, RunOptions
 from askback.engines.base import Engine, Probe
 from askback.engines.registry import Engines
-from askback.installed.probes import EngineSetup, Installed, Probes
+from askback.installed.probes import EngineSetup, Installed, Probes, is_signed_in, program_path
 from askback.skills.package import SkillPackage
 from askback.wire import server as wire
 
@@ -38,7 +38,7 @@ class EnginesHere:
         self._default_engine = default_engine
 
     async def choose(self, package: SkillPackage, wanted: str | None) -> Engine:
-        """The engine of a run: the one it names, else the first that suits the skill and is installed."""
+        """The engine of a run: the one it names, else the one of `first_for`."""
         if wanted is not None:
             engine = self._engines.choose(wanted)
             if not package.allows_engine(wanted):
@@ -54,11 +54,24 @@ class EnginesHere:
         return self._engines[name]
 
     async def first_for(self, package: SkillPackage) -> str | None:
-        """The engine of a run that names none: the first that suits the skill and is installed."""
-        for name in self._candidates(package):
-            if await self._probes.find(self._engines[name], self._setups[name]) is not None:
-                return name
-        return None
+        """The engine of a run that names none: the first that suits the skill and is installed.
+
+        Engines that are signed in come first, then those of which that is unknown. No program is started to find out.
+        """
+        installed = [name for name in self._candidates(package) if program_path(self._setups[name]) is not None]
+        return min(installed, key=self._sign_in_rank, default=None)
+
+    def _sign_in_rank(self, name: str) -> int:
+        engine = self._engines[name]
+        signed_in = is_signed_in(engine, self._setups[name])
+        # An engine without a model needs no account. That makes it no better than a model that may be signed in.
+        return {True: 0 if engine.chosen_by_default else 1, None: 1, False: 2}[signed_in]
+
+    def missing_sign_in(self, name: str) -> str | None:
+        """How to sign in to an engine that is not signed in. None: it is, or that is unknown."""
+        if name not in self._engines or is_signed_in(self._engines[name], self._setups[name]) is not False:
+            return None
+        return self._engines[name].sign_in
 
     def _candidates(self, package: SkillPackage) -> Sequence[str]:
         if package.engines is not None:
@@ -73,8 +86,8 @@ class EnginesHere:
     def _nothing_installed(self, package: SkillPackage) -> Invalid:
         names = self._candidates(package) if package.engines is None else package.engines
         message = (
-            "the run names no engine, and none is installed that could be taken by default;"
-            " install one, or name the engine 'scripted', which plays scripts and needs nothing"
+            "the run names no engine, and none of the default engines is installed;"
+            " install one, or name the engine 'scripted', which plays scripts and needs no account"
             if package.engines is None
             else f"skill '{package.id}' needs one of these engines, and none is installed"
         )
@@ -113,28 +126,28 @@ class EnginesHere:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every engine that is known, installed or not."""
+        """All known engines, installed or not."""
         return tuple(self._engines)
 
     @property
     def broken(self) -> Mapping[str, str]:
-        """Third parties' engines that cannot be used, with the reason."""
+        """Third-party engines that cannot be used, with the reason."""
         return self._engines.broken
 
 
 def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe, *, asked_for: bool) -> None:
     """Refuse a profile that the installed engine does not support, with the reason from the probe.
 
-    A run that did not request its profile is tried in one process even if the probe saw no support for that.
+    If the run did not request a profile, it may be sticky even if the probe saw no support for a resident process.
     """
     if kind is ProfileKind.RESUMABLE and probe.kind is not ProfileKind.RESUMABLE:
-        reason = f"engine '{engine.name}' cannot give a resumable run: {probe.reason}"
+        reason = f"engine '{engine.name}' does not support resumable runs: {probe.reason}"
         raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
-    stays = kind in engine.profiles and (probe.resident or not asked_for)
-    if kind is ProfileKind.STICKY_PROCESS and not stays:
+    can_stay = kind in engine.profiles and (probe.resident or not asked_for)
+    if kind is ProfileKind.STICKY_PROCESS and not can_stay:
         reason = (
-            f"engine '{engine.name}' cannot give a {kind} run: its process cannot be kept while the run waits; "
-            f"nor can its session be resumed in a new one: {probe.reason}"
+            f"engine '{engine.name}' does not support {kind} runs: its process cannot be kept while the run waits, "
+            f"and its session cannot be resumed in a new process: {probe.reason}"
         )
         raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
 
@@ -167,7 +180,7 @@ def _profiles_of(engine: Engine, probe: Probe) -> tuple[ProfileKind, ...]:
 
 
 def engine_advice(report: EngineReport) -> str | None:
-    """How to install it or sign in; None if nothing is missing."""
+    """How to install the engine or sign in; None if nothing is missing."""
     if report.installed is None:
         return report.engine.install
     return report.engine.sign_in if report.installed.signed_in is False else None

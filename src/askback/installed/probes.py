@@ -22,21 +22,21 @@ from askback.process.isolation import UNLIMITED, Network, ResourceLimits
 
 PROBE_SEC = 15.0
 _NOT_STARTED = 127
-"""The exit code of a shell for a command that it did not find."""
+"""The exit code that a shell uses for a command it cannot find."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSetup:
-    """How an engine is started on this machine; from the settings."""
+    """How an engine is started on this machine, according to the settings."""
 
     command: tuple[str, ...]
     env: Mapping[str, str]
     model: str | None = None
     home: Path | None = None
     sign_in_home: Path | None = None
-    """Where the sign-in is kept: the configured home, else the user's own."""
+    """The home with the credentials: the configured one, or else the user's."""
     renew_sign_in: bool = True
-    """Whether tokens that a turn renewed are merged into it."""
+    """Whether tokens that a turn renewed are merged into the credentials there."""
     extra_args: tuple[str, ...] = ()
     slots: int | None = None
     secrets: tuple[str, ...] = ()
@@ -45,14 +45,14 @@ class EngineSetup:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What the command itself names: `python3 /opt/tool/main.py` needs more than Python."""
+        """Files that the command names: `python3 /opt/tool/main.py` needs more than Python."""
         words = (Path(word) for word in (*self.command[1:], *self.extra_args) if word.startswith("/"))
         return tuple(path for path in words if _is(path, Path.exists))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """An engine that was found: where its program is, and what the probe saw."""
+    """An installed engine: the path of its program, and the result of the probe."""
 
     path: str
     probe: Probe
@@ -60,7 +60,7 @@ class Installed:
 
 
 class Probes:
-    """Remembers probes by path, size and modification time of the executable, also across programs."""
+    """Caches probes on disk, by path, size and modification time of the executable."""
 
     def __init__(self, cache: Path, spawner: Spawner) -> None:
         self._cache_path = cache
@@ -70,7 +70,7 @@ class Probes:
 
     async def find(self, engine: Engine, setup: EngineSetup) -> Installed | None:
         """The engine as installed, or None when its program cannot be found."""
-        path = shutil.which(setup.command[0], path=setup.env.get("PATH"))
+        path = program_path(setup)
         if path is None:
             return None
         key = _identity(engine, path, setup)
@@ -79,7 +79,7 @@ class Probes:
             if key not in known:
                 probe, answered = await _ask(self._spawner, engine, setup)
                 if not answered:
-                    # It hung or could not be started, perhaps due to load: report the failure, but do not cache it.
+                    # The program hung or could not start, perhaps due to load: return the result, but do not cache it.
                     return _installed(engine, setup, path, probe)
                 known[key] = probe
                 self._save(known)
@@ -93,21 +93,31 @@ class Probes:
         return self._known
 
     def _save(self, known: dict[str, Probe]) -> None:
-        """Losing the cache costs a probe, so a folder that cannot be written is no reason to fail."""
+        """Write the cache. Errors are ignored: without the cache, an engine is only probed again."""
         with suppress(OSError):
             self._cache_path.parent.mkdir(parents=True, exist_ok=True)
             write_private(self._cache_path, msgspec.json.encode(known))
 
 
-def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
-    """The sign-in is checked every time: it changes without the program changing."""
+def program_path(setup: EngineSetup) -> str | None:
+    """Where the engine's program is; None if it is not installed."""
+    return shutil.which(setup.command[0], path=setup.env.get("PATH"))
+
+
+def is_signed_in(engine: Engine, setup: EngineSetup) -> bool | None:
+    """Whether the engine is signed in. None: unknown. Starts no program."""
     home = setup.sign_in_home
     files = [name for name in engine.credentials if home is not None and _is(home / name, Path.is_file)]
-    return Installed(path=path, probe=probe, signed_in=engine.signed_in(files, setup.env.keys()))
+    return engine.signed_in(files, setup.env.keys())
+
+
+def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
+    """The sign-in is checked every time: it changes without the program changing."""
+    return Installed(path=path, probe=probe, signed_in=is_signed_in(engine, setup))
 
 
 def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
-    """A path that may not be looked at is nothing."""
+    """As `kind(path)`, but False for a path that cannot be accessed."""
     try:
         return kind(path)
     except (OSError, ValueError):
@@ -115,7 +125,7 @@ def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
 
 
 def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:
-    """Every word of the command that is a file counts: `python tool.py` changes with `tool.py`."""
+    """The cache key. It includes every file in the command: `python tool.py` changes with `tool.py`."""
     parts = [engine.name]
     for word in (path, *setup.command[1:]):
         parts.append(word)
@@ -126,14 +136,14 @@ def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:
 
 
 async def _ask(spawner: Spawner, engine: Engine, setup: EngineSetup) -> tuple[Probe, bool]:
-    """The probe, and whether every call was answered. All calls together have `PROBE_SEC`."""
+    """The probe, and whether every call ended normally. All calls together may take `PROBE_SEC`."""
     deadline = time.monotonic() + PROBE_SEC
     with tempfile.TemporaryDirectory(prefix="askback-probe-") as folder:
         results = [
             await _call(spawner, engine, setup, args, Path(folder), deadline - time.monotonic())
             for args in engine.probe_calls()
         ]
-    # One that was ended by a signal, such as for want of memory, is asked again too.
+    # A program killed by a signal, for example for lack of memory, is also probed again.
     answered = all(
         code is not None and code >= 0 and code != _NOT_STARTED for code in (each.exit_code for each in results)
     )
@@ -159,8 +169,8 @@ async def _call(
         )
     except NotStarted as error:
         if is_temporary(error):
-            # It says nothing about the program: neither remembered nor reported as not installed.
-            message = f"engine '{engine.name}' cannot be asked what it can do at the moment: {error}; try again"
+            # This says nothing about the program: do not cache it, and do not report the engine as missing.
+            message = f"engine '{engine.name}' cannot be probed at the moment: {error}; try again"
             raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message) from error
         return CallResult(args=args, exit_code=_NOT_STARTED, stdout="", stderr=str(error))
     return CallResult(args=args, exit_code=printed.exit_code, stdout=printed.stdout, stderr=printed.stderr)

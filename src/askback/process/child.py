@@ -21,7 +21,7 @@ from askback.process.streams import Line, LineFramer, Streams, chunks, writable
 
 _DRAIN_SEC = 2.0
 _LINES_AT_ONCE = 64
-"""After so many lines, other tasks get their turn: a chunk can have tens of thousands of short lines."""
+"""After this many lines, let other tasks run: a chunk can have tens of thousands of short lines."""
 _TRIES = 3
 
 STDOUT = "stdout"
@@ -111,7 +111,7 @@ class ProcessHandle(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether nothing of the tree is alive, as far as the spawner knows."""
+        """Whether the whole tree has ended, as far as the spawner knows."""
 
     @property
     def lost(self) -> bool:
@@ -183,7 +183,7 @@ class Child:
         return await asyncio.shield(self._handle.exit)
 
     async def end(self, mark: str, *, grace_sec: float, lock: Path | None = None) -> bool:
-        """End it with its whole tree. True if nothing of it is alive."""
+        """End it with its whole tree. True if all of it has ended."""
         return await self._handle.end(mark, grace_sec=grace_sec, lock=lock)
 
     @property
@@ -206,7 +206,7 @@ class Child:
         return self._handle.breach
 
     def close(self) -> None:
-        """Close the pipes and the handle. Nothing may read the pipes any more."""
+        """Close the pipes and the handle. Nothing may read the pipes after this."""
         self._handle.close()
         self._streams.close()
 

@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.core.renewals import MOST_BYTES, Renewal, RenewalRefused, merge
+from askback.core.renewals import MAX_BYTES, Renewal, RenewalRefused, merge
 from askback.files import beneath
 from askback.files.atomic import locked, write_private
 from askback.process.artifacts import open_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Returned:
+class MergeResult:
     """The files that were renewed, or why nothing was merged."""
 
     renewed: tuple[str, ...] = ()
@@ -38,60 +38,61 @@ class Credentials:
     renewals: Sequence[Renewal] = ()
     """The files that may be renewed. Without any, nothing is ever merged."""
 
-    def lend(self, home: Path) -> Loan:
+    def copy_into(self, home: Path) -> SignInCopies:
         """Copy the newest sign-in into a run's home."""
         with locked(self.lock):
-            lent = {name: content for name in self.names if (content := _read(self.source / name)) is not None}
-        for name, content in lent.items():
+            contents = {name: content for name in self.names if (content := _read(self.source / name)) is not None}
+        for name, content in contents.items():
             beneath.write(home.parent, f"{home.name}/{name}", content)
-        return Loan(credentials=self, home=home, lent={name: _digest(content) for name, content in lent.items()})
+        digests = {name: _digest(content) for name, content in contents.items()}
+        return SignInCopies(credentials=self, home=home, digests=digests)
 
-    def take_back(self, home: Path, lent: Mapping[str, str]) -> Returned:
+    def merge_back(self, home: Path, digests: Mapping[str, str]) -> MergeResult:
         """Merge what was renewed, unless the source was renewed in the meantime. All files or none."""
-        rules = [rule for rule in self.renewals if rule.name in lent]
+        rules = [rule for rule in self.renewals if rule.name in digests]
         if not rules:
-            return Returned()
+            return MergeResult()
         merged: dict[str, bytes] = {}
         with locked(self.lock):
             for rule in rules:
                 try:
-                    content = self._merged(home, rule, lent[rule.name])
+                    content = self._merged(home, rule, digests[rule.name])
                 except RenewalRefused as refusal:
-                    return Returned(refused=f"{rule.name}: {refusal}")
+                    return MergeResult(refused=f"{rule.name}: {refusal}")
                 if content is not None:
                     merged[rule.name] = content
             for name, content in merged.items():
                 write_private((self.source / name).resolve(), content)
-        return Returned(renewed=tuple(merged))
+        return MergeResult(renewed=tuple(merged))
 
     def _merged(self, home: Path, rule: Renewal, before: str) -> bytes | None:
-        left = _read_left(home, rule.name)
-        if left is None or not left.strip() or _digest(left) == before:
+        copy = _read_copy(home, rule.name)
+        if copy is None or not copy.strip() or _digest(copy) == before:
             return None
         source = _read(self.source / rule.name)
         if source is None or _digest(source) != before:
             return None
-        return merge(rule, source, left)
+        return merge(rule, source, copy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loan:
-    """The copies of one turn. To be ended once nothing of its engine is alive."""
+class SignInCopies:
+    """The copies for one turn. Call `end` when all processes of its engine have ended."""
 
     credentials: Credentials
     home: Path
-    lent: Mapping[str, str]
+    digests: Mapping[str, str]
 
-    def end(self) -> Returned:
+    def end(self) -> MergeResult:
         """Merge what was renewed, and remove the copies."""
         try:
-            return self.credentials.take_back(self.home, self.lent)
+            return self.credentials.merge_back(self.home, self.digests)
         finally:
             remove_copies(self.home, self.credentials.names)
 
 
 def remove_copies(home: Path, names: Sequence[str]) -> None:
-    """Leave no sign-in in a run's home. The next turn gets new copies."""
+    """Remove the sign-in from a run's home. The next turn gets new copies."""
     for name in names:
         beneath.remove(home.parent, f"{home.name}/{name}")
 
@@ -102,13 +103,13 @@ def _read(path: Path) -> bytes | None:
     return None
 
 
-def _read_left(home: Path, name: str) -> bytes | None:
+def _read_copy(home: Path, name: str) -> bytes | None:
     """A file in an engine's home may be anything: a link to keys, a pipe, an endless file."""
     file = open_below(home.parent, f"{home.name}/{name}")
     if file is None:
         return None
     with file:
-        return file.read(MOST_BYTES + 1)
+        return file.read(MAX_BYTES + 1)
 
 
 def _digest(content: bytes) -> str:

@@ -18,7 +18,7 @@ class IsolationLevel(StrEnum):
     BUBBLEWRAP = "bubblewrap"
     """As `guardian`, and each engine has its own process table and sees only what it needs."""
     GUARDIAN = "guardian"
-    """Nothing of an engine outlives its turn or Askback. The engine can do what the user can do."""
+    """No process of an engine outlives its turn or Askback. The engine can do what the user can do."""
     NONE = "none"
     """An engine's process group is ended. A process that leaves the group may survive."""
 
@@ -52,7 +52,7 @@ class Isolation:
 _SET_DUMPABLE = 4
 
 
-def close_to_others() -> None:
+def hide_from_other_processes() -> None:
     """Hide the memory and environment of this process from other processes of the same user.
 
     A program that it starts is readable again, but only with what that program was given.
@@ -76,7 +76,7 @@ def access_of_others(folder: Path) -> Access:
     return Access.READ if mode & 0o055 else Access.NONE
 
 
-def withdraw_write_access(folder: Path, own_file: str) -> bool:
+def revoke_write_access(folder: Path, own_file: str) -> bool:
     """Deny write access to others. False if the folder may not be only ours: another owner, or other files in it."""
     status = folder.stat()
     names = {path.name for path in folder.iterdir()}
@@ -163,7 +163,7 @@ _MMAP_THRESHOLD = -3
 _LARGE_BYTES = 1 << 20
 
 
-def give_back_large_blocks() -> None:
+def release_large_blocks() -> None:
     """Make glibc map large blocks separately, so that they go back to the system when they are freed.
 
     By default glibc raises that threshold up to 32 MB, and keeps the memory of a few large requests.

@@ -8,8 +8,8 @@ import secrets
 import time
 from pathlib import Path
 
-_LOOKS = 100
-_LOOK_SEC = 0.001
+_TRIES = 100
+_TRY_SEC = 0.001
 
 
 class FileLock:
@@ -32,7 +32,7 @@ class FileLock:
             # The previous holder removed the file after we opened it, so others would lock another file.
             os.close(fd)
 
-    def outlived(self) -> bool:
+    def held_by_descendant(self) -> bool:
         """Release our descriptor and return whether a process that inherited it still has the lock. If not, take it."""
         if self.fd >= 0:
             os.close(self.fd)
@@ -60,13 +60,13 @@ def _open(path: Path) -> int:
 
 def _locked(fd: int) -> bool:
     """Try to take the lock. `is_held` takes a shared lock for a moment; we wait for that."""
-    for _ in range(_LOOKS):
+    for _ in range(_TRIES):
         if _flock(fd, fcntl.LOCK_EX):
             return True
         if not _flock(fd, fcntl.LOCK_SH):
             return False
         fcntl.flock(fd, fcntl.LOCK_UN)
-        time.sleep(_LOOK_SEC)
+        time.sleep(_TRY_SEC)
     return False
 
 
@@ -114,7 +114,7 @@ class Instances:
     def is_alive(self, name: str) -> bool:
         return is_held(self._path(name))
 
-    def take_turn(self) -> FileLock | None:
+    def take_exclusive(self) -> FileLock | None:
         """A lock for work that only one program may do at a time; None if another has it."""
         return FileLock.take(self._folder / "turn.lock")
 

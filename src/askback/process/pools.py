@@ -57,8 +57,8 @@ class Pool:
 
     def __init__(self, name: str, *, threads: int, waiting: int) -> None:
         self.name = name
-        self._most_threads = threads
-        self._most_waiting = waiting
+        self._max_threads = threads
+        self._max_waiting = waiting
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._open: set[_Job] = set()
         self._new = 0
@@ -67,7 +67,7 @@ class Pool:
         self._closed = False
 
     async def run(self, work: Callable[..., T], *args: Any, admitted: bool = False) -> T:
-        """Run `work(*args)` in a thread. `admitted`: a further piece of work that was accepted before."""
+        """Run `work(*args)` in a thread. `admitted`: it is part of work that was already accepted."""
         return await self._run(lambda _: work(*args), admitted=admitted)
 
     async def run_abandonable(self, work: Callable[[Checkpoint], T]) -> T:
@@ -75,12 +75,12 @@ class Pool:
         return await self._run(work, admitted=False)
 
     async def _run(self, work: Callable[[Checkpoint], T], *, admitted: bool) -> T:
-        if self._closed or (not admitted and self._new >= self._most_threads + self._most_waiting):
+        if self._closed or (not admitted and self._new >= self._max_threads + self._max_waiting):
             raise Unavailable(RefusalCode.SERVER_BUSY, f"too much work is waiting ({self.name}); try again in a moment")
         job = _Job(work, asyncio.get_running_loop().create_future())
         self._open.add(job)
         self._new += not admitted
-        if self._threads < self._most_threads and len(self._open) > self._threads:
+        if self._threads < self._max_threads and len(self._open) > self._threads:
             self._start_thread()
         self._jobs.put(job)
         try:
@@ -104,7 +104,7 @@ class Pool:
     def is_stuck(self) -> bool:
         """Whether every thread has worked on one job for `STUCK_SEC` while others wait."""
         now, began = time.monotonic(), list(self._began.values())
-        full = len(began) >= self._most_threads and len(self._open) > len(began)
+        full = len(began) >= self._max_threads and len(self._open) > len(began)
         return full and all(now - at > STUCK_SEC for at in began)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ class Slots:
 
     def full_engines(self) -> frozenset[str]:
         """Engines that may have no further process even if slots are free."""
-        return frozenset(name for name, most in self._per_engine.items() if self._taken[name] >= most)
+        return frozenset(name for name, limit in self._per_engine.items() if self._taken[name] >= limit)
 
     @property
     def taken(self) -> int:

@@ -27,7 +27,7 @@ class Direct:
 
     async def isolation(self) -> Isolation:
         why = "this system cannot adopt orphaned processes: a daemon in another session survives its engine"
-        return Isolation(level=IsolationLevel.NONE, why_not_more=why, advice="run it on Linux for more")
+        return Isolation(level=IsolationLevel.NONE, why_not_more=why, advice="run Askback on Linux for more isolation")
 
     async def enforcement(self) -> Enforcement:
         return not_enforced("this system has no process table that a watchdog could read")

@@ -24,7 +24,7 @@ from askback.core.runs import ProcessIdentity
 MARK = "ASKBACK_RUN"
 """The variable that marks every process of a run."""
 
-KEEPER = "guardian/program.py"
+GUARDIAN_PROGRAM = "guardian/program.py"
 """Part of the command line of a guardian and its keepers."""
 
 _PROC = Path("/proc")
@@ -42,7 +42,7 @@ class Tree:
 
     def members(self) -> set[int]:
         """Every living process of the turn. Zombies do not count."""
-        table = {entry.pid: entry for entry in _table() if entry.lives}
+        table = {entry.pid: entry for entry in _table() if entry.is_alive}
         lock = _inode(self.lock)
         found = {pid for pid in table if _has_mark(pid, self.mark) or _holds(pid, lock)}
         found |= self._session(table)
@@ -51,7 +51,7 @@ class Tree:
         return found | _descendants(found, table.values())
 
     async def end(self, *, grace_sec: float) -> bool:
-        """Send SIGTERM, wait, then kill. True if nothing of the tree is alive."""
+        """Send SIGTERM, wait, then kill. True if the whole tree has ended."""
         if not _has_table():
             return self.root is None or await _end_group(self.root.pid, grace_sec)
         await self._wait_for_keeper()
@@ -149,7 +149,7 @@ class _Entry:
     threads: int
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """A process whose first thread has ended looks like a zombie, but its other threads run."""
         return self.state not in "ZX" or self.threads > 1
 
@@ -202,7 +202,7 @@ def _is_kept(lock: tuple[int, int]) -> bool:
 def _is_keeper(pid: int) -> bool:
     """Guardian and keepers are one program. An impostor only gains the time that we wait for it."""
     try:
-        return KEEPER.encode() in (_PROC / str(pid) / "cmdline").read_bytes()
+        return GUARDIAN_PROGRAM.encode() in (_PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
         return False
 

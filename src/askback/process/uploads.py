@@ -20,10 +20,10 @@ from askback.files.tree import remove_tree
 _ID = re.compile(r"up-[0-9a-f]{24}", re.ASCII)
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Separators, characters that some file system forbids, control characters, and bidirectional controls."""
-_LONGEST_NAME_BYTES = 120
+_MAX_NAME_BYTES = 120
 _OWNER = ".owner"
 """A file beside the upload with the name of its token. No upload has a name that begins with a dot."""
-_LEAST_BYTES = 65_536
+_MIN_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +63,15 @@ class Uploads:
         return Upload(upload_id=upload_id, name=safe_name(name), size=size)
 
     @contextmanager
-    def room(self, owner: str, size: int, most: int | None) -> Iterator[None]:
+    def room(self, owner: str, size: int, limit: int | None) -> Iterator[None]:
         """Reserve space for an upload while it arrives. Raises `Conflict` if its owner's quota is used up."""
         self.survey()
         ticket = secrets.token_hex(8)
         with self._lock:
             held = self._held.setdefault(owner, {})
-            if most is not None and sum(held.values()) + size > most:
+            if limit is not None and sum(held.values()) + size > limit:
                 used = sum(held.values())
-                message = f"the uploads of this token use {used} of {most} bytes; they are removed after a day"
+                message = f"the uploads of this token use {used} of {limit} bytes; they are removed after a day"
                 raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
             held[ticket] = size
         try:
@@ -120,15 +120,15 @@ class Uploads:
 
 
 def _weight(size: int) -> int:
-    """What an upload counts: even an empty one needs a folder."""
-    return max(size, _LEAST_BYTES)
+    """How much an upload counts towards the quota. Even an empty one needs a folder."""
+    return max(size, _MIN_BYTES)
 
 
 def safe_name(name: str) -> str:
     """The file name without folders, leading dots, and characters that some file system forbids."""
     last = re.split(r"[/\\]", name)[-1]
     clean = _UNFIT.sub("_", last).strip(". \t") or "file"
-    if len(clean.encode()) <= _LONGEST_NAME_BYTES:
+    if len(clean.encode()) <= _MAX_NAME_BYTES:
         return clean
     stem, dot, ending = clean.rpartition(".")
     short = (stem or clean)[:25] + (dot + ending[:4] if dot else "")

@@ -32,9 +32,9 @@ from askback.process.pools import Checkpoint, unchecked
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
 ARTIFACTS_DIR = "artifacts"
-MOST_LISTED = 100_000
+MAX_LISTED = 100_000
 """How many files of one folder are listed."""
-_MOST_BUNDLED = 50_000
+_MAX_BUNDLED = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Workspace:
         self.remove_sign_ins()
 
     def remove_sign_ins(self) -> None:
-        """Remove the copies that an interrupted turn left. Nothing of its engine may be alive."""
+        """Remove the copies that an interrupted turn left. All processes of its engine must have ended."""
         remove_copies(self.home, self._sign_ins)
 
     def close(self) -> None:
@@ -158,15 +158,15 @@ class Workspace:
         # From the run's folder: the engine could have replaced its working directory by a link.
         return open_below(self.root, f"{self._below(self.artifacts_path)}/{path}")
 
-    def bundle(self, most_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
+    def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
         """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
         found: list[tuple[str, int]] = []
         total = 0
         for each in self.artifacts(checkpoint):
             found.append((each.path, each.size))
             total += each.size
-            if total > most_bytes or len(found) > _MOST_BUNDLED:
-                limit = f"{most_bytes} bytes or {_MOST_BUNDLED} files"
+            if total > max_bytes or len(found) > _MAX_BUNDLED:
+                limit = f"{max_bytes} bytes or {_MAX_BUNDLED} files"
                 message = f"the run's files are more than {limit}; download them one by one"
                 raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
         return Bundle(found, self.open_artifact)
@@ -189,7 +189,7 @@ class Workspaces:
             return {folder.name: _disk_usage(folder) for folder in self._root.iterdir()}
         return {}
 
-    def unbegun(self, before: float) -> list[str]:
+    def never_started(self, before: float) -> list[str]:
         """Ids of runs that have files but never started a turn, and were last modified before this time."""
         with suppress(FileNotFoundError):
             folders = [folder for folder in self._root.iterdir() if not (folder / "turns").exists()]
@@ -204,7 +204,7 @@ class Workspaces:
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The entries of a folder by name, without those that are inaccessible or removed in the meantime."""
     with suppress(OSError):
-        for path in sorted(itertools.islice(folder.iterdir(), MOST_LISTED)):
+        for path in sorted(itertools.islice(folder.iterdir(), MAX_LISTED)):
             with suppress(OSError):
                 yield path, path.lstat()
 

@@ -178,11 +178,11 @@ def _invalid_type(info: zipfile.ZipInfo) -> str | None:
     if kind not in (0, stat.S_IFDIR if info.is_dir() else stat.S_IFREG):
         return "is neither a file nor a folder"
     if info.is_dir() and info.file_size:
-        return "is a folder that has content like a file"
+        return "is a folder but has content"
     if info.flag_bits & 0x1:
         return "is encrypted"
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return "has a compression that is not supported; use deflate"
+        return "uses a compression method that is not supported; use deflate"
     return None
 
 

@@ -177,7 +177,7 @@ def _open_plain(path: Path) -> int:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(f"{path} is not a regular file any more")
+    raise OSError(f"{path} is no longer a regular file")
 
 
 def _create(path: Path, mode: int) -> int:

@@ -139,7 +139,7 @@ def _yaml_problem(fault: yaml.YAMLError) -> Problem:
     mark = getattr(fault, "problem_mark", None)
     where = f"{FILE}: line {mark.line + 2}" if mark is not None else FILE
     what = getattr(fault, "problem", None) or getattr(fault, "reason", None) or "cannot be read"
-    fix = "put a text that has `: `, `#` or quotes in quotes" if mark is not None else "remove the invalid character"
+    fix = "quote a text that contains `: `, `#` or quotes" if mark is not None else "remove the invalid character"
     return error(where, f"is not YAML: {what}", fix)
 
 

@@ -78,7 +78,7 @@ class Library:
             self._read[digest] = self._verified(digest)
         return self._read[digest]
 
-    def read_before(self, digest: str) -> SkillPackage | None:
+    def cached(self, digest: str) -> SkillPackage | None:
         return self._read.get(digest)
 
     def _verified(self, digest: str) -> SkillPackage:
@@ -214,7 +214,7 @@ class Library:
             return self._listed_as(name)
         return self.package(place) if isinstance(place, str) else self._in(place)
 
-    def at_hand(self, name: str, *, paths: bool = True) -> SkillPackage | None:
+    def find_cached(self, name: str, *, paths: bool = True) -> SkillPackage | None:
         """`keep(find(name))` if no file has to be read for it, else None. For callers who must not block.
 
         Works for installed skills and small folders that were used before.

@@ -125,7 +125,7 @@ def _unanswered(interaction: Interaction) -> str:
     if interaction.default is None:
         return intro + "Make the most sensible choice yourself, and say in the result that you did."
     value = json.dumps(interaction.default, ensure_ascii=False)
-    return intro + f"Decide it yourself; the default that you named is {value}. Say in the result that you did."
+    return intro + f"Decide yourself; the default that you named is {value}. Say in the result that you did."
 
 
 def _continuing(package: SkillPackage) -> str:

@@ -126,7 +126,7 @@ def _reads_as_one_of(text: str, options: list[Json]) -> bool:
 # Replies.
 
 
-def fits_reply(interaction: Interaction, response: Json) -> tuple[str, ...]:
+def reply_problems(interaction: Interaction, response: Json) -> tuple[str, ...]:
     """The errors in an answer. An offered option is always valid; the question's schema decides on the rest."""
     if problems := scan(response, "response").problems:
         return problems

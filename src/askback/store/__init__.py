@@ -1,1 +1,1 @@
-"""Where runs live. `base` says what a store is, `sqlite` is the one that needs no server."""
+"""The storage of runs. `base` defines the interface; `sqlite` implements it without a database server."""

@@ -1,7 +1,7 @@
-"""The store: the only writer of states, and the queue of turns. Another database implements this Protocol.
+"""The interface of the store: the only writer of states, and the queue of turns.
 
-Every change is guarded: `apply` by the run's version, `append` by its epoch. The loser of a race gets `StaleWrite`,
-reads the run again and decides again; `move` does that.
+Every change is guarded: `apply` by the run's version, `append` by its epoch. The loser of a race gets `StaleWrite`, and
+must read the run and decide again, as `move` does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from askback.core.signals import Signal
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 
 UNKNOWN_RUN = ""
-"""The key in `Changes` that means: any run may have changed."""
+"""The key in `Changes` that means that any run may have changed."""
 
 
 class StaleWrite(Exception):
@@ -30,7 +30,7 @@ class StaleWrite(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyKey:
-    """A caller's key for one creation; `body_digest` shows whether it is the same request."""
+    """A caller's key for creating one run. `body_digest` shows whether a repeated request is the same."""
 
     key: str
     body_digest: str
@@ -53,7 +53,7 @@ class RunPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxCount:
-    """How many runs wait for their user, and when the latest of them asked."""
+    """How many runs wait for their user, and when the latest question was asked."""
 
     total: int
     newest_at: datetime | None
@@ -76,11 +76,11 @@ class DeliveryPage:
 
 
 PAGE_BYTES = 1_000_000
-"""The approximate size of a page. It holds at least one item, however large."""
+"""The approximate size of a page. A page has at least one item, however large."""
 
 
 class EventPage(tuple[Event, ...]):
-    """Events of a run, in order. `more`: there are later events that are not on this page. `size`: of all, in bytes."""
+    """Events of a run, in order. `more`: later events exist. `size`: the total size in bytes."""
 
     more: bool = False
     size: int = 0
@@ -96,29 +96,29 @@ class EventPage(tuple[Event, ...]):
 class Changes(Protocol):
     """The runs that have changed, in this process or another one on the same store.
 
-    The value is the new version of the run, or None if another process made the change. The events that a turn appends
-    are a change only if another process appends them: it sends run ids alone. When processes race, a run may be older
-    than one that was seen before. `{UNKNOWN_RUN: None}` means that any run may have changed. A slow listener costs a
-    constant amount of memory.
+    The value is the new version of the run, or None if another process made the change. Events that a turn appends are
+    reported as a change only if another process appends them, since processes exchange only run ids. When processes
+    race, a run may be older than the version seen before. `{UNKNOWN_RUN: None}` means that any run may have changed. A
+    slow listener takes a constant amount of memory.
     """
 
     async def wait(self) -> Mapping[str, Run | None]:
-        """Wait for changes, and take them all. Raises `Unavailable` once this or the store is closed."""
+        """Wait for changes, and return all of them. Raises `Unavailable` once this or the store is closed."""
         ...
 
     def close(self) -> None: ...
 
 
 class NewEvents(Protocol):
-    """The events that are added to one run, in the order of their numbers.
+    """New events of one run, in the order of their numbers.
 
-    A page carries the events that this process wrote. If it has `more`, there may be others to read from the store:
-    another process wrote them, or they were too large to keep for a slow listener. Where processes race, a page may
-    begin with events that were read before, or leave a gap.
+    A page contains the events that this process wrote. If it has `more`, read the store for others: another process
+    wrote them, or they were too large to keep for a slow listener. When processes race, a page may start with events
+    that were read before, or leave a gap.
     """
 
     async def wait(self) -> EventPage:
-        """Wait for events, and take them all. Raises `Unavailable` once this or the store is closed."""
+        """Wait for events, and return all of them. Raises `Unavailable` once this or the store is closed."""
         ...
 
     def close(self) -> None: ...
@@ -131,11 +131,11 @@ class Store(Protocol):
         request: RunRequest,
         key: IdempotencyKey | None = None,
         webhooks: Sequence[Webhook] = (),
-        most_open: int | None = None,
+        max_open: int | None = None,
     ) -> Run:
-        """Store a new run. Repeated with the same key and body, returns that run; another body raises `Invalid`.
+        """Store a new run. For a repeated key, returns the first run, or raises `Invalid` if the body differs.
 
-        Raises `Conflict` if the run's creator already has `most_open` runs that are not over.
+        Raises `Conflict` if the run's creator already has `max_open` unfinished runs.
 
         This and `apply` also write the deliveries for the webhooks of the run and of the server.
         """
@@ -159,13 +159,13 @@ class Store(Protocol):
     async def request(self, run_id: str) -> RunRequest: ...
 
     async def result(self, run_id: str) -> Json:
-        """The output of a run that succeeded, else None."""
+        """The output of a run that succeeded, otherwise None."""
         ...
 
     async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage: ...
 
-    async def events(self, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES) -> EventPage:
-        """The events after the number `after`. A page ends at its limit, or at about `most_bytes`."""
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES) -> EventPage:
+        """The events with numbers above `after`. A page ends at `limit` events or about `max_bytes`."""
         ...
 
     async def interactions(self, run_id: str) -> Sequence[Interaction]:
@@ -181,21 +181,21 @@ class Store(Protocol):
         ...
 
     async def run_stats(self, latest: int = 500) -> RunStats:
-        """Statistics for people, with the answer times of the `latest` questions."""
+        """Statistics for display, with the answer times of the `latest` questions."""
         ...
 
     async def queued(self, owners: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
-        """Queued runs of these owners, in the order of the queue."""
+        """Queued runs of these owners, in queue order."""
         ...
 
     async def held(self) -> Sequence[Run]:
-        """Runs that some worker holds: running, or waiting with a process."""
+        """Runs that a worker holds: running, or waiting with a process."""
         ...
 
     async def overdue(self, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
-        """Waiting runs of these owners whose deadline is not after `at`, the earliest first.
+        """Waiting runs of these owners whose deadline has passed at `at`, earliest first.
 
-        Without runs that are being canceled: their deadline no longer matters.
+        Runs that are being canceled are left out: their deadline no longer matters.
         """
         ...
 
@@ -209,20 +209,20 @@ class Store(Protocol):
         """The runs of one owner that are not final."""
         ...
 
-    # Notifications: an outbox that is written with the state, and is its own log.
+    # Notifications: an outbox, written in the same transaction as the state. It is also the delivery log.
 
     async def register_webhooks(self, webhooks: Sequence[Webhook]) -> None:
         """Replace the server's own webhooks, which are notified of all runs that servers own."""
         ...
 
     async def next_delivery(self, *, without_hosts: Collection[str] = ()) -> datetime | None:
-        """When the earliest delivery is due, without those to these hosts."""
+        """When the earliest delivery is due, ignoring those to `without_hosts`."""
         ...
 
     async def claim_deliveries(
         self, at: datetime, *, until: datetime, limit: int, without_hosts: Collection[str] = ()
     ) -> Sequence[DueDelivery]:
-        """Claim deliveries that are due, the earliest first. No other claim gets them before `until`.
+        """Claim due deliveries, earliest first. No other claim gets them before `until`.
 
         A claim counts as an attempt. If its result is not recorded by `until`, the delivery is due again.
         """
@@ -239,19 +239,19 @@ class Store(Protocol):
     # Retention.
 
     async def over(self, cursor: str | None = None, limit: int = 50) -> RunPage:
-        """Runs that are over, the oldest first by creation."""
+        """Finished runs, the oldest first by creation."""
         ...
 
     async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Delete runs with everything that belongs to them. Returns the deleted ids; a run that is not over is kept."""
+        """Delete finished runs and everything that belongs to them. Returns the deleted ids; other runs are kept."""
         ...
 
     async def write_nothing(self) -> None:
-        """Write nothing, like any other write. Raises `Unavailable` if the store cannot write."""
+        """Perform an empty write. Raises `Unavailable` if the store cannot write."""
         ...
 
     async def check(self) -> str:
-        """The store's health in one line. Raises `Unavailable`, with what to do, if it is not healthy."""
+        """The store's health in one line. If it is not healthy, raises `Unavailable` with instructions."""
         ...
 
     def changes(self) -> Changes:
@@ -266,18 +266,18 @@ class Store(Protocol):
 
 
 async def move(store: Store, run_id: str, signal: Signal, *, seen: Run | None = None) -> Run:
-    """Decide and store what the signal does to the run; if the run has changed meanwhile, decide again.
+    """Apply a signal to a run. If the run has changed meanwhile, decide again.
 
-    `seen` saves the first read; it may be outdated. Raises `Conflict` when the lifecycle refuses.
+    `seen` saves the first read; it may be outdated. Raises `Conflict` if the lifecycle refuses the signal.
     """
-    run, as_it_is = (await store.get(run_id), True) if seen is None else (seen, False)
+    run, is_fresh = (await store.get(run_id), True) if seen is None else (seen, False)
     while True:
         answer = decide(run, signal)
         if isinstance(answer, Decision):
             with suppress(StaleWrite):
                 return await store.apply(run, answer)
-        elif as_it_is:
+        elif is_fresh:
             if isinstance(answer, Stay):
                 return run
             raise Conflict(answer.code, answer.message)
-        run, as_it_is = await store.get(run_id), True
+        run, is_fresh = await store.get(run_id), True

@@ -1,4 +1,4 @@
-"""The listeners of this process. Used in the event loop's thread only; knows neither the database nor other processes."""
+"""The listeners of this process. Used only in the event loop's thread; independent of the database."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from askback.core.runs import Run
 from askback.store.base import UNKNOWN_RUN, EventPage
 
 MAX_RUNS = 1000
-"""A listener with more changed runs than this is notified only that any run may have changed."""
+"""With more changed runs than this, a listener only learns that any run may have changed."""
 MAX_EVENT_BYTES = 128_000
-"""A listener with more events than this has to read them from the store."""
+"""With more unread events than this, a listener has to read them from the store."""
 
 
 class RunListener:
@@ -40,7 +40,7 @@ class RunListener:
         self._listeners.of_all.discard(self)
 
     def notify(self, run_id: str, run: Run | None) -> None:
-        """Without a run, another process made the change: from then on, no run of this process is known to be the latest."""
+        """Add a change. None for `run`: another process made it, so the versions of this process may be outdated."""
         if UNKNOWN_RUN in self._news:
             return
         if run is None:
@@ -58,7 +58,7 @@ class RunListener:
 
 
 class EventListener:
-    """The events that one run got since the last `wait`. Implements `NewEvents`."""
+    """The events that were added to one run since the last `wait`. Implements `NewEvents`."""
 
     def __init__(self, listeners: Listeners, run_id: str) -> None:
         self._listeners = listeners
@@ -84,7 +84,7 @@ class EventListener:
             self._listeners.of_one.pop(self._run_id, None)
 
     def notify(self, page: EventPage) -> None:
-        """Once there are events to be read from the store, the read yields those of this process, too."""
+        """Add events. Once some must be read from the store, all are: the read also returns those of this process."""
         size = self._page.size + page.size
         if self._page.more or page.more or size > MAX_EVENT_BYTES:
             self._page = UNREAD
@@ -98,7 +98,7 @@ UNREAD = EventPage.of((), more=True)
 
 class Listeners:
     def __init__(self, closed: Callable[[], Unavailable]) -> None:
-        """`closed` makes the error for a listener that was closed."""
+        """`closed` creates the error that a closed listener raises."""
         self.closed = closed
         self.of_all: set[RunListener] = set()
         self.of_one: dict[str, set[EventListener]] = {}
@@ -114,7 +114,7 @@ class Listeners:
         return listener
 
     def notify(self, run_id: str, run: Run | None, events: Callable[[], EventPage]) -> None:
-        """A change by this process. Without a run, only events were added. They are decoded only if somebody listens."""
+        """Report a change by this process. None for `run`: only events were added. Calls `events` only if needed."""
         if run is not None:
             for listener in self.of_all:
                 listener.notify(run_id, run)
@@ -124,7 +124,7 @@ class Listeners:
                 follower.notify(page)
 
     def notify_elsewhere(self, run_ids: Collection[str] | None) -> None:
-        """Another process changed these runs. None: any run may have changed."""
+        """Report that another process changed these runs. None: any run may have changed."""
         if run_ids is None:
             for listener in self.of_all:
                 listener.notify_of_any()

@@ -1,1 +1,1 @@
-"""Text from outside: strict JSON and YAML, terminal-safe output, redaction. Knows no domain."""
+"""Text from untrusted sources: strict JSON and YAML, terminal-safe output, redaction. No domain knowledge."""

@@ -1,4 +1,4 @@
-"""Text for people: safe to print on a terminal, sizes, timestamps, suggestions for misspelled names."""
+"""Human-readable text: safe to print on a terminal, sizes, timestamps, suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _HIDDEN = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-
 
 
 def printable(text: str) -> str:
-    """The text without control sequences; characters that hide or turn text around are shown by their number."""
+    """The text without control sequences. Invisible and bidi characters are shown as `<U+…>`."""
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
     text = _CONTROLS.sub("", text)
     return _HIDDEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
 
 
 def one_line(text: str, most: int) -> str:
-    """The text in one line, cut to so many characters."""
+    """The text on one line, cut to `most` characters."""
     flat = " ".join(printable(text).split())
     return flat if len(flat) <= most else flat[: max(most - 1, 0)] + "…"
 
@@ -55,14 +55,14 @@ def duration(seconds: float) -> str:
 
 
 _LONGEST_COMPARED = 200
-"""The time to compare two names grows with the square of their length."""
+"""Comparing two names takes quadratic time."""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that is most similar, if any is similar enough."""
+    """The most similar known name, or None if none is similar enough."""
     if len(name) > _LONGEST_COMPARED:
         return None
-    import difflib  # takes milliseconds, and most commands never need it
+    import difflib  # importing it takes milliseconds, and most commands never need it
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 

@@ -1,6 +1,6 @@
-"""JSON in text that somebody else wrote: read strictly, found wherever it stands, at a cost that stays linear.
+"""JSON in untrusted text: parsed strictly, found anywhere in the text, in linear time.
 
-Knows nothing of markers, questions or schemas. Nothing here raises on a text but `NotJson`, however hostile it is.
+Knows nothing of markers, questions or schemas. However hostile the text, functions raise only `NotJson`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from askback.core.interactions import Json
 
 MAX_DEPTH = 100
-"""Deeper values are refused: no output needs them, and not everything behind us could write them down."""
+"""Deeper values are refused: no output needs them, and not every serializer that we use can write them."""
 
 _LONGEST_READ = 32_000_000
 _LONGEST_SEARCHED = 8_000_000
@@ -29,17 +29,17 @@ _MOST_HITS = 20_000
 _MOST_MISSES = 2_000
 _MOST_DIGITS = 1_001
 MOST_VALUES = 250_000
-"""Values in one document: eight megabytes of `[],` would become two hundred of lists."""
+"""The most values in one document: 8 MB of `[],` would become 200 MB of lists."""
 _MOST_SIGNS = 4 * MOST_VALUES
 _SIGNS = ",:[{"
-# Possessive: a whole block in one line is no fence, and must not be found out by trying every way to read it.
+# Possessive quantifiers: a whole block on one line is not a fence, and must be rejected without backtracking.
 _FENCE = re.compile(r"^[ \t>]*+(`{3,}|~{3,})[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
-# An array counts only at the start of a line: `[1]` within a sentence is a footnote.
+# An array counts only at the start of a line: `[1]` inside a sentence is a footnote.
 _OPENING = re.compile(r'\{\s*+(?:\}|"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+:)|^[ \t]*+(\[)', re.MULTILINE | re.DOTALL)
 
 
 class NotJson(ValueError):
-    """The text is no JSON value that every other program could read too."""
+    """The text is not a JSON value that every parser accepts."""
 
 
 class Place(StrEnum):
@@ -50,7 +50,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A JSON value and where it stands; the fences around one are part of its place."""
+    """A JSON value and its position in the text. The fences around a block count as part of it."""
 
     value: Json
     place: Place
@@ -59,7 +59,7 @@ class Found:
 
 
 def clean(text: str) -> str:
-    """The text without lone surrogates, which UTF-8 cannot encode. A pair becomes the character that it stands for."""
+    """The text without lone surrogates, which UTF-8 cannot encode. A surrogate pair becomes its character."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -70,7 +70,7 @@ def clean(text: str) -> str:
 
 
 def loads(text: str) -> Json:
-    """Read one JSON value, or raise `NotJson`. Line breaks within strings are let through: models write them."""
+    """Parse one JSON value, or raise `NotJson`. Raw line breaks in strings are accepted: models write them."""
     if len(text) > _LONGEST_READ:
         raise NotJson("the text is too long")
     if _has_too_many_values(text):
@@ -85,7 +85,10 @@ def loads(text: str) -> Json:
 
 
 def find(text: str) -> tuple[Found, ...]:
-    """The JSON values in a text, the likeliest first: the whole; fenced blocks; objects in the prose. Later ones come first."""
+    """The JSON values in a text, most likely first: the whole text, or fenced blocks and then values in the prose.
+
+    Within each kind, the last in the text comes first.
+    """
     try:
         return (Found(value=loads(text.strip()), place=Place.WHOLE, start=0, end=len(text)),)
     except NotJson:
@@ -119,7 +122,7 @@ def _read_fenced(text: str, opening: re.Match[str], closing: re.Match[str]) -> F
 
 
 def _embedded(text: str, fenced: Sequence[Found]) -> Sequence[Found]:
-    """Objects and arrays in the prose; none at all when there is too much to be sure which one is the last."""
+    """Objects and arrays in the prose; none at all if the limits are reached before the last one is known."""
     found: deque[Found] = deque(maxlen=_MOST_EMBEDDED)
     if len(text) > _LONGEST_SEARCHED:
         return found
@@ -131,7 +134,7 @@ def _embedded(text: str, fenced: Sequence[Found]) -> Sequence[Found]:
             at = fence_end
             continue
         if start - base > _STRIDE:
-            # A decoder's error counts every line before it; it must not have the whole text before it each time.
+            # JSONDecodeError counts the lines before its position. Slicing keeps that count short.
             rest, base = text[start:], start
         value, length, cost = _read_at(rest, start - base)
         budget -= cost
@@ -150,7 +153,7 @@ def _end_of_fence(fenced: Sequence[Found], at: int) -> int | None:
 
 
 def _read_at(text: str, start: int) -> tuple[Json, int | None, int]:
-    """The value that begins at `start`, its length (None: there is no value), and how much text was read in vain."""
+    """The value at `start`, its length (None: no value), and how many characters were parsed for nothing."""
     try:
         value, end = _decoder().raw_decode(text, start)
     except json.JSONDecodeError as error:
@@ -163,12 +166,12 @@ def _read_at(text: str, start: int) -> tuple[Json, int | None, int]:
 
 
 def _signs(text: str, start: int = 0) -> int:
-    """The signs that begin a value, wherever they stand: never fewer than there are values."""
+    """How many characters can start a value: an upper bound on the number of values."""
     return sum(text.count(sign, start) for sign in _SIGNS)
 
 
 def _has_too_many_values(text: str) -> bool:
-    """Counted before anything is made of them. Signs within strings do not count, but are looked at only if they matter."""
+    """Check before parsing. Strings are left out, but only if the quick count exceeds the limit."""
     if _signs(text) <= MOST_VALUES:
         return False
     bare = text.replace("\\\\", "").replace('\\"', "")
@@ -178,7 +181,7 @@ def _has_too_many_values(text: str) -> bool:
 
 
 def _searched_from(text: str) -> int:
-    """Where the end of a text begins that cannot hold too many values."""
+    """The start of a tail of the text that cannot hold too many values."""
     start = 0
     while _signs(text, start) > MOST_VALUES:
         start = (start + len(text) + 1) // 2
@@ -191,12 +194,12 @@ def _decoder() -> json.JSONDecoder:
 
 
 def refuse_constant(name: str) -> Any:
-    """For `parse_constant`: Python reads NaN and Infinity, which are not JSON."""
+    """For `parse_constant`: Python accepts NaN and Infinity, which are not JSON."""
     raise ValueError(f"{name} is not a JSON number")
 
 
 def _whole(digits: str) -> int:
-    """Parsers differ in how many digits they accept, and all parsers that we use must read what we store."""
+    """Parsers differ in how many digits they accept, and every parser that we use must read what we store."""
     if len(digits) > _MOST_DIGITS:
         raise ValueError("a number is too long")
     return int(digits)
@@ -210,7 +213,7 @@ def _finite(digits: str) -> float:
 
 
 def _is_shallow(value: Json) -> bool:
-    """Level by level, so that depth costs no stack."""
+    """Level by level rather than recursively, so that deep values cannot exhaust the stack."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list)]
@@ -226,7 +229,7 @@ def _inside(value: Json) -> Iterator[Json]:
 
 
 def _cleaned(value: Json) -> Json:
-    """The value with `clean` done to every text in it."""
+    """The value with `clean` applied to every string in it."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
@@ -241,7 +244,7 @@ _PER_VALUE = 16
 
 
 def is_large(*documents: Any) -> bool:
-    """Whether they take about 64 KB or more as text. Costs no more than looking at that much."""
+    """Whether the documents take about 64 KB or more as JSON. Stops counting at that size."""
     weight, pending = 0, list(documents)
     while pending and weight < _LARGE:
         value = pending.pop()

@@ -1,4 +1,4 @@
-"""Known secrets, and taking them out of what is written down."""
+"""Removes known secrets from text before it is stored or logged."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from urllib.parse import quote
 
 MASK = "[redacted]"
 _SHORTEST = 8
-"""A shorter value is no secret worth the false hits it would make."""
+"""Shorter values are not masked: they would cause too many false positives."""
 _SHORTEST_ANSWER = 4
-"""What a person gave as a secret is masked from this length on, but not in base64, which would hit too much."""
+"""The same for secret answers of a user. Below `_SHORTEST`, their base64 and URL forms are not masked."""
 
-# Runs of backslashes are shortened first: an expression that matched runs itself would take quadratic time on a long one.
+# Runs of backslashes are collapsed first: a pattern that matched the runs itself would take quadratic time.
 _RUN = re.compile(r"\\{2,}")
 _PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _AS_LETTERS = str.maketrans("\b\f\n\r\t", "bfnrt", "\\")
 _DEEPEST = 8
-"""An escape may itself be written with escapes."""
+"""How many levels of nested escapes are undone."""
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 
 
 class Redactor:
-    """Replaces every known secret, also in its base64, URL and JSON forms, however its characters are escaped."""
+    """Masks every known secret, including its base64, URL and JSON forms, however its characters are escaped."""
 
     def __init__(self, secrets: Iterable[str], answers: Iterable[str] = ()) -> None:
         answers = [answer for answer in answers if len(answer) >= _SHORTEST_ANSWER]
@@ -39,7 +39,7 @@ class Redactor:
         self._bytes = tuple(form.encode(errors="surrogateescape") for form in self._text)
 
     def text(self, text: str) -> str:
-        """The text without secrets. Where one is hidden behind escapes, the escapes are written out as well."""
+        """The text without secrets. If a secret is hidden by escapes, all escapes in the text are resolved."""
         for form in self._text:
             text = text.replace(form, MASK)
         if not self._plain or not _may_hide(text):
@@ -52,7 +52,7 @@ class Redactor:
         return plain
 
     def line(self, line: bytes) -> bytes:
-        """The same for a line of output, which stays one line."""
+        """As `text`, for a line of output. The result is still one line."""
         for form in self._bytes:
             line = line.replace(form, MASK.encode())
         if not self._plain or b"\\" not in line:
@@ -62,7 +62,7 @@ class Redactor:
         return line if masked == text else _CONTROLS.sub(" ", masked).encode(errors="replace")
 
     def value(self, value: Any) -> Any:
-        """The same for every text in a JSON value, and for numbers that were given as a secret."""
+        """As `text`, for every string in a JSON value. Numbers that are secret answers are masked as well."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -75,7 +75,7 @@ class Redactor:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """Every text and number in a JSON value, as a secret answer may hold several."""
+    """Every string and number in a JSON value: a secret answer may contain several."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -89,19 +89,19 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def _longest_first(forms: Iterable[str]) -> tuple[str, ...]:
-    """Each is searched for by itself: one expression for all would hold up other threads for the length of the text."""
+    """Forms are searched one by one: a single pattern for all would hold the GIL for the whole text."""
     return tuple(sorted({form for form in forms if form}, key=lambda form: (-len(form), form)))
 
 
 def _may_hide(text: str) -> bool:
-    """Whether a character could be written in another way than the known forms have it."""
+    """Whether the text has escapes that the known forms do not cover."""
     return "\\u" in text or "\\/" in text or "\\\\" in text
 
 
 def _unescaped(text: str) -> str:
-    """The text for a search: escapes by number undone, a line break as `n` like its escape, and no backslashes.
+    r"""Normalize text for the search: `\uXXXX` is resolved, a line break becomes `n`, and backslashes are dropped.
 
-    A secret and a text that holds it read the same afterwards, however its characters are escaped and nested.
+    After this, a secret matches its occurrence in a text however its characters are escaped there.
     """
     for _ in range(_DEEPEST):
         before = text = _RUN.sub(r"\\", text)
@@ -128,7 +128,7 @@ def _forms(secret: str) -> set[str]:
 
 
 def _base64_forms(raw: bytes, shift: int) -> set[str]:
-    """The letters that depend on the secret alone when it stands `shift` bytes behind a group of three."""
+    """The base64 characters that depend only on the secret if it starts `shift` bytes into a 3-byte group."""
     shifted = bytes(shift) + raw
     first, end = -(-shift * 8 // 6), len(shifted) * 8 // 6
     return {encode(shifted).decode()[first:end] for encode in (base64.b64encode, base64.urlsafe_b64encode)}

@@ -1,6 +1,6 @@
-"""YAML that somebody else wrote, read as JSON values only: no aliases, no tags, no `yes` that becomes a truth value.
+"""Untrusted YAML, read as JSON values only: no aliases, no tags, and `yes` stays a string.
 
-PyYAML is imported on the first call: most turns have no YAML in them.
+PyYAML is imported on the first call: most turns contain no YAML.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _WORDS: dict[str, Json] = {"true": True, "false": False, "null": None, "~": None
 
 
 class NotYaml(ValueError):
-    """The text is not YAML that we take."""
+    """The text is not YAML, or uses a feature that we do not accept."""
 
 
 def load(text: str) -> Json:
-    """Read one YAML document, or raise `NotYaml`."""
+    """Parse one YAML document, or raise `NotYaml`."""
     import yaml
 
     if len(text) > _LONGEST:
@@ -33,7 +33,7 @@ def load(text: str) -> Json:
         raise NotYaml(" ".join(str(error).split())[:300]) from None
     except RecursionError:
         raise NotYaml("it is nested too deeply") from None
-    # The parser lets through what Python says of a character or a version that does not exist.
+    # PyYAML does not wrap Python's errors for invalid code points and version numbers.
     except (ValueError, OverflowError) as error:
         raise NotYaml(str(error)[:300]) from None
 
@@ -44,7 +44,7 @@ def _compose(text: str) -> Any:
     class Loader(yaml.SafeLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError("it has an alias, and aliases are not taken")
+                raise yaml.YAMLError("it has an alias, and aliases are not accepted")
             return super().compose_node(parent, index)
 
     return yaml.compose(text, Loader=Loader)
@@ -62,12 +62,12 @@ def _value(node: Any, depth: int) -> Json:
 
 def _key(node: Any) -> str:
     if node.id != "scalar":
-        raise NotYaml("a key is not a text")
+        raise NotYaml("a key is not a string")
     return clean(node.value)
 
 
 def _scalar(node: Any) -> Json:
-    """Only what JSON would take is more than a text, and only where it is not quoted."""
+    """An unquoted scalar that JSON knows (a number, true, false, null) becomes that value; all others are strings."""
     text = clean(node.value)
     if node.style is not None:
         return text

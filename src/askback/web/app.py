@@ -56,24 +56,24 @@ class Pages:
         looking = scope["method"] in ("GET", "HEAD") or scope["path"] == "/enter"
         return looking and b"text/html" in accepted and not _is_api(scope["path"])
 
-    def doorstep(self, scope: Scope, status: HTTPStatus) -> Response:
+    def sign_in_page(self, scope: Scope, status: HTTPStatus) -> Response:
         asked = f"{quote(scope['path'])}?{scope.get('query_string', b'').decode('latin-1')}".removesuffix("?")
         target = scope.get("sign_in_target") or self.target(asked)
-        return sign_in.doorstep(self._context, Request(scope), status, target)
+        return sign_in.sign_in_page(self._context, Request(scope), status, target)
 
-    def onward(self, scope: Scope, *, origin: str, code: str) -> Response:
-        return sign_in.onward(self._context, Request(scope), origin, code)
+    def to_page_host(self, scope: Scope, *, origin: str, code: str) -> Response:
+        return sign_in.to_page_host(self._context, Request(scope), origin, code)
 
-    def almost(self, scope: Scope, address: str) -> Response:
-        return sign_in.almost(self._context, Request(scope), address)
+    def to_same_site(self, scope: Scope, address: str) -> Response:
+        return sign_in.to_same_site(self._context, Request(scope), address)
 
     def target(self, text: str) -> str:
         is_ours = len(text) <= _MAX_TARGET and _TARGET.fullmatch(text) is not None
         path = unquote(text.partition("?")[0])
         return text if is_ours and any(each.match(path) for each in _PATHS) else "/"
 
-    def entered(self, scope: Scope, target: str) -> Response:
-        return sign_in.entered(self._context, Request(scope), target)
+    def signed_in(self, scope: Scope, target: str) -> Response:
+        return sign_in.signed_in(self._context, Request(scope), target)
 
     def around(self, api: ASGIApp) -> ASGIApp:
         """An application with the pages, and with the API for everything else."""

@@ -77,7 +77,7 @@ async def preview(context: PageContext, request: Request) -> Response:
     run_id, path = _named(request)
     found = await context.service.store.get(run_id)
     with await context.service.open_artifact(run_id, path) as file:
-        look = await context.service.pools.files.run(lambda: look_at(path, file.read(MAX_TEXT + 1)))
+        look = await context.service.pools.files.run(lambda: preview_of(path, file.read(MAX_TEXT + 1)))
     return context.show(request, "preview.html", run=found, path=path, look=look)
 
 
@@ -92,7 +92,7 @@ async def picture(context: PageContext, request: Request) -> Response:
     return Response(content, HTTPStatus.OK, headers, kind)
 
 
-def look_at(path: str, content: bytes) -> Preview:
+def preview_of(path: str, content: bytes) -> Preview:
     """Decided by the content, then by the file name's suffix."""
     if picture_kind(content) is not None:
         return Preview(is_picture=True)

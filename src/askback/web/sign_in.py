@@ -17,7 +17,7 @@ from starlette.responses import Response
 from askback.web.page_context import PageContext
 
 
-def doorstep(context: PageContext, request: Request, status: HTTPStatus, target: str) -> Response:
+def sign_in_page(context: PageContext, request: Request, status: HTTPStatus, target: str) -> Response:
     """The sign-in form. `target` is the page to open after the sign-in."""
     wrong = _wrong(request)
     again = target if wrong == "used" else None if request.url.path == "/enter" else request.url.path
@@ -30,21 +30,21 @@ def doorstep(context: PageContext, request: Request, status: HTTPStatus, target:
     return response
 
 
-def onward(context: PageContext, request: Request, origin: str, code: str) -> Response:
+def to_page_host(context: PageContext, request: Request, origin: str, code: str) -> Response:
     """Redirects to the page's own host name, if the browser can reach it; otherwise offers to stay at this address."""
     script = _source(context, "redirect.js")
     policy = f"script-src 'sha256-{_digest(script)}'; connect-src {origin}"
     return _page(context, request, "redirect.html", policy, origin=origin, code=code, script=Markup(script))
 
 
-def almost(context: PageContext, request: Request, address: str) -> Response:
+def to_same_site(context: PageContext, request: Request, address: str) -> Response:
     """Redirects to the same address, before the sign-in."""
     return _page(
         context, request, "signed_in.html", "form-action 'none'", heading="frame.sign_in.almost", target=address
     )
 
 
-def entered(context: PageContext, request: Request, target: str) -> Response:
+def signed_in(context: PageContext, request: Request, target: str) -> Response:
     """Redirects to the page, after the sign-in."""
     return _page(
         context, request, "signed_in.html", "form-action 'none'", heading="frame.sign_in.signed_in", target=target

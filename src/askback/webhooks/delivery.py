@@ -34,8 +34,8 @@ _MAX_PER_HOST = 4
 _CLAIM_SEC = 4 * TIMEOUT_SEC
 _PAUSE_SEC = 0.1
 """Under load, changes are collected for this time."""
-_LONGEST_SLEEP_SEC = 60.0
-"""Sleep uses the monotonic clock, due times the wall clock, which may be changed meanwhile."""
+_MAX_SLEEP_SEC = 60.0
+"""Sleep uses the monotonic clock, but due times use the wall clock, which may be set in the meantime."""
 _GONE = 410
 
 
@@ -72,7 +72,7 @@ class Notifications:
                         await self._sleep()
                     except Unavailable as error:
                         log.error("cannot send notifications: %s", error.message)
-                        await asyncio.sleep(_LONGEST_SLEEP_SEC)
+                        await asyncio.sleep(_MAX_SLEEP_SEC)
         finally:
             changes.close()
 
@@ -109,7 +109,7 @@ class Notifications:
             if self._active.total() >= _MAX_CONCURRENT
             else await self._store.next_delivery(without_hosts=self._busy)
         )
-        seconds = None if at is None else min(max((at - self._clock()).total_seconds(), 0), _LONGEST_SLEEP_SEC)
+        seconds = None if at is None else min(max((at - self._clock()).total_seconds(), 0), _MAX_SLEEP_SEC)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -163,7 +163,7 @@ class Notifications:
         return Attempt(status=status, error=error)
 
 
-_LONGEST_TEXT = 500
+_MAX_TEXT = 500
 _TAGS = {
     RunState.WAITING_USER: "question",
     RunState.SUCCEEDED: "white_check_mark",
@@ -194,7 +194,7 @@ def message(due: DueDelivery, now: datetime, link: str | None) -> Message:
 
 
 def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
-    """As Standard Webhooks defines it: of the id, the time of the attempt and the body."""
+    """The Standard Webhooks signature of the id, the time of the attempt and the body."""
     key = secret_key(secret)
     assert key is not None, "secrets are validated before they are stored"
     signed = f"{message_id}.{timestamp}.".encode() + body
@@ -250,7 +250,7 @@ def _text(run: Run, state: RunState) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
 
 
 def _ascii(text: str) -> str:

@@ -145,7 +145,7 @@ def _why(error: Exception) -> str:
     return f"the connection failed ({type(error).__name__})"
 
 
-LONGEST_SEC = 24 * 3600.0
+MAX_DELAY_SEC = 24 * 3600.0
 """The maximum delay that a receiver can request."""
 _SECONDS = re.compile(r"[0-9]+", re.ASCII)
 
@@ -156,7 +156,7 @@ def requested_delay_sec(header: str | None, now: datetime) -> float:
         return 0.0
     text = header.strip()
     seconds = float(text) if _SECONDS.fullmatch(text) else _until(text, now)
-    return min(max(seconds, 0.0), LONGEST_SEC)
+    return min(max(seconds, 0.0), MAX_DELAY_SEC)
 
 
 def _until(date: str, now: datetime) -> float:

@@ -190,8 +190,8 @@ class Health(Shape):
         str,
         choice("bubblewrap", "guardian", "none"),
         about(
-            "How engines are isolated. `bubblewrap`: an engine sees only its own processes and few files, and nothing of "
-            "it outlives its run. `guardian`: nothing of it outlives its run. `none`: only its process group is ended.",
+            "How engines are isolated. `bubblewrap`: an engine sees only its own processes and few files, and no process "
+            "outlives its run. `guardian`: no process outlives its run. `none`: only its process group is ended.",
             "bubblewrap",
         ),
     ]

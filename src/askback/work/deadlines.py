@@ -14,7 +14,7 @@ from askback.store.base import Changes, Store, move
 
 log = logging.getLogger(__name__)
 
-_LONGEST_SLEEP_SEC = 60.0
+_MAX_SLEEP_SEC = 60.0
 """A sleep uses the monotonic clock and a deadline the wall clock, which may be set during the sleep."""
 _BATCH = 100
 
@@ -34,7 +34,7 @@ class Deadlines:
                     await self._sleep(changes)
                 except Unavailable as error:
                     log.error("deadlines cannot be checked: %s", error.message)
-                    await asyncio.sleep(_LONGEST_SLEEP_SEC)
+                    await asyncio.sleep(_MAX_SLEEP_SEC)
         finally:
             changes.close()
 
@@ -52,7 +52,7 @@ class Deadlines:
         deadline = await self._store.next_deadline(self._owners)
         seconds = None
         if deadline is not None:
-            seconds = min(max((deadline - self._clock()).total_seconds(), 0), _LONGEST_SLEEP_SEC)
+            seconds = min(max((deadline - self._clock()).total_seconds(), 0), _MAX_SLEEP_SEC)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:

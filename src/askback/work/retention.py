@@ -73,7 +73,7 @@ class Retention:
     async def _sweep_strays(self) -> None:
         """A crash while a run is submitted leaves files of a run that does not exist."""
         before = self._clock().timestamp() - _UPLOAD_SEC
-        for run_id in await self._pool.run(self._workspaces.unbegun, before):
+        for run_id in await self._pool.run(self._workspaces.never_started, before):
             try:
                 await self._store.get(run_id)
             except NotFound:

@@ -139,7 +139,7 @@ class Worker:
         return claimed
 
     async def _execute(self, run: Run) -> None:
-        """Execute turns until the run ends, is queued again or waits without a process. The one catch-all is here."""
+        """Execute turns until the run ends, is queued again or waits without a process. The only catch-all is here."""
         control = self._active[run.id]
         if self._stopping:
             control.stop(StopReason.SHUTDOWN)
@@ -172,9 +172,9 @@ class Worker:
         try:
             signal: Signal = await executor.turn(run)
         except* (StaleWrite, Conflict) as lost:
-            raise RuntimeError(f"run {run.id} is not ours any more") from lost
+            raise RuntimeError(f"this worker no longer holds run {run.id}") from lost
         except* Exception as fault:
-            signal = self._cut_short(run, _innermost(fault))
+            signal = self._interruption(run, _innermost(fault))
         # The end of a turn is not lost because the disk is full: it is stored as soon as possible.
         return await self._retrying("storing the end of a turn", run.id, lambda: self._store_end(run, signal))
 
@@ -184,20 +184,20 @@ class Worker:
         return await move(self._store, run.id, signal, seen=control.run if control else None)
 
     async def _give_up(self, run: Run, fault: BaseException) -> None:
-        """Release a run that we cannot execute: nobody restarts what a running program holds."""
+        """Release a run that we cannot execute: nobody else restarts it while we hold it."""
         if self._stopping and isinstance(fault, Unavailable):
             log.error("a run is left to the next program: %s", fault.message, extra={"run": run.id})
             return
-        trace = fault if _unwritten(fault) is None else None
+        trace = fault if _temporary_reason(fault) is None else None
         log.error("a run was given up: %s", fault, exc_info=trace, extra={"run": run.id})
         try:
-            await self._retrying("releasing a run", run.id, lambda: self._put_back(run, fault))
+            await self._retrying("releasing a run", run.id, lambda: self._release(run, fault))
         except (Conflict, NotFound):
             return
         except Exception:
             log.exception("a run is left to the next program", extra={"run": run.id})
 
-    async def _put_back(self, given_up: Run, fault: BaseException) -> None:
+    async def _release(self, given_up: Run, fault: BaseException) -> None:
         run = await self._store.get(given_up.id)
         if run.worker == self._name and run.epoch == given_up.epoch:
             await move(self._store, run.id, self._loss(run, fault), seen=run)
@@ -217,12 +217,12 @@ class Worker:
         if run.cancel_requested or run.expired:
             return ProcessTreeEnded(epoch=run.epoch, at=self._clock())
         if run.state is RunState.RUNNING:
-            return self._cut_short(run, fault)
+            return self._interruption(run, fault)
         return ProcessLost(epoch=run.epoch, at=self._clock())
 
-    def _cut_short(self, run: Run, fault: BaseException) -> TurnLost | TurnEnded:
+    def _interruption(self, run: Run, fault: BaseException) -> TurnLost | TurnEnded:
         """A turn whose events could not be stored is restarted. Any other fault ends the run."""
-        if (why := _unwritten(fault)) is not None:
+        if (why := _temporary_reason(fault)) is not None:
             log.error("a turn was interrupted: %s", fault, extra={"run": run.id})
             return TurnLost(epoch=run.epoch, at=self._clock(), why=why)
         trace = None if isinstance(fault, Unavailable) else fault
@@ -241,7 +241,7 @@ def _innermost(fault: BaseException) -> BaseException:
     return fault
 
 
-def _unwritten(fault: BaseException) -> str | None:
+def _temporary_reason(fault: BaseException) -> str | None:
     """Why the events of a turn could not be stored, if the reason is temporary."""
     if is_temporary(fault):
         return "the machine was short of processes, memory or open files"

@@ -25,12 +25,13 @@ _LOW_DISK = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`ok` is None for something worth knowing that is not wrong."""
+    """`ok` is None for something worth knowing that is not wrong; with `warning`, for something to act on."""
 
     what: str
     ok: bool | None
     message: str
     advice: str = ""
+    warning: bool = False
 
 
 @click.command("doctor", short_help="Check this machine, and say how to fix what is wrong.")
@@ -79,22 +80,35 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
         for finding in _homes(app, reports):
             yield finding
     for report in reports:
-        yield _engine(report.engine.name, report.installed is not None, report.engine.install)
+        yield _engine(report)
     for name, reason in app.service.engines.broken.items():
         advice = "fix or uninstall the package that provides it"
         yield Finding(what=f"engine {name}", ok=False, message=reason, advice=advice)
-    if not any(report.installed and report.engine.chosen_by_default for report in reports):
-        yield Finding(
-            what="engines",
-            ok=None,
-            message="no engine with a model is installed; 'scripted' only plays scripts",
-        )
+    for finding in _usable(reports):
+        yield finding
 
 
-def _engine(name: str, found: bool, install: str) -> Finding:
-    if found:
-        return Finding(what=f"engine {name}", ok=True, message="installed; details: askback engines")
-    return Finding(what=f"engine {name}", ok=None, message="not installed", advice=install)
+def _engine(report: EngineReport) -> Finding:
+    what = f"engine {report.engine.name}"
+    if report.installed is None:
+        return Finding(what=what, ok=None, message="not installed", advice=report.engine.install)
+    if report.installed.signed_in is False:
+        message = "installed, but not signed in"
+        return Finding(what=what, ok=None, message=message, advice=report.engine.sign_in, warning=True)
+    return Finding(what=what, ok=True, message="installed; details: askback engines")
+
+
+def _usable(reports: Sequence[EngineReport]) -> Iterator[Finding]:
+    """A warning if no engine with a model can be used."""
+    installed = [each.installed for each in reports if each.installed and each.engine.chosen_by_default]
+    if any(each.signed_in is not False for each in installed):
+        return
+    message = (
+        "no engine is signed in: runs will fail until one is; 'scripted' only plays scripts"
+        if installed
+        else "no engine with a model is installed; 'scripted' only plays scripts"
+    )
+    yield Finding(what="engines", ok=None, message=message, warning=True)
 
 
 def _python() -> Finding:
@@ -149,7 +163,7 @@ def _network(engine: str, network: str) -> Finding:
         "no-loopback": "engines can connect to other machines, but not to this one or to cloud metadata addresses",
         "none": "engines have no network",
     }
-    advice = 'to block these, set network = "no-loopback"; engines can then not use models on this machine'
+    advice = 'to block these, set network = "no-loopback"; engines then cannot use models on this machine'
     what = f"network {engine}".rstrip()
     message = f"{network}: {words[network]}"
     return Finding(
@@ -193,7 +207,7 @@ def _print(findings: list[Finding], *, as_json: bool) -> None:
         output.print_json({"ok": healthy, "findings": [asdict(each) for each in findings]})
         return
     for finding in findings:
-        sign = {True: "✔", False: "✘", None: "·"}[finding.ok]
+        sign = {True: "✔", False: "✘", None: "!" if finding.warning else "·"}[finding.ok]
         print(f"{sign} {finding.what:<18} {printable(finding.message)}")
         if finding.advice:
             print(f"  {'':<18} → {printable(finding.advice)}")

@@ -47,7 +47,7 @@ def _lines(report: EngineReport) -> list[str]:
         return [f"✘ {engine.name:<10} not installed ({report.setup.command[0]})", f"    {engine.install}"]
     probe = found.probe
     signed = {True: ", signed in", False: ", not signed in", None: ""}[found.signed_in]
-    sign = "✔" if probe.kind is ProfileKind.RESUMABLE else "!"
+    sign = "✔" if probe.kind is ProfileKind.RESUMABLE and found.signed_in is not False else "!"
     lines = [
         f"{sign} {engine.name:<10} {printable(probe.version or 'unknown version')}, {probe.kind}{signed}",
         f"    {printable(probe.reason)}",

@@ -97,14 +97,18 @@ def _pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
 async def _response(pending: Interaction, text: str | None, display: Display, settled: Settled, run_id: str) -> Json:
     """The meaning of the text, or of what is typed here before the question is settled."""
     from askback.cli.terminal import question
+    from askback.cli.terminal.prompt import interrupt_leaves
 
     if text is not None:
         response = question.read_answer(pending, text)
         if response == "":
             raise Invalid(RefusalCode.REPLY_INVALID, "the answer is empty, and the question has no default")
+        if why_not := question.refusal(pending, text):
+            raise Invalid(RefusalCode.REPLY_INVALID, why_not)
         return response
     display.pause()
-    response = await question.ask(pending, display.write, settled)
+    with interrupt_leaves(settled) as settled_or_left:
+        response = await question.ask(pending, display.write, settled_or_left)
     display.resume()
     if response is None:
         message = f"question {pending.interaction_id!r} of run {run_id} was settled elsewhere in the meantime"
@@ -124,21 +128,22 @@ def _reply_here(
 
     async def main() -> int:
         async with opened(settings) as app:
-            pending = _pending_question(await _find_here(app, settings, run), interaction)
+            found = await _find_here(app, settings, run)
+            pending = _pending_question(found, interaction)
             with choose(as_json=as_json) as display:
-                ending = await _answer_here(app, run, pending, text, display, can_ask=can_ask)
+                ending = await _answer_here(app, found.id, pending, text, display, can_ask=can_ask)
         print_result(ending, as_json=as_json)
         return ending.exit_code
 
     return exit_codes.run_async(main)
 
 
-async def _find_here(app: App, settings: Settings, run_id: str) -> Run:
+async def _find_here(app: App, settings: Settings, given: str) -> Run:
     """The run. If no run waits in the data folder, the user probably meant a server that is not running."""
-    from askback.cli.resumable_runs import find_run
+    from askback.cli.run_ids import find_run
 
     try:
-        return await find_run(app.service, run_id)
+        return await find_run(app, given)
     except NotFound as missing:
         if missing.problems:
             raise
@@ -188,18 +193,20 @@ def _reply_to_server(server: Server, run_id: str, text: str | None, interaction:
 
 
 async def _answer_through(
-    client: AsyncClient, run_id: str, text: str | None, interaction: str | None, display: Display
+    client: AsyncClient, given: str, text: str | None, interaction: str | None, display: Display
 ) -> tuple[ServedRun, int]:
+    from askback.cli.run_ids import full_id
     from askback.cli.terminal.prompt import Abandoned
     from askback.cli.terminal.question import how_to_answer
 
+    run_id = await full_id(client, given)
     run = await client.get_run(run_id)
     pending = _pending_question(run, interaction)
     try:
         settled = partial(_settled, client, run_id, pending.interaction_id)
         response = await _response(pending, text, display, settled, run_id)
     except Abandoned:
-        display.write(f"… {how_to_answer(run_id)}")
+        display.write(f"… {how_to_answer(run_id, pending)}")
         return run, exit_codes.WAITING
     answered = await client.reply(run_id, pending.interaction_id, response)
     display.write(f"✔ sent; follow run {run_id} with: askback watch {run_id}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import options
+from askback.cli import options, output
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
 
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from askback.service import Submission
     from askback.settings import Settings
     from askback.skills.package import SkillPackage
+
+
+Start = Callable[["App"], Awaitable["Run"]]
+"""Submits the run, or takes it over."""
+
+_LIST = "?"
+"""The value of `--continue` without a run."""
 
 
 @click.command("run", short_help="Run a skill in this program, and ask on this terminal.")
@@ -37,7 +45,14 @@ if TYPE_CHECKING:
     "--option", "run_options", multiple=True, metavar="K=V", help="A run option, such as turn_timeout_sec=60."
 )
 @click.option("--answer", "answers", multiple=True, metavar="TEXT", help="An answer in advance; repeatable.")
-@click.option("--continue", "continued", metavar="RUN", help="Continue a run that waits or was interrupted.")
+@click.option(
+    "--continue",
+    "continued",
+    metavar="[RUN]",
+    is_flag=False,
+    flag_value=_LIST,
+    help="Continue a run that waits or was interrupted; without RUN, list these.",
+)
 @options.common
 def command(
     settings: Settings,
@@ -65,28 +80,23 @@ def command(
     from askback.bootstrap import open_library
     from askback.cli.terminal.prompt import on_terminal
 
+    if continued == _LIST:
+        return _list_resumable(settings, as_json=as_json)
     can_ask = on_terminal() and not as_json
-    wanted = None
+    start: Start = partial(_take_over, given=continued or "")
     if skill is not None:
         arguments = Arguments(
             skill=skill, engine=engine, mode=mode, inputs=inputs, params=params, run_options=run_options
         )
         package = open_library(settings).find(skill)
         may_ask = can_ask or bool(answers)
-        wanted = submission(arguments, package, may_ask=may_ask, most_bytes=settings.limits.body_bytes)
-    return _execute(settings, wanted, continued or "", answers, as_json=as_json, can_ask=can_ask)
+        wanted = submission(arguments, package, may_ask=may_ask, max_bytes=settings.limits.body_bytes)
+        start = partial(_submit, wanted=wanted, package=package, can_ask=can_ask)
+    return _execute(settings, start, answers, as_json=as_json, can_ask=can_ask)
 
 
-def _execute(
-    settings: Settings,
-    wanted: Submission | None,
-    continued: str,
-    answers: tuple[str, ...],
-    *,
-    as_json: bool,
-    can_ask: bool,
-) -> int:
-    """Submit a run or continue one, follow it to its end, and print the result."""
+def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_json: bool, can_ask: bool) -> int:
+    """Start or continue a run, follow it to its end, and print the result."""
     from askback.bootstrap import opened
     from askback.cli.exit_codes import run_async
     from askback.cli.terminal.conversation import converse, print_result
@@ -94,7 +104,7 @@ def _execute(
 
     async def main() -> int:
         async with opened(settings) as app:
-            run = await app.service.submit(wanted) if wanted else await _take_over(app, continued)
+            run = await start(app)
             with choose(as_json=as_json) as display:
                 opening = f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}"
                 ending = await converse(app, run, display, answers=answers, can_ask=can_ask, opening=opening)
@@ -104,12 +114,46 @@ def _execute(
     return run_async(main)
 
 
-async def _take_over(app: App, run_id: str) -> Run:
-    """Make this program the owner of the run, unless the run is over."""
-    from askback.cli.resumable_runs import find_run
+async def _submit(app: App, *, wanted: Submission, package: SkillPackage, can_ask: bool) -> Run:
+    """Required inputs that are missing are asked for, or described in the error."""
+    from askback.cli.terminal.missing_input import ask_missing, described
 
-    run = await find_run(app.service, run_id)
-    return run if run.state.final else await app.service.take_over(run_id)
+    if can_ask:
+        wanted = await ask_missing(wanted, package)
+    try:
+        return await app.service.submit(wanted)
+    except Invalid as error:
+        raise Invalid(error.code, error.message, described(error.problems, package)) from None
+
+
+async def _take_over(app: App, *, given: str) -> Run:
+    """Make this program the owner of the run, unless the run is over."""
+    from askback.cli.run_ids import find_run
+
+    run = await find_run(app, given)
+    return run if run.state.final else await app.service.take_over(run.id)
+
+
+def _list_resumable(settings: Settings, *, as_json: bool) -> int:
+    from askback.bootstrap import opened
+    from askback.cli.exit_codes import run_async
+    from askback.cli.run_ids import resumable, resumable_line
+    from askback.wire.base import plain
+    from askback.wire.runs import Run as WireRun
+
+    async def main() -> int:
+        async with opened(settings) as app:
+            runs = await resumable(app.service)
+        if as_json:
+            output.print_json([plain(WireRun.of(run)) for run in runs])
+            return 0
+        for run in runs:
+            print(resumable_line(run))
+        hint = "continue one with: askback run --continue RUN" if runs else "no run can be continued"
+        output.to_stderr(hint)
+        return 0
+
+    return run_async(main)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +168,7 @@ class Arguments:
     run_options: Sequence[str]
 
 
-def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, most_bytes: int) -> Submission:
+def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
     """Convert the values to the types of the skill's schemas. `may_ask`: there is a terminal, or an answer in advance."""
     from askback.service import Submission
 
@@ -139,8 +183,8 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, mo
         skill=arguments.skill,
         engine=arguments.engine,
         mode=mode,
-        input=_typed(package.input_schema, values, "--input", most_bytes),
-        parameter=_typed(package.parameter_schema, params, "--param", most_bytes),
+        input=_typed(package.input_schema, values, "--input", max_bytes),
+        parameter=_typed(package.parameter_schema, params, "--param", max_bytes),
         options=options.typed_options(options.pairs(arguments.run_options, "--option")),
         files=files,
     )
@@ -159,16 +203,16 @@ def _files(package: SkillPackage, given: Mapping[str, str]) -> dict[str, Path]:
     return files
 
 
-def _typed(schema: dict[str, Json] | None, given: Mapping[str, str], option: str, most_bytes: int) -> dict[str, Json]:
+def _typed(schema: dict[str, Json] | None, given: Mapping[str, str], option: str, max_bytes: int) -> dict[str, Json]:
     """Convert texts to the types of the schema. Without a schema they stay text."""
     from askback.skills.validation import typed_value
 
     properties = (schema or {}).get("properties", {})
-    texts = {key: _text(value, f"{option} {key}", most_bytes) for key, value in given.items()}
+    texts = {key: _text(value, f"{option} {key}", max_bytes) for key, value in given.items()}
     return {key: typed_value(text, properties.get(key)) for key, text in texts.items()}
 
 
-def _text(value: str, option: str, most_bytes: int) -> str:
+def _text(value: str, option: str, max_bytes: int) -> str:
     if value.startswith("@@"):
         return value[1:]
-    return options.read_file(value[1:], option, most_bytes) if value.startswith("@") else value
+    return options.read_file(value[1:], option, max_bytes) if value.startswith("@") else value

@@ -1,40 +1,50 @@
-"""The commands on a server's runs: `runs`, `show`, `watch`, `inbox`, `cancel`."""
+"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`."""
 
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
 from askback.cli import exit_codes, output
-from askback.cli.connection import complete_run, connected
+from askback.cli.connection import complete_run, on_runs
+from askback.cli.exit_codes import run_async
 from askback.text.formatting import printable
 
 if TYPE_CHECKING:
-    from askback.cli.connection import Server
+    from askback.cli.connection import Access
+    from askback.cli.local_runs import LocalRuns
     from askback.cli.terminal.live import Display
-    from askback.client import AsyncClient, Event, Run
+    from askback.client import AsyncClient, Event, PendingQuestion, Run
 
 _STATES = ("queued", "running", "waiting_user", "succeeded", "failed", "canceled")
 
 
-@click.command("runs", short_help="List the runs of a server.")
+@click.command("runs", short_help="List the runs.")
 @click.option("--state", type=click.Choice(_STATES), help="Only runs in this state.")
 @click.option("--skill", metavar="ID", help="Only runs of this skill.")
 @click.option("--engine", metavar="E", help="Only runs on this engine.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of runs.")
-@connected
+@on_runs
 def runs_command(
-    server: Server, as_json: bool, state: str | None, skill: str | None, engine: str | None, limit: int
+    access: Access, as_json: bool, state: str | None, skill: str | None, engine: str | None, limit: int
 ) -> int:
-    """List the runs of a server, newest first: state, skill, engine, age, and the pending question or the error."""
+    """List the runs, newest first: state, skill, engine, age, and the pending question or the error."""
     from askback.cli.terminal import render
 
-    with server.client() as client:
-        chosen = client.list_runs(state=state, skill=skill, engine=engine, page_size=min(limit + 1, 200))
-        runs = list(islice(chosen, limit + 1))
+    runs: list[Run] = []
+
+    async def read() -> int:
+        async with access() as source:
+            page_size = min(limit + 1, 200)
+            async for run in source.list_runs(state=state, skill=skill, engine=engine, page_size=page_size):
+                runs.append(run)
+                if len(runs) > limit:
+                    break
+        return 0
+
+    run_async(read)
     if as_json:
         output.print_json([render.document(run) for run in runs[:limit]])
         return 0
@@ -49,44 +59,50 @@ def runs_command(
 
 @click.command("show", short_help="Show a run: state, questions, warnings, error, usage, files.")
 @click.argument("run", shell_complete=complete_run)
-@connected
-def show_command(server: Server, as_json: bool, run: str) -> int:
+@on_runs
+def show_command(access: Access, as_json: bool, run: str) -> int:
     """Show RUN: its state, questions and answers, warnings, error, usage and files."""
     import msgspec
 
+    from askback.cli.run_ids import full_id
     from askback.cli.terminal import render
 
-    with server.client() as client:
-        found = client.get_run(run)
-        interactions, artifacts = client.interactions(run), client.artifacts(run)
-    if as_json:
-        parts = {"interactions": interactions, "artifacts": artifacts}
-        output.print_json(render.document(found) | msgspec.to_builtins(parts))
+    async def main() -> int:
+        async with access() as runs:
+            run_id = await full_id(runs, run)
+            found = await runs.get_run(run_id)
+            interactions, artifacts = await runs.interactions(run_id), await runs.artifacts(run_id)
+        if as_json:
+            parts = {"interactions": interactions, "artifacts": artifacts}
+            output.print_json(render.document(found) | msgspec.to_builtins(parts))
+            return 0
+        for line in render.page(found, interactions, artifacts):
+            print(line)
         return 0
-    for line in render.page(found, interactions, artifacts):
-        print(line)
-    return 0
+
+    return run_async(main)
 
 
 @click.command("watch", short_help="Follow a run live until it ends.")
 @click.argument("run", shell_complete=complete_run)
-@connected
-def watch_command(server: Server, as_json: bool, run: str) -> int:
+@on_runs
+def watch_command(access: Access, as_json: bool, run: str) -> int:
     """Follow RUN live until it ends, even if the server restarts. Its output goes to stdout.
 
     Ctrl-C stops watching; the run continues. Exit codes: 0 succeeded, 1 failed or canceled.
     """
     import msgspec
 
-    from askback.cli.exit_codes import run_async
+    from askback.cli.run_ids import full_id
     from askback.cli.terminal import render
     from askback.cli.terminal.live import choose
 
     async def main() -> int:
-        async with server.async_client() as client:
+        async with access() as runs:
+            run_id = await full_id(runs, run)
             with choose(as_json=as_json) as display:
-                found = await _watch(client, run, display)
-            result = await client.result(run)
+                found = await _watch(runs, run_id, display)
+            result = await runs.result(run_id)
         if as_json:
             output.print_json(render.document(found) | msgspec.to_builtins(result))
         elif result.status == "succeeded":
@@ -96,46 +112,56 @@ def watch_command(server: Server, as_json: bool, run: str) -> int:
     return run_async(main)
 
 
-async def _watch(client: AsyncClient, run_id: str, display: Display) -> Run:
+async def _watch(runs: AsyncClient | LocalRuns, run_id: str, display: Display) -> Run:
+    from askback.cli.local_runs import LocalRuns
     from askback.cli.terminal import render
 
-    run = await client.get_run(run_id)
+    run = await runs.get_run(run_id)
     display.write(f"▸ {printable(run.skill)} on {printable(run.engine)} ({run.mode}) · run {printable(run.id)}")
+    if isinstance(runs, LocalRuns) and (advice := await runs.left_alone(run_id)):
+        display.write(f"! {advice}")
     try:
-        async for event in client.follow(run_id):
-            await _show_event(client, event, display)
+        async for event in runs.follow(run_id):
+            await _show_event(runs, event, display)
     except asyncio.CancelledError as left:
         left.add_note(f"stopped watching; run {run_id} continues")
         raise
-    run = await client.get_run(run_id)
+    run = await runs.get_run(run_id)
     for line in render.ending(run):
         display.write(line)
     return run
 
 
-async def _show_event(client: AsyncClient, event: Event, display: Display) -> None:
+async def _show_event(runs: AsyncClient | LocalRuns, event: Event, display: Display) -> None:
     from askback.cli.terminal import render
 
     if (shown := render.known(event)) is not None:
         display.event(shown)
     if event.type == "interaction.asked":
-        run = await client.get_run(event.run_id)
+        run = await runs.get_run(event.run_id)
         pending = run.pending_interaction
         if pending is not None and pending.interaction_id == event.data.get("interaction_id"):
             for line in render.question(run.id, pending, run.wait_deadline_at):
                 display.write(line)
+            display.wait_until(run.wait_deadline_at)
 
 
 @click.command("inbox", short_help="List the pending questions.")
-@connected
-def inbox_command(server: Server, as_json: bool) -> int:
+@on_runs
+def inbox_command(access: Access, as_json: bool) -> int:
     """List the pending questions of all runs, oldest first, with age, deadline and how to answer."""
     import msgspec
 
     from askback.cli.terminal import render
 
-    with server.client() as client:
-        questions = list(client.inbox())
+    questions: list[PendingQuestion] = []
+
+    async def read() -> int:
+        async with access() as runs:
+            questions.extend([each async for each in runs.inbox()])
+        return 0
+
+    run_async(read)
     if as_json:
         output.print_json(msgspec.to_builtins(questions))
         return 0
@@ -150,17 +176,22 @@ def inbox_command(server: Server, as_json: bool) -> int:
 
 @click.command("cancel", short_help="Cancel a run.")
 @click.argument("run", shell_complete=complete_run)
-@connected
-def cancel_command(server: Server, as_json: bool, run: str) -> int:
+@on_runs
+def cancel_command(access: Access, as_json: bool, run: str) -> int:
     """Cancel RUN. Its engine is asked to end, then killed. The run is `canceled` when all its processes have ended."""
+    from askback.cli.run_ids import full_id
     from askback.cli.terminal import render
 
-    with server.client() as client:
-        found = client.cancel(run)
-    if as_json:
-        output.print_json(render.document(found))
-    elif found.state.final:
-        print(f"■ run {printable(run)} is {found.state}")
-    else:
-        print(f"… run {printable(run)} is being canceled; follow it with: askback watch {printable(run)}")
-    return 0
+    async def main() -> int:
+        async with access() as runs:
+            found = await runs.cancel(await full_id(runs, run))
+        name = printable(found.id)
+        if as_json:
+            output.print_json(render.document(found))
+        elif found.state.final:
+            print(f"■ run {name} is {found.state}")
+        else:
+            print(f"… run {name} is being canceled; follow it with: askback watch {name}")
+        return 0
+
+    return run_async(main)

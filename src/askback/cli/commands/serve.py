@@ -64,9 +64,9 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
     from askback.bootstrap import opened
     from askback.bootstrap.server import web_server
     from askback.http.protocol import AcceptFaults, Connections, protocol_with
-    from askback.process.isolation import give_back_large_blocks
+    from askback.process.isolation import release_large_blocks
 
-    give_back_large_blocks()
+    release_large_blocks()
     open_files = _raise_file_limit()
     asyncio.get_running_loop().set_exception_handler(AcceptFaults())
     listening = _listen(settings.server.host, settings.server.port)
@@ -75,8 +75,9 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
         await app.recovery.restart_all()
         web = web_server(app, port)
         # Engines and the database need open files, too.
-        most = open_files // 2
-        connections = Connections(most_strangers=min(settings.server.unauthenticated_connections, most // 2), most=most)
+        max_total = open_files // 2
+        max_unauthenticated = min(settings.server.unauthenticated_connections, max_total // 2)
+        connections = Connections(max_unauthenticated=max_unauthenticated, max_total=max_total)
         config = uvicorn.Config(
             web.application,
             http=protocol_with(connections),
@@ -123,7 +124,7 @@ def _start_garbage_collection() -> None:
 
 
 def _stopped_by_signals(config: uvicorn.Config, ends: Sequence[Callable[[], None]]) -> uvicorn.Server:
-    """A server that SIGTERM or Ctrl-C stops, and a second one stops at once. Calls `ends` to release what would delay it."""
+    """A server that stops on SIGTERM or Ctrl-C, and at once on the second. Calls `ends` to release what would delay it."""
     import uvicorn
 
     class Server(uvicorn.Server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ from askback.text.formatting import count, one_line, printable
 
 if TYPE_CHECKING:
     from askback.settings import Settings
+    from askback.skills.diagnostics import Problem
     from askback.skills.library import SkillListing
+    from askback.skills.package import SkillPackage
 
 
 @click.group("skills", invoke_without_command=True, short_help="List, install and check skills.")
@@ -56,32 +59,89 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
 @click.argument("folder", type=click.Path(path_type=Path))
 @options.common
 def check(settings: Settings, as_json: bool, folder: Path) -> int:
-    """Report the problems of the skill in FOLDER, and how to fix them. Exit code 2 if it cannot be run."""
+    """Report the problems of the skill in FOLDER and how to fix them, and what it takes and returns.
+
+    Exit code 2 if it cannot be run.
+    """
     from askback.engines import registry
     from askback.skills.diagnostics import errors_of
-    from askback.skills.package import check_package
+    from askback.skills.package import check_package, read_package
 
-    problems = check_package(folder, registry.engines().config_names)
+    engines = registry.engines()
+    problems = check_package(folder, engines.config_names)
     wrong = errors_of(problems)
+    package = None if wrong else read_package(folder, config_names=engines.config_names)
+    if package is not None:
+        problems += _unknown_engines(package, list(engines))
     if as_json:
         documents = [
             {"severity": each.severity, "where": each.where, "message": each.message, "mend": each.fix}
             for each in problems
         ]
-        output.print_json({"ok": not wrong, "problems": documents})
+        skill = None if package is None else {"id": package.id, **_facts(package)}
+        output.print_json({"ok": not wrong, "skill": skill, "problems": documents})
         return 2 if wrong else 0
     for each in problems:
         sign = "✘" if each in wrong else "!"
         print(f"{sign} {printable(each.where)}: {printable(each.message)}")
         if each.fix:
             print(f"    → {printable(each.fix)}")
-    verdict = (
-        f"✘ {count(len(wrong), 'error')}: the skill cannot be run"
-        if wrong
-        else f"✔ {printable(str(folder))} can be run"
+    if package is None:
+        print(f"✘ {count(len(wrong), 'error')}: the skill cannot be run")
+        return 2
+    print("\n".join(_summary(package)))
+    return 0
+
+
+def _unknown_engines(package: SkillPackage, known: Sequence[str]) -> tuple[Problem, ...]:
+    """A warning only: another machine may have an engine that this one does not know."""
+    from askback.skills.diagnostics import short, unknown_name, warning
+
+    listed = {"engines": package.engines or (), "unsupported_engines": package.unsupported_engines}
+    return tuple(
+        warning(f"assets/runner.json: {key}", f"{short(name)} {unknown_name(name, known)}")
+        for key, names in listed.items()
+        for name in names
+        if name not in known
     )
-    print(verdict)
-    return 2 if wrong else 0
+
+
+def _facts(package: SkillPackage) -> dict[str, Any]:
+    return {
+        "version": package.version,
+        "description": package.description,
+        "execution_modes": list(package.execution_modes),
+        "engines": None if package.engines is None else list(package.engines),
+        "schemas": {
+            "input": package.input_schema,
+            "parameter": package.parameter_schema,
+            "output": package.output_schema,
+        },
+    }
+
+
+def _summary(package: SkillPackage) -> Iterator[str]:
+    version = f" {printable(package.version)}" if package.version else ""
+    yield f"✔ {printable(package.id)}{version} can be run"
+    yield from _listed("inputs", package.input_schema, "anything: it has no input schema")
+    if package.parameter_schema is not None:
+        yield from _listed("params", package.parameter_schema, "")
+    yield f"  modes    {', '.join(package.execution_modes)}"
+    yield f"  engines  {', '.join(map(printable, package.engines or ())) or 'any'}"
+    yield from _listed("output", package.output_schema, "text: it has no output schema")
+
+
+def _listed(what: str, schema: Mapping[str, Any] | None, otherwise: str) -> Iterator[str]:
+    """The fields of a schema, one in a line."""
+    from askback.cli.terminal.fields import describe
+
+    fields = (schema or {}).get("properties", {})
+    required = (schema or {}).get("required", ())
+    if not fields:
+        yield f"  {what:<8} {otherwise if schema is None else 'as in its schema'}"
+    for number, (name, field) in enumerate(fields.items()):
+        optional = "" if name in required else ", optional"
+        yield f"  {'' if number else what:<8} {printable(name)}{optional}: {one_line(describe(field), 100)}"
 
 
 def _view(listing: SkillListing) -> dict[str, Any]:

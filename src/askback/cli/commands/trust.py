@@ -24,7 +24,7 @@ def command(folder: Path, revoke: bool, listing: bool, as_json: bool) -> int:
     after a change, trust it again. Of an untrusted file, only `default_engine` and the engines' `model` are used.
     """
     if revoke and listing:
-        raise click.UsageError("--revoke and --list exclude each other")
+        raise click.UsageError("--revoke and --list cannot be combined")
     if listing:
         return _list(as_json=as_json)
     return _revoke(folder, as_json=as_json) if revoke else _trust(folder, as_json=as_json)

@@ -1,4 +1,4 @@
-"""A run that this program executes: shows its events, asks its questions, cancels it on Ctrl-C, prints its result."""
+"""A run that this program executes: shows its events, asks its questions, handles Ctrl-C, prints its result."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from askback.bootstrap import App
 from askback.cli import exit_codes, output
 from askback.cli.terminal import question
+from askback.cli.terminal.fields import text_of
 from askback.cli.terminal.live import Display, summary
-from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned
+from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned, Settled, unless_left
 from askback.core.errors import Conflict
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, InteractionOutcome, Json
@@ -49,10 +51,14 @@ async def converse(
 
     `opening` is shown first. `kept` is False if the data folder is removed at the end.
     """
-    conversation = Conversation(app, run.id, answers=answers, display=display, can_ask=can_ask)
+    # The process of a sticky run ends with this program.
+    can_leave = kept and not run.sticky
+    conversation = Conversation(app, run.id, answers=answers, display=display, can_ask=can_ask, can_leave=can_leave)
     if run.state.final:
         conversation.open(opening)
     else:
+        if advice := app.service.engines.missing_sign_in(run.engine):
+            display.write(f"! {run.engine} is not signed in; {advice}")
         try:
             async with app.working():
                 run = await conversation.hold(opening, after)
@@ -70,12 +76,17 @@ async def converse(
 class Conversation:
     """One run and its user. Uses `answers` first; after them it asks on the terminal, if there is one."""
 
-    def __init__(self, app: App, run_id: str, *, answers: Iterable[str], display: Display, can_ask: bool) -> None:
+    def __init__(
+        self, app: App, run_id: str, *, answers: Iterable[str], display: Display, can_ask: bool, can_leave: bool
+    ) -> None:
         self._app = app
         self._run_id = run_id
         self._answers = deque(answers)
         self._display = display
         self._can_ask = can_ask
+        self._can_leave = can_leave
+        self._left: asyncio.Future[None] | None = None
+        """Set while a question is at the prompt that can be answered later. Done: the user left it."""
         self.interrupts = 0
 
     def open(self, opening: str | None) -> None:
@@ -125,28 +136,38 @@ class Conversation:
         """True for a sticky run: this program keeps its process until somebody else answers."""
         if run.sticky and run.wait_deadline_at is not None:
             until = run.wait_deadline_at.astimezone().strftime("%H:%M:%S")
-            self._display.write(f"  the engine's process waits until {until}; answer with: askback reply {run.id} TEXT")
+            command = question.reply_command(run.id, run.pending_interaction)
+            self._display.write(f"  the engine's process waits until {until}; answer with: {command}")
+            self._display.wait_until(run.wait_deadline_at)
         return run.sticky
 
     async def _answer(self, pending: Interaction) -> Json:
         if self._answers:
-            response = question.read_answer(pending, self._answers.popleft())
+            line = self._answers.popleft()
+            response = question.read_answer(pending, line)
             question.show(pending, self._display.write)
-            shown = "(not shown)" if pending.secret else printable(str(response))
+            shown = "(not shown)" if pending.secret else printable(text_of(response))
             self._display.write(f"  > {shown}")
-            if response != "":
+            refusal = question.refusal(pending, line) if response != "" else ANSWER_NEEDED
+            if refusal is None:
                 return response
-            self._display.write(f"    {ANSWER_NEEDED}")
+            self._display.write(f"    {refusal}")
         elif not self._can_ask:
             question.show(pending, self._display.write)
         if not self._can_ask:
             raise _NobodyHere
-        service = self._app.service
+        return await self._ask(pending)
+
+    async def _ask(self, pending: Interaction) -> Json:
+        settled: Settled = partial(self._app.service.settled, self._run_id, pending.interaction_id)
+        if self._can_leave:
+            self._left = asyncio.get_running_loop().create_future()
+            settled = unless_left(settled, self._left)
         self._display.pause()
         try:
-            return await question.ask(
-                pending, self._display.write, lambda: service.settled(self._run_id, pending.interaction_id)
-            )
+            response = await question.ask(pending, self._display.write, settled, can_leave=self._can_leave)
+            self._left = None
+            return response
         finally:
             self._display.resume()
 
@@ -159,7 +180,10 @@ class Conversation:
 
     @asynccontextmanager
     async def _canceling_on_interrupt(self) -> AsyncIterator[None]:
-        """The first Ctrl-C cancels the run, the second kills its engine, the third leaves at once."""
+        """At a question, Ctrl-C leaves the run waiting.
+
+        Otherwise the first cancels the run, the second kills its engine, the third leaves at once.
+        """
         loop, this = asyncio.get_running_loop(), asyncio.current_task()
         tasks: set[asyncio.Task[None]] = set()
 
@@ -167,6 +191,11 @@ class Conversation:
             tasks.add(loop.create_task(work))
 
         def interrupt() -> None:
+            if self._left is not None:
+                # A second Ctrl-C at a question means the same.
+                if not self._left.done():
+                    self._left.set_result(None)
+                return
             self.interrupts += 1
             if self.interrupts == 1:
                 self._display.write("  canceling the run … (Ctrl-C again kills the engine)")
@@ -212,7 +241,7 @@ async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, k
     """Show the state that the run is left in, and its files."""
     document = plain(wire.Run.of(run))
     if not run.state.final:
-        display.write(f"… {_next_step(run)}" if kept else "… the run was not finished, and nothing of it is kept")
+        display.write(f"… {_next_step(run)}" if kept else "… the run was not finished, and its files are not kept")
         return Ending(run=run, exit_code=exit_codes.WAITING, document=document)
     result = await app.service.result(run.id)
     folder = app.workspaces.of(run.id).artifacts_path if kept else Path(ARTIFACTS_DIR)
@@ -229,7 +258,7 @@ async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, k
 def _next_step(run: Run) -> str:
     if run.state is not RunState.WAITING_USER:
         return f"run {run.id} is {run.state}; continue it with: askback run --continue {run.id}"
-    return question.how_to_answer(run.id)
+    return question.how_to_answer(run.id, run.pending_interaction)
 
 
 def print_result(ending: Ending, *, as_json: bool) -> None:

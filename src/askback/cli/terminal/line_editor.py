@@ -44,7 +44,7 @@ def _key_bindings() -> KeyBindings:
 
     @bindings.add("c-c")
     def interrupt(event: KeyPressEvent) -> None:
-        # A caller that had us ignore the signal, such as nohup, means this key as well.
+        # If our caller had us ignore the signal, as nohup does, ignore the key as well.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             event.app.exit(exception=KeyboardInterrupt)
 

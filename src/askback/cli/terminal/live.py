@@ -8,10 +8,12 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Protocol
 
 from askback.cli import output
+from askback.cli.terminal.failure import failure
 from askback.core.events import Event, EventType
 from askback.core.outcomes import MARKER
 from askback.core.runs import Run, RunState
@@ -24,6 +26,10 @@ class Display(Protocol):
     def event(self, event: Event) -> None: ...
 
     def write(self, text: str) -> None: ...
+
+    def wait_until(self, deadline: datetime | None) -> None:
+        """The run waits for an answer that is given elsewhere."""
+        ...
 
     def pause(self) -> None: ...
 
@@ -43,6 +49,9 @@ class Silent:
         pass
 
     def write(self, text: str) -> None:
+        pass
+
+    def wait_until(self, deadline: datetime | None) -> None:
         pass
 
     def pause(self) -> None:
@@ -72,7 +81,7 @@ class Plain(Silent):
 
 
 class Live(Plain):
-    """For a terminal: the same lines, with a spinner below while the engine works."""
+    """For a terminal: the same lines, with a spinner below while the engine works or an answer is awaited."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -93,16 +102,14 @@ class Live(Plain):
         self._doing = "starting"
         self._tokens = 0
         self._turn = 0
+        self._waits = False
+        self._deadline: datetime | None = None
         self._live.get_renderable = self._render  # type: ignore[method-assign]
 
     def _render(self) -> Any:
         from rich.text import Text
 
-        parts = [duration(time.monotonic() - self._started), self._doing]
-        if self._turn:
-            parts.insert(0, f"turn {self._turn}")
-        if self._tokens:
-            parts.append(count(self._tokens, "token"))
+        parts = self._parts_waiting() if self._waits else self._parts_working()
         self._spinner.update(text=Text(" · ".join(parts), style="dim"))
         line = self._spinner.render(self._console.get_time())
         # The spinner builds a new text each time, without these attributes.
@@ -110,14 +117,32 @@ class Live(Plain):
             line.no_wrap, line.overflow = True, "ellipsis"
         return line
 
+    def _parts_working(self) -> list[str]:
+        parts = [duration(time.monotonic() - self._started), self._doing]
+        if self._turn:
+            parts.insert(0, f"turn {self._turn}")
+        return [*parts, count(self._tokens, "token")] if self._tokens else parts
+
+    def _parts_waiting(self) -> list[str]:
+        if self._deadline is None:
+            return ["waits for an answer"]
+        return ["waits for an answer", time_left((self._deadline - datetime.now(UTC)).total_seconds())]
+
+    def wait_until(self, deadline: datetime | None) -> None:
+        self._waits, self._deadline = True, deadline
+
     def event(self, event: Event) -> None:
         self._note(event)
         super().event(event)
 
     def _note(self, event: Event) -> None:
         match event.type:
+            case EventType.INTERACTION_ASKED:
+                self.wait_until(None)
+            case EventType.INTERACTION_CLOSED:
+                self._waits = False
             case EventType.TURN_STARTED:
-                self._turn, self._doing = event.data["attempt_number"], "thinking"
+                self._turn, self._doing, self._waits = event.data["attempt_number"], "thinking", False
             case EventType.TOOL_STARTED:
                 self._doing = one_line(f"{event.data['name']} {event.data.get('detail', '')}", 60)
             case EventType.TOOL_ENDED | EventType.ASSISTANT_MESSAGE:
@@ -149,6 +174,15 @@ class Live(Plain):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.pause()
+
+
+def time_left(seconds: float) -> str:
+    """As a countdown: `14:26 left`."""
+    if seconds <= 0:
+        return "time is up"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d} left" if hours else f"{minutes}:{rest:02d} left"
 
 
 _STYLES = {"▸": "bold", "?": "bold cyan", "·": "dim", "!": "yellow", "✔": "green", "✘": "red", "■": "yellow"}
@@ -198,13 +232,7 @@ def summary(run: Run) -> str:
         parts.append(count(run.usage.total_tokens, "token"))
     sign = {RunState.SUCCEEDED: "✔", RunState.FAILED: "✘", RunState.CANCELED: "■"}.get(run.state, "…")
     line = f"{sign} {run.skill.id}: {run.state} ({', '.join(parts)})"
-    if run.error is not None:
-        line += f"\n  {run.error.code}: {printable(run.error.message)}"
-        if run.error.cause is not None:
-            line += f"\n  cause: {run.error.cause}"
-        if run.error.detail:
-            line += f"\n  {printable(run.error.detail.strip()[-1000:])}"
-    return line
+    return "\n".join([line, *failure(run.engine, run.error)])
 
 
 def choose(*, as_json: bool) -> Display:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from askback.cli import output
 
 MAX_PLAIN_LINE = 4095
-"""A terminal without an editor passes no more bytes of a line, and silently drops the rest."""
+"""The maximum bytes of a line without our editor. The terminal silently drops the rest."""
 
 ANSWER_NEEDED = "an answer is required (Ctrl-D leaves the run waiting)"
 
@@ -22,7 +22,7 @@ Settled = Callable[[], Awaitable[None]]
 
 
 class Abandoned(Exception):
-    """The terminal was closed, or the user ended the input (Ctrl-D)."""
+    """The user leaves the question open (Ctrl-D or Ctrl-C), or the terminal was closed."""
 
 
 class TooLong(Exception):
@@ -35,7 +35,7 @@ def on_terminal() -> bool:
 
 
 def discard_typed() -> None:
-    """What was typed before a question was shown is no answer to it."""
+    """Discard what was typed before the question was shown."""
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
@@ -54,6 +54,42 @@ async def read_line(prompt: str, *, secret: bool, settled: Settled) -> str | Non
     return reading.result() if reading in done else settling.result()
 
 
+def unless_left(settled: Settled, left: asyncio.Future[None]) -> Settled:
+    """`settled`, which raises `Abandoned` as soon as `left` is done."""
+
+    async def first() -> None:
+        settling = asyncio.ensure_future(settled())
+        try:
+            await asyncio.wait({settling, left}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            settling.cancel()
+        if left.done():
+            raise Abandoned
+        settling.result()
+
+    return first
+
+
+@contextmanager
+def interrupt_leaves(settled: Settled) -> Iterator[Settled]:
+    """Within the block, Ctrl-C leaves the question open, like Ctrl-D."""
+    loop = asyncio.get_running_loop()
+    left: asyncio.Future[None] = loop.create_future()
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+    def leave() -> None:
+        if not left.done():
+            left.set_result(None)
+
+    if not is_ignored:
+        loop.add_signal_handler(signal.SIGINT, leave)
+    try:
+        yield unless_left(settled, left)
+    finally:
+        if not is_ignored:
+            loop.remove_signal_handler(signal.SIGINT)
+
+
 async def _typed(prompt: str, *, secret: bool) -> str:
     from askback.cli.terminal.line_editor import edit_line, is_dumb_terminal
 
@@ -64,7 +100,7 @@ async def _typed(prompt: str, *, secret: bool) -> str:
     except (EOFError, OSError):
         raise Abandoned from None
     except KeyboardInterrupt:
-        # The editor reads Ctrl-C as a key. The program handles it as the signal that it is elsewhere.
+        # The editor reads Ctrl-C as a key; everywhere else it is a signal. Raise that signal.
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
         raise
@@ -78,7 +114,7 @@ async def _plain_line(prompt: str, *, secret: bool) -> str:
         data = await _read_line(sys.stdin.fileno())
         answered = bool(data)
     finally:
-        # A secret's line end was not shown either.
+        # With a secret, the line break was not shown either.
         if secret or not answered:
             output.to_stderr("")
     if not data:

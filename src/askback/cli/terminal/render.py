@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from askback.cli.terminal.failure import failure
+from askback.cli.terminal.question import reply_command
 from askback.client import Artifact, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
@@ -28,7 +30,6 @@ _QUEUE_REASONS = {
     "engine_slots": "no free slot for its engine",
     "starting": "starting",
 }
-_MAX_DETAIL = 1000
 
 
 def document(run: Run) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Arti
         yield f"  finished {_time(run.finished_at)}, after {duration((run.finished_at - run.created_at).total_seconds())}"
     if run.usage is not None:
         yield f"  usage    {count(run.usage.total_tokens, 'token')}: {_usage(run)}"
-    yield from failure(run)
+    yield from failure(run.engine, run.error)
     for warning in run.warnings:
         yield f"  ! {printable(warning.code)}: {printable(warning.message)}"
     for interaction in interactions:
@@ -90,16 +91,6 @@ def _usage(run: Run) -> str:
     return f"{read}, {run.usage.output_tokens:,} out"
 
 
-def failure(run: Run) -> Iterator[str]:
-    if run.error is None:
-        return
-    yield f"  {printable(run.error.code)}: {printable(run.error.message)}"
-    if run.error.cause is not None:
-        yield f"  cause: {printable(run.error.cause)}"
-    if run.error.detail:
-        yield f"  {printable(run.error.detail.strip()[-_MAX_DETAIL:])}"
-
-
 def _settled(interaction: Interaction) -> Iterator[str]:
     if interaction.outcome is InteractionOutcome.PENDING:
         return
@@ -116,7 +107,7 @@ def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iter
     for number, option in enumerate(asked.options, 1):
         yield f"    {number}) {printable(option_label(option))}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
-    yield f"    answer with: askback reply {printable(run_id)} TEXT"
+    yield f"    answer with: {reply_command(run_id, asked)}"
 
 
 def _held_until(deadline: datetime | None) -> str:
@@ -134,7 +125,7 @@ def ending(run: Run) -> Iterator[str]:
     """The last lines of `askback watch`."""
     seconds = ((run.finished_at or run.updated_at) - run.created_at).total_seconds()
     yield f"{_SIGNS[run.state]} {printable(run.skill)}: {run.state} ({duration(seconds)}, {count(run.attempt_number, 'turn')})"
-    yield from failure(run)
+    yield from failure(run.engine, run.error)
 
 
 def known(event: Event) -> CoreEvent | None:

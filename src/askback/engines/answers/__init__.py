@@ -1,1 +1,1 @@
-"""What an assistant message holds: the marker, a question, an output."""
+"""Finds the marker, questions and outputs in assistant messages."""

@@ -1,6 +1,6 @@
-"""What a parser keeps of a turn, bounded: however much a program prints, the newest part is kept and the rest is counted.
+"""Bounded buffers for the parsers: the newest messages of a turn are kept, and the rest is only counted.
 
-The marker, the question and the output are looked for in what is kept.
+The marker, questions and outputs are searched for in the kept messages.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Generic, TypeVar
 from askback.engines.base import Completed
 
 MOST_TEXT = 8_000_000
-"""Characters of assistant messages that are kept of one turn."""
+"""The most characters of assistant messages that are kept per turn."""
 MOST_MESSAGES = 5_000
 MOST_ASKED = 100
-"""Questions by a program's own protocol that may be open at a time."""
+"""The most questions that a program may have open at a time through its own protocol."""
 MOST_ID = 200
 
 _MOST_RECENT = 10_000
@@ -25,7 +25,7 @@ V = TypeVar("V")
 
 
 class Messages:
-    """The assistant messages of one turn: the newest, at most `MOST_MESSAGES` with `MOST_TEXT` characters in all."""
+    """The newest assistant messages of one turn: at most `MOST_MESSAGES`, with `MOST_TEXT` characters in total."""
 
     def __init__(self, said: Iterable[str] = ()) -> None:
         self._kept: deque[str] = deque()
@@ -40,11 +40,11 @@ class Messages:
 
     @property
     def said(self) -> int:
-        """How many there were, those that were left out included."""
+        """How many messages there were, including those left out."""
         return self._left_out + len(self._kept)
 
     def add(self, text: str, *, shortened: bool = False) -> str:
-        """Keep a message. Of one that is too long, the end is kept; returns what is kept of it."""
+        """Add a message and return the part that is kept: the end, if it is too long."""
         self._shortened = self._shortened or shortened or len(text) > MOST_TEXT
         text = text[-MOST_TEXT:]
         self._kept.append(text)
@@ -55,14 +55,14 @@ class Messages:
         return text
 
     def completed(self, *, after: int = 0, session: str | None = None) -> Completed:
-        """A turn that ended well, with the messages behind the first `after`."""
+        """The result of a successful turn, with all messages but the first `after`."""
         left_out = max(0, self._left_out - after)
         messages = tuple(self._kept)[max(0, after - self._left_out) :]
         return Completed(messages=messages, left_out=left_out, shortened=self._shortened, session=session)
 
 
 class Pieces:
-    """A text that comes in pieces, tiny or huge. Only its last `MOST_TEXT` characters are kept."""
+    """A text that arrives in pieces of any size. Only its last `MOST_TEXT` characters are kept."""
 
     def __init__(self) -> None:
         self.clear()
@@ -76,7 +76,7 @@ class Pieces:
     def add(self, piece: str) -> None:
         self._pieces.append(piece)
         self._size += len(piece)
-        # Joined now and then: millions of pieces of two letters would cost thirty times their text.
+        # Joined from time to time: millions of two-character strings would take thirty times their text in memory.
         if len(self._pieces) >= _PIECES_AT_ONCE or self._size > MOST_TEXT:
             self._join()
 
@@ -97,7 +97,7 @@ class Pieces:
 
 
 class Recent(Generic[V]):
-    """Values by id, such as the tool calls that have begun. The oldest is forgotten when there are too many."""
+    """A bounded mapping from id to value, such as open tool calls. If it is full, the oldest entry is dropped."""
 
     def __init__(self) -> None:
         self._values: dict[str, V] = {}

@@ -1,4 +1,4 @@
-"""Questions in assistant messages: where they are, and what can be used of a malformed one.
+"""Finds questions in assistant messages, and reads as much as possible of a malformed one.
 
 Whether a malformed question makes the run wait or fail is not decided here.
 """
@@ -16,7 +16,7 @@ from askback.text import yaml_text
 from askback.text.json_text import Found, NotJson, loads
 
 MOST_PROMPT = 64_000
-"""Characters of a question that are shown; the rest is cut off, and the text says so."""
+"""The most characters of a question that are shown. The rest is cut off, with a note."""
 
 _MOST_ID = 200
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -29,7 +29,7 @@ _BROKEN_PROMPT = re.compile(r'"(?:prompt|question)"\s{0,100}:\s{0,100}("[^"\\]*+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question as found in a message: the value of `ask_user`, the YAML between its tags, or why it is neither."""
+    """A question found in a message: the value of `ask_user`, the YAML between the tags, or what is wrong with it."""
 
     start: int
     end: int
@@ -39,12 +39,12 @@ class Asked:
 
 
 def is_question(value: Json) -> bool:
-    """An object with an `ask_user` that says something is a question, whatever else it holds."""
+    """Whether the value is an object with a non-empty `ask_user`. Its other keys do not matter."""
     return isinstance(value, Mapping) and value.get("ask_user") not in (None, False)
 
 
 def find_questions(text: str, found: Sequence[Found]) -> list[Asked]:
-    """Every question in a message, in the order in which they stand."""
+    """Every question in a message, in order."""
     asked = _yaml_blocks(text)
     asked += [
         Asked(start=one.start, end=one.end, fields=one.value["ask_user"]) for one in found if is_question(one.value)
@@ -58,7 +58,7 @@ def _yaml_blocks(text: str) -> list[Asked]:
     asked: list[Asked] = []
     at = 0
     while (close := text.find(_CLOSE, at)) >= 0:
-        # The nearest opening: an earlier one is only talked about.
+        # The nearest opening tag: an earlier one is only mentioned in the text.
         if (start := text.rfind(_OPEN, at, close)) >= 0:
             asked.append(Asked(start=start, end=close + len(_CLOSE), yaml=text[start + len(_OPEN) : close]))
         at = close + len(_CLOSE)
@@ -69,13 +69,13 @@ def _yaml_blocks(text: str) -> list[Asked]:
 
 
 def _broken(text: str, found: Sequence[Found]) -> Asked | None:
-    """What was meant as a question but is not JSON; its prompt is often still readable."""
+    """An intended question that is not valid JSON. Its prompt is often still readable."""
     for match in _BROKEN.finditer(text):
         if any(one.start <= match.start() < one.end for one in found):
             continue
         prompt = _BROKEN_PROMPT.search(text, match.end())
         fields = {"prompt": _literal(prompt[1])} if prompt else {}
-        # Without knowing where it ends, no text is taken for its block.
+        # The end of the block is unknown, so the block is empty.
         at = match.start()
         return Asked(start=at, end=at, fields=fields, problem="ask_user: the block is not valid JSON")
     return None
@@ -89,7 +89,7 @@ def _literal(quoted: str) -> str:
 
 
 def read_question(asked: Asked, text: str) -> tuple[Question, tuple[str, ...]]:
-    """The question and what is wrong with it. Only what it cannot do without is a problem; the rest is left out."""
+    """The question and its problems. Only missing required fields are problems; other invalid fields are dropped."""
     fields, problems = _fields(asked)
     identifier = _identifier(fields.get("interaction_id"))
     prompt = _text(fields.get("prompt")) or _text(fields.get("question"))
@@ -128,7 +128,7 @@ def _fields(asked: Asked) -> tuple[Mapping[str, Json], list[str]]:
 
 
 def _around(asked: Asked, text: str) -> str:
-    """The message without the question's block; all of it if nothing else is left."""
+    """The message without the question's block, or the whole message if nothing else is left."""
     return (text[: asked.start] + text[asked.end :]).strip() or text.strip()
 
 
@@ -149,7 +149,7 @@ def _kind(value: Json, has_options: bool) -> str:
 
 
 def cut(text: str) -> str:
-    """A text that is short enough to be shown as a question."""
+    """The text, cut to the length that is shown."""
     if len(text) <= MOST_PROMPT:
         return text
     return f"{text[:MOST_PROMPT]}\n[… cut off here: {len(text)} characters are too many for a question]"
@@ -162,12 +162,12 @@ _MOST_PROPERTIES = 100
 
 
 def small(value: Json) -> Json:
-    """The value, unless it is too large to be shown beside a question."""
+    """The value, or None if it is too large to be shown with a question."""
     return value if len(json.dumps(value)) <= _MOST_JSON else None
 
 
 def options_of(value: Json) -> tuple[Json, ...]:
-    """Texts and numbers, or objects with `label` and `value`."""
+    """The valid options of a question: strings, numbers, or objects with `label` or `value`."""
     if not isinstance(value, list):
         return ()
     options = (_option(item) for item in value[:_MOST_OPTIONS])
@@ -192,7 +192,7 @@ def _short(value: Json) -> Json:
 
 
 def response_schema(value: Json) -> dict[str, Json] | None:
-    """The schema of an answer: a scalar, or a flat object. None for a schema of any other form."""
+    """The schema of an answer, if it is a scalar or a flat object; otherwise None."""
     return flat_schema(value) or _scalar_schema(value)
 
 
@@ -204,7 +204,7 @@ def _scalar_schema(value: Json) -> dict[str, Json] | None:
 
 
 def flat_schema(value: Json) -> dict[str, Json] | None:
-    """A schema of an object with primitive properties, as in MCP's form elicitation. None for any other form."""
+    """The schema, if it is an object with primitive properties as in MCP's form elicitation; otherwise None."""
     if not isinstance(value, Mapping) or value.get("type") != "object":
         return None
     properties = value.get("properties")
@@ -235,14 +235,14 @@ def _property(schema: Json) -> dict[str, Json] | None:
 
 
 def _type_of_choices(schema: Mapping[str, Json]) -> str | None:
-    """The type of a schema that lists its values and does not name their type."""
+    """The type of a schema that lists its values without naming their type."""
     if "oneOf" in schema or _are_texts(schema.get("enum")):
         return "string"
     return "number" if _are_scalars(schema.get("enum")) and all(map(_is_number, schema["enum"])) else None
 
 
 def _items(schema: Json) -> dict[str, Json] | None:
-    """What several choices are made of: texts out of a list."""
+    """The `items` of a multiple choice: a list of strings to choose from."""
     if not isinstance(schema, Mapping):
         return None
     if _are_texts(schema.get("enum")):

@@ -1,7 +1,7 @@
-"""What an assistant's messages hold: the marker, a question, an output. Only whole assistant messages are given here.
+"""Finds the marker, a question and an output in the assistant messages of a turn. Accepts only whole messages.
 
-Says what was found, not what it means for the run: `core.outcomes.conclude` reads the contract's order.
-Nothing in a message, however hostile, makes this raise.
+Reports what was found, not what it means for the run: `core.outcomes.conclude` applies the contract's precedence.
+No message, however hostile, makes this raise.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from askback.engines.answers.questions import Asked, cut, find_questions, is_que
 from askback.text.json_text import Found, Place, clean, find
 
 Check = Callable[[Json], tuple[str, ...]]
-"""What an output schema says against a value; nothing when it passes."""
+"""Validates a value against the output schema. Returns the errors; empty if it passes."""
 
 _MOST_CHECKED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Message:
-    """A message taken apart: `plain` is its text without questions and marker, `found` the JSON values in that."""
+    """A parsed message: `plain` is its text without questions and marker, `found` the JSON values in `plain`."""
 
     text: str
     plain: str
@@ -40,10 +40,10 @@ class _Output:
 
 
 def read_answer(messages: Sequence[str], check: Check | None, *, whole_turn: bool = False) -> Answer:
-    """Find what the messages of one turn hold. `check` is the output schema's, None for a skill that has none.
+    """Read the messages of one turn. `check` is None for a skill without an output schema.
 
-    Without a marker only the last message may hold the output, so that a draft on the way to a question is not
-    taken for the result; `whole_turn` lifts that for runs that cannot wait.
+    Without a marker, only the last message can contain the output, so that a draft before a question is not taken for
+    the result. `whole_turn` lifts that restriction, for runs that cannot wait.
     """
     read = [_read(clean(text)) for text in messages if text.strip()]
     done = any(message.done for message in read)
@@ -78,7 +78,7 @@ def _read(text: str) -> _Message:
 
 
 def _without_blocks(text: str, asked: Sequence[Asked]) -> str:
-    """A marker or an object within a question belongs to the question."""
+    """The text without its questions: a marker or an object inside a question is part of the question."""
     pieces, at = [], 0
     for one in asked:
         pieces.append(text[at : one.start])
@@ -87,7 +87,10 @@ def _without_blocks(text: str, asked: Sequence[Asked]) -> str:
 
 
 def _checked_output(messages: Sequence[_Message], check: Check) -> _Output:
-    """The first value that passes, the last message first. One that carries the marker itself is the output, and no other."""
+    """The first value that passes the check, starting with the last message.
+
+    If any value has the marker as a key, only such values are considered.
+    """
     values = [(one.value, MARKER in message.plain) for message in reversed(messages) for one in message.found]
     if not values and any(message.key_alone for message in messages):
         values = [({}, False)]
@@ -104,7 +107,7 @@ def _checked_output(messages: Sequence[_Message], check: Check) -> _Output:
 
 
 def _free_output(messages: Sequence[_Message]) -> _Output:
-    """Without a schema: the JSON that the last message consists of or has in a block, else its text."""
+    """The output without a schema: the last message, if it is JSON; its fenced JSON block; otherwise its text."""
     for message in reversed(messages):
         if message.asked or not message.plain:
             continue
@@ -126,7 +129,7 @@ def _last_text(messages: Sequence[_Message]) -> str:
 
 _QUOTES, _CLOSING_QUOTES = "\"'`“‘«", "\"'`”’»"
 _DRESS = rf"[\s*.!{_QUOTES}{_CLOSING_QUOTES}]*"
-# Within a JSON string a line break is spelled `\n`, which ends in a letter.
+# In a JSON string, a line break is the escape `\n`, which ends in a letter.
 _WORD = rf"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])){MARKER}(?![A-Za-z0-9_])"
 _BARE = re.compile(rf"(?!(?<=[{_QUOTES}]){MARKER}\\?[{_CLOSING_QUOTES}]){_WORD}")
 _SENTENCE_ENDS = ".!?。！？"
@@ -135,18 +138,18 @@ _NOTHING_ELSE = re.compile(rf"{_DRESS}{MARKER}{_DRESS}")
 _KEY = re.compile(rf'"{MARKER}"\s*:\s*true\b')
 _KEY_ALONE = re.compile(rf'(?:```(?:json)?\s*)?\{{\s*"{MARKER}"\s*:\s*true\s*\}}(?:\s*```)?')
 _AROUND = 200
-"""How far from the marker the object that holds nothing else may begin and end."""
+"""How far before and after the marker an object with only that key may start and end."""
 _MOST_KEYS = 10_000
 _LONGEST_DRESSED = 1_000
-# What is left of a line that held only the marker: `**…**`, `<!-- … -->`, a list's dash.
+# The rest of a line that contained only the marker: `**…**`, `<!-- … -->`, a list dash.
 _EMPTY_LINE = re.compile(r"[ \t]*+(?:[*`>#-]++|<!--[ \t]*+-->)?+\s*+")
 
 
 def is_done(text: str) -> bool:
-    """The text says that the skill is done."""
+    """Whether the text contains the marker as a statement rather than as a quotation."""
     if MARKER not in text:
         return False
-    # At the marker's places only: a pattern that is tried at every character holds everybody up for a long text.
+    # Matched only where the marker occurs: a search over a long text would hold the GIL for too long.
     bare = any(_BARE.match(text, at) for at in _places(text))
     return bare or _KEY.search(text) is not None or any(map(_ends_in_backticks, _marked_lines(text))) or _is_all(text)
 
@@ -168,7 +171,7 @@ def _marked_lines(text: str) -> Iterator[str]:
 
 
 def _is_all(text: str) -> bool:
-    """The text is the marker and nothing else but what it may be dressed with."""
+    """Whether the text is only the marker, apart from quotes, emphasis and punctuation."""
     return len(text) <= _LONGEST_DRESSED and _NOTHING_ELSE.fullmatch(text) is not None
 
 
@@ -177,7 +180,7 @@ def _ends_in_backticks(line: str) -> bool:
 
 
 def _before_backticks(line: str) -> str | None:
-    """What stands before a marker in backticks that ends the line, on its own or after a sentence; None without one."""
+    """The text before a marker in backticks at the end of the line; None unless that is empty or a full sentence."""
     before, _, after = line.rpartition(MARKER)
     if not before.endswith("`") or not _AFTER_BACKTICKS.fullmatch(after):
         return None
@@ -186,7 +189,7 @@ def _before_backticks(line: str) -> str | None:
 
 
 def without_marker(text: str) -> str:
-    """The text without the marker; a line that held nothing else goes with it. Keys of larger objects stay."""
+    """The text without the marker, and without lines that contained nothing else. Keys of larger objects are kept."""
     if MARKER not in text:
         return text
     if _is_all(text):
@@ -207,12 +210,12 @@ def _cut_line(line: str) -> str | None:
 
 
 def is_key_alone(text: str) -> bool:
-    """Somewhere in the text an object holds the marker and nothing else."""
+    """Whether the text contains an object with the marker as its only key."""
     return next(_keys_alone(text), None) is not None
 
 
 def _keys_alone(text: str) -> Iterator[tuple[int, int]]:
-    """Where objects stand that hold the marker and nothing else."""
+    """The spans of objects with the marker as their only key."""
     key, end = f'"{MARKER}"', 0
     at = text.find(key)
     for _ in range(_MOST_KEYS):
@@ -234,12 +237,12 @@ def _without(text: str, spans: Iterator[tuple[int, int]]) -> str:
 
 
 def is_marked(value: Json) -> bool:
-    """The value says by itself that it is the result."""
+    """Whether the value has the marker as a key."""
     return isinstance(value, dict) and value.get(MARKER) is True
 
 
 def without_key(value: Json) -> Json:
-    """The value without the marker's keys, whatever they hold: they are never a part of the data."""
+    """The value without marker keys at any level: they are never part of the data."""
     if isinstance(value, list):
         return [without_key(item) for item in value]
     if isinstance(value, dict):

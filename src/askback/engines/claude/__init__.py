@@ -1,7 +1,7 @@
-"""The engine `claude`: Anthropic's Claude Code, one `claude -p` a turn, or one that is given all of them.
+"""The engine `claude`: Anthropic's Claude Code, as one `claude -p` per turn or one resident process per run.
 
-What it prints and where it errs: one JSON event a line, ended by `result`, whose `subtype` says success also of failures;
-a text that begins with a slash is a command to it, and "succeeds" without the model ever being asked.
+Claude prints one JSON event per line, with `result` as the last. Its `subtype` is `success` even for some failures.
+Claude treats a prompt that starts with a slash as a command, which "succeeds" without asking the model.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Collection, Sequence
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import Mode, ProfileKind
 from askback.engines.base import UUID, CallResult, Launch, Probe, Turn, printed_by, session_of, version_in, why_not
-from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, as_it_is
+from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, literal
 
 _HELP, _VERSION = ("--help",), ("--version",)
 
 _OPTIONS = ("-p", "--output-format=stream-json", "--verbose", "--dangerously-skip-permissions")
 _WITHOUT_PLANS = "--disallowedTools=EnterPlanMode,ExitPlanMode"
 _WITHOUT_ASKING = "--disallowedTools=AskUserQuestion,EnterPlanMode,ExitPlanMode"
-# Replayed messages mark the start of our turns, because it also starts turns by itself. Permissions are asked on stdio.
+# Claude also starts turns by itself, so replayed messages mark the start of our turns. Permissions go through stdio.
 _RESIDENT = ("--input-format=stream-json", "--replay-user-messages", "--permission-prompt-tool=stdio")
-# A run may wait for longer than the month after which sessions are deleted.
+# By default Claude deletes sessions after a month, but a run may wait longer.
 _KEEPING_SESSIONS = '--settings={"cleanupPeriodDays":36500}'
 SETTINGS = "settings"
 
-_MANNERS = {
+_DEFAULT_ENV = {
     "DISABLE_AUTOUPDATER": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    # With its default of ten, it reports a refused key after three minutes.
+    # With the default of ten, Claude takes three minutes to report a refused key.
     "CLAUDE_CODE_MAX_RETRIES": "2",
 }
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
@@ -59,7 +59,7 @@ class Claude:
     renewals: tuple[Renewal, ...] = (
         Renewal(
             name=".claude/.credentials.json",
-            # Its tokens are opaque, and the file names no account besides the organization.
+            # The tokens are opaque, and the file identifies only the organization.
             fields=(
                 TokenField(path=("claudeAiOauth", "accessToken")),
                 TokenField(path=("claudeAiOauth", "refreshToken")),
@@ -96,7 +96,7 @@ class Claude:
         argv = _argv(turn, _WITHOUT_ASKING)
         if turn.handle is not None:
             argv.append(f"--resume={session_of(self, turn.handle)}")
-        stdin = as_it_is(turn.prompt).encode("utf-8", "replace")
+        stdin = literal(turn.prompt).encode("utf-8", "replace")
         return Launch(argv=tuple(argv), env=_environment(turn), stdin=stdin)
 
     def parser(self, turn: Turn) -> ClaudeParser:
@@ -120,9 +120,9 @@ def _argv(turn: Turn, *options: str) -> list[str]:
 
 
 def _environment(turn: Turn) -> dict[str, str]:
-    manners = {name: value for name, value in _MANNERS.items() if name not in turn.env}
-    # As root it refuses to skip permissions outside a sandbox.
-    return {**manners, "CLAUDE_CONFIG_DIR": f"{turn.home}/.claude", "IS_SANDBOX": "1"}
+    defaults = {name: value for name, value in _DEFAULT_ENV.items() if name not in turn.env}
+    # As root, Claude refuses to skip permissions unless IS_SANDBOX is set.
+    return {**defaults, "CLAUDE_CONFIG_DIR": f"{turn.home}/.claude", "IS_SANDBOX": "1"}
 
 
 def engine() -> Claude:

@@ -1,4 +1,4 @@
-"""Turns of Claude Code: its stream of events, and the conversation of a resident process."""
+"""Turns of Claude Code: the event stream, and the conversation with a resident process."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _MODEL_COUNTS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputToken
 _UNKNOWN_SESSION = re.compile(r"no conversation found|--resume requires a valid session", re.IGNORECASE)
 
 
-def as_it_is(text: str) -> str:
-    """A text that is no command to it: after a space a slash is a character like any other."""
+def literal(text: str) -> str:
+    """The text, with a space before a leading slash so that Claude does not treat it as a command."""
     return f" {text}" if text.startswith("/") else text
 
 
 class ClaudeParser:
-    """Reads the events of one turn. Only a `result` without an error, from a model that was asked, is success.
+    """Reads the events of one turn. Success is a `result` without an error for which the model was asked.
 
-    A resident program counts the tokens of all its turns.
+    A resident process reports the tokens of all its turns.
     """
 
     def __init__(self, *, resuming: bool, resident: bool = False) -> None:
@@ -71,7 +71,7 @@ class ClaudeParser:
         match kind:
             case "system" if subtype == "init":
                 yield SessionNamed(value=text_at(event, "session_id"))
-            case "assistant" | "user" if not _is_made_up(event):
+            case "assistant" | "user" if not _is_synthetic(event):
                 yield from self._conversation.read(event)
             case "result":
                 yield from self._conversation.flush()
@@ -84,12 +84,12 @@ class ClaudeParser:
         return self._conversation.messages
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
-        said = self._stderr.text
-        crash = crashed(ended, as_detail(said))
-        return self.ending() or stopped(ended, self._retrying, said) or self._unknown(said) or crash
+        stderr = self._stderr.text
+        crash = crashed(ended, as_detail(stderr))
+        return self.ending() or stopped(ended, self._retrying, stderr) or self._unknown(stderr) or crash
 
     def ending(self) -> Completed | TurnFailed | None:
-        """How the program itself ended the turn, if it did."""
+        """The result, if the program ended the turn itself; otherwise None."""
         if self._result is None:
             return None
         words = _words(self._result)
@@ -108,13 +108,13 @@ class ClaudeParser:
 
 
 def _retry(event: Mapping[str, Any]) -> str:
-    """What an `api_retry` says. Without a status no server was there to give one."""
+    """The error text of an `api_retry`. Without a status, no server was reached."""
     status = count_at(event, "error_status")
     return f"API error {status}: {text_at(event, 'error')}" if status else "connection failed, trying again"
 
 
-def _is_made_up(event: Mapping[str, Any]) -> bool:
-    """A message of the program itself, such as an error's words, and not of the model."""
+def _is_synthetic(event: Mapping[str, Any]) -> bool:
+    """Whether the message comes from the program itself, such as an error text, and not from the model."""
     return text_at(event, "message", "model") == "<synthetic>"
 
 
@@ -130,9 +130,9 @@ def _words(result: Mapping[str, Any]) -> str:
 
 
 def _usage(result: Mapping[str, Any]) -> Usage:
-    """What each model used, helpers included; where that is missing, what the conversation alone used.
+    """The usage of all models, including subagents; if that is missing, the usage of the conversation.
 
-    It counts what was read from the cache, and what was written to it, beside the input.
+    Claude reports cache reads and cache writes separately from the input.
     """
     models = [model for model in object_at(result, "modelUsage").values() if isinstance(model, dict)]
     if models:
@@ -140,19 +140,19 @@ def _usage(result: Mapping[str, Any]) -> Usage:
     return _tokens(object_at(result, "usage"), *_COUNTS)
 
 
-def _tokens(counts: Mapping[str, Any], plain: str, written: str, read: str, made: str) -> Usage:
-    given = count_at(counts, plain) + count_at(counts, written) + count_at(counts, read)
-    output = count_at(counts, made)
+def _tokens(counts: Mapping[str, Any], plain: str, written: str, read: str, generated: str) -> Usage:
+    sent = count_at(counts, plain) + count_at(counts, written) + count_at(counts, read)
+    output = count_at(counts, generated)
     return Usage(
-        input_tokens=given,
+        input_tokens=sent,
         output_tokens=output,
         cached_tokens=count_at(counts, read),
-        total_tokens=given + output,
+        total_tokens=sent + output,
     )
 
 
 class Conversation:
-    """Puts messages together again: one message may come in several events, one for each of its blocks."""
+    """Reassembles messages: one message may arrive in several events, one for each of its blocks."""
 
     def __init__(self) -> None:
         self.messages = Messages()
@@ -161,12 +161,12 @@ class Conversation:
         self._tools: Recent[str] = Recent()
 
     def read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
-        """Take an `assistant` or `user` event. What a subagent says is not a message."""
+        """Read an `assistant` or `user` event. The texts of subagents are not messages."""
         message = object_at(event, "message")
-        is_helper = bool(text_at(event, "parent_tool_use_id"))
+        is_subagent = bool(text_at(event, "parent_tool_use_id"))
         for block in _blocks(message):
             match text_at(block, "type"):
-                case "text" if text_at(event, "type") == "assistant" and not is_helper:
+                case "text" if text_at(event, "type") == "assistant" and not is_subagent:
                     yield from self._add(text_at(message, "id"), text_at(block, "text"))
                 case "tool_use":
                     yield from self.flush()
@@ -176,7 +176,7 @@ class Conversation:
                     yield self._ended(block)
 
     def flush(self) -> Iterator[EngineEvent]:
-        """The message that was being put together is whole: something else came."""
+        """Complete the current message."""
         text, shortened = self._parts.text, self._parts.shortened
         self._parts.clear()
         if text.strip():
@@ -212,7 +212,7 @@ def _blocks(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _as_text(given: Mapping[str, Any]) -> str:
-    """What a tool was given: its command where it has one, else all of it."""
+    """The input of a tool: its command if it has one, otherwise everything."""
     return text_at(given, "command") or (clean(json.dumps(given, ensure_ascii=False)) if given else "")
 
 
@@ -230,7 +230,7 @@ _UNANSWERED: Mapping[str, Json] = {"behavior": "deny", "message": "Nobody answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asking:
-    """A call of its ask tool, which is answered by allowing it with the answers in what it is given."""
+    """A call of Claude's ask tool. To answer it, the call is allowed with the answers added to its input."""
 
     request_id: str
     given: Mapping[str, Json]
@@ -241,8 +241,8 @@ class _Asking:
         if answers is None:
             return _UNANSWERED
         texts = (", ".join(each) if isinstance(each, list) else each for each in answers)
-        told = {item.text: text for item, text in zip(self.asked.items, texts, strict=True)}
-        return _allowed({**self.given, "answers": told})
+        by_question = {item.text: text for item, text in zip(self.asked.items, texts, strict=True)}
+        return _allowed({**self.given, "answers": by_question})
 
 
 class ClaudeConversation:
@@ -265,7 +265,7 @@ class ClaudeConversation:
         self._turn, self._said_before = ClaudeParser(resuming=False, resident=True), 0
         self._is_ours = False
         self._number += 1
-        message = {"role": "user", "content": clean(as_it_is(prompt))}
+        message = {"role": "user", "content": clean(literal(prompt))}
         yield _send({"type": "user", "message": message, "uuid": self._id})
 
     @property
@@ -287,7 +287,7 @@ class ClaudeConversation:
             yield from self._take(stream, line)
 
     def _belongs(self, event: Mapping[str, Any]) -> bool:
-        """Whether an event is of the turn that we began. A failure is: our message may not have come so far."""
+        """Whether an event belongs to our turn. Failures always do: Claude may fail before it replays our message."""
         if not self._is_open and not self._asked:
             return False
         failed = text_at(event, "type") == "result" and (event.get("is_error") is True or event.get("num_turns") == 0)
@@ -299,11 +299,11 @@ class ClaudeConversation:
                 self._asked.clear()
                 was_open, self._is_open = self._is_open, False
                 if not was_open:
-                    # It continued without the answer. The next prompt starts a new turn.
+                    # Claude continued without the answer. The next prompt starts a new turn.
                     continue
             yield seen
 
-    # What it asks.
+    # Claude's requests.
 
     def _read_request(self, request_id: str, request: Mapping[str, Any]) -> Iterator[EngineEvent]:
         given = object_at(request, "input")
@@ -312,9 +312,9 @@ class ClaudeConversation:
             return
         asks = text_at(request, "tool_name") == _ASK_TOOL
         asked = read_questionnaire(given.get("questions")) if asks else None
-        listened_to = self._is_ours and (self._is_open or self._asked) and len(self._asked) < MOST_ASKED
-        if asks and (asked is None or not listened_to):
-            # Nobody listens for a question outside of a turn, nor for one of hundreds.
+        can_ask = self._is_ours and (self._is_open or self._asked) and len(self._asked) < MOST_ASKED
+        if asks and (asked is None or not can_ask):
+            # Questions outside of a turn, and those beyond the limit, are declined.
             yield _response(request_id, _UNANSWERED)
         elif asked is None:
             yield _response(request_id, _allowed(given))
@@ -328,7 +328,7 @@ class ClaudeConversation:
             self._is_open = False
             yield Asked(question=asking.asked.question)
 
-    # How it went.
+    # The outcome.
 
     def outcome(self) -> Completed | TurnFailed:
         ending = self._turn.ending()
@@ -351,7 +351,7 @@ def _response(request_id: str, response: Mapping[str, Json]) -> Send:
 
 
 def _refusal(request_id: str) -> Mapping[str, Json]:
-    return {"subtype": "error", "request_id": request_id, "error": "this is not offered here"}
+    return {"subtype": "error", "request_id": request_id, "error": "this request is not supported"}
 
 
 def _send(message: Mapping[str, Json]) -> Send:

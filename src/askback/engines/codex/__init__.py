@@ -1,7 +1,7 @@
-"""The engine `codex`: OpenAI's Codex CLI, one `codex exec --json` a turn, or one `codex app-server` for all of them.
+"""The engine `codex`: OpenAI's Codex CLI, as one `codex exec --json` per turn or one `codex app-server` per run.
 
-What it prints and where it errs: one JSON event a line; a resume with an id that it does not know starts a new
-session unless the id is a UUID; its exit code says less than its events.
+Codex prints one JSON event per line. Resuming an unknown id starts a new session unless the id is a UUID. Its events
+are more reliable than its exit code.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ OUTPUT_SCHEMA = "output-schema"
 _SETTINGS = (
     "check_for_update_on_startup=false",
     "analytics.enabled=false",
-    # Both call out at the start, and hold it up where there is no way out.
+    # Both make network requests at startup, and delay it if there is no network.
     "features.plugins=false",
     "features.remote_plugin=false",
-    # Its own skills would be offered beside the one that is run.
+    # The model would see Codex's bundled skills as well as the skill of the run.
     "skills.bundled.enabled=false",
-    # It would continue by itself after a question, until a goal is reached.
+    # With a goal, Codex would continue after a question without waiting for the answer.
     "features.goals=false",
-    # It would wait for a network for as long as it takes.
+    # Codex would wait for a network indefinitely.
     "features.unbounded_connection_retries=false",
 )
 _WITHOUT_ASKING = "tools.experimental_request_user_input.enabled=false"
 _ASKING = ("features.default_mode_request_user_input=true", "suppress_unstable_features_warning=true")
-# It would keep its variables, the key among them, in a file for as long as it stays.
+# Codex would write its environment, including the API key, to a file while it runs.
 _WITHOUT_SNAPSHOTS = "features.shell_snapshot=false"
 _ACCOUNT_CLAIMS = (("sub",), ("https://api.openai.com/auth", "chatgpt_account_id"))
 _KEY_IN_MEMORY = 'cli_auth_credentials_store="ephemeral"'
 _SCHEMA_FILE = ".codex/askback-output-schema.json"
-# It refuses a home that does not exist, and a file is what makes ours.
+# Codex refuses a CODEX_HOME that does not exist. Writing this file creates ours.
 _HOME_FILE = ".codex/.askback"
 
 _UNKNOWN_SESSION = re.compile(r"no rollout found|thread/resume failed|session not found", re.IGNORECASE)
@@ -112,7 +112,7 @@ class Codex:
 
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
         resume, usage = printed_by(results, _RESUME_HELP), printed_by(results, _EXEC_HELP)
-        # An unknown subcommand with --help prints the help of what is above it, and exits 0 too.
+        # With --help, an unknown subcommand prints the help of its parent and also exits with 0.
         resumes = re.search(r"^Usage: \S+ exec resume .*\[SESSION_ID\]", resume, re.MULTILINE) is not None
         features = [FULL_AUTO] if "--full-auto" in usage else []
         if resumes and not all(option in resume for option in ("--json", "--skip-git-repo-check", "--model")):
@@ -178,27 +178,27 @@ def _options(turn: Turn, *, with_schema: bool) -> list[str]:
 
 
 def _schema_of(turn: Turn) -> Mapping[str, Any] | None:
-    """The schema that the answer is held to. One that must be able to ask cannot be held to any."""
+    """The schema for Codex to enforce. None in interactive mode, where the model must be able to ask instead."""
     if turn.mode is not Mode.AUTO or turn.output_schema is None or OUTPUT_SCHEMA not in turn.probe.features:
         return None
     return strict_form(turn.output_schema)
 
 
 def _key(turn: Turn) -> str | None:
-    """The key for the app server, which reads none from the environment. A sign-in has priority."""
+    """The API key for the app server, which does not read it from the environment. A sign-in has priority."""
     return None if turn.credentials else turn.env.get("CODEX_API_KEY") or turn.env.get("OPENAI_API_KEY")
 
 
 def _environment(turn: Turn) -> dict[str, str]:
     env = {"CODEX_HOME": f"{turn.home}/.codex"}
-    # By itself it takes a key only from the one variable; a sign-in goes before the other.
+    # `codex exec` reads only CODEX_API_KEY. A sign-in has priority over OPENAI_API_KEY.
     if not turn.credentials and "CODEX_API_KEY" not in turn.env and "OPENAI_API_KEY" in turn.env:
         env["CODEX_API_KEY"] = turn.env["OPENAI_API_KEY"]
     return env
 
 
 class CodexParser:
-    """Reads the events of one `codex exec`. Only `turn.completed` as the last word on the turn is success."""
+    """Reads the events of one `codex exec`. A turn succeeds only if it ends with `turn.completed`."""
 
     def __init__(self, *, resuming: bool) -> None:
         self._resuming = resuming
@@ -218,7 +218,7 @@ class CodexParser:
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         kind = text_at(event, "type")
-        # Notices of trying again are errors as well; anything else that comes means that it got through.
+        # Retry notices are `error` events too. Any other event means that the retry succeeded.
         self._trouble = text_at(event, "message") if kind == "error" else ""
         match kind:
             case "thread.started":
@@ -240,7 +240,7 @@ class CodexParser:
             return ended_badly(failure_of(self._failure), self._failure)
         if self._completed:
             return self._items.messages.completed()
-        said = self._stderr.text
-        if self._resuming and _UNKNOWN_SESSION.search(said):
-            return unknown_session(said)
-        return stopped(ended, self._trouble, said) or crashed(ended, as_detail(f"{self._trouble}\n{said}"))
+        stderr = self._stderr.text
+        if self._resuming and _UNKNOWN_SESSION.search(stderr):
+            return unknown_session(stderr)
+        return stopped(ended, self._trouble, stderr) or crashed(ended, as_detail(f"{self._trouble}\n{stderr}"))

@@ -1,6 +1,6 @@
 """The conversation with `codex app-server`: one thread, a turn for each prompt, JSON-RPC with one message per line.
 
-Its items and counts are those of `codex exec`, with their names written otherwise.
+Its items and token counts are those of `codex exec`, with names in camel case.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from askback.engines.protocols.json_lines import Tail, as_detail, count_at, deco
 from askback.engines.protocols.json_rpc import JsonRpcChannel
 from askback.text.json_text import clean
 
-# Without it the program does not ask, but says that it cannot.
+# Without `experimentalApi`, the ask tool is not available to the model.
 _CLIENT = {
     "clientInfo": {"name": "askback", "title": "Askback", "version": "1"},
     "capabilities": {"experimentalApi": True},
@@ -42,7 +42,7 @@ _CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
 
 
 class AppServerConversation:
-    """A turn is over with `turn/completed`, whose status says how, or when it refuses one of our requests."""
+    """A turn ends with `turn/completed`, whose status is the outcome, or when Codex refuses one of our requests."""
 
     def __init__(
         self, *, thread: Mapping[str, Json], output_schema: Mapping[str, Any] | None, api_key: str | None
@@ -84,18 +84,18 @@ class AppServerConversation:
         if stream is Stream.STDERR:
             self._stderr.add(line)
             return
-        told = decode_line(line)
-        if told is None:
+        message = decode_line(line)
+        if message is None:
             return
-        method, params = text_at(told, "method"), object_at(told, "params")
+        method, params = text_at(message, "method"), object_at(message, "params")
         if not method:
-            yield from self._read_response(self._line.answered(told), told)
-        elif "id" in told:
-            yield from self._read_request(method, told["id"], params)
+            yield from self._read_response(self._line.answered(message), message)
+        elif "id" in message:
+            yield from self._read_request(method, message["id"], params)
         elif text_at(params, "threadId") == self._thread_id and (self._is_open or self._asked):
             yield from self._read_event(method, params)
 
-    # What our requests led to.
+    # Responses to our requests.
 
     def _read_response(self, method: str | None, response: Mapping[str, Any]) -> Iterator[EngineEvent]:
         if method is None or not self._is_open:
@@ -123,11 +123,11 @@ class AppServerConversation:
         content = [{"type": "text", "text": self._prompt}]
         return self._line.request("turn/start", {"threadId": self._thread_id, "input": content, **schema})
 
-    # What it tells of the turn.
+    # Notifications about the turn.
 
     def _read_event(self, method: str, params: Mapping[str, Any]) -> Iterator[EngineEvent]:
         if method == "error":
-            # Notices of trying again are errors as well; the last of them ends the turn.
+            # Retry notices are `error` notifications too; only the last one ends the turn.
             self._trouble = _words(object_at(params, "error"))
         elif method in ("item/started", "item/completed"):
             self._trouble = ""
@@ -143,15 +143,15 @@ class AppServerConversation:
     def _end(self, turn: Mapping[str, Any]) -> Iterator[EngineEvent]:
         self._asked.clear()
         if not self._is_open:
-            # It continued without the answer. The next prompt starts a new turn.
+            # Codex continued without the answer. The next prompt starts a new turn.
             return
         match text_at(turn, "status"):
             case "completed":
                 self._is_open = False
                 yield TurnOver()
             case "interrupted":
-                error = {"message": "the turn was interrupted, though nobody asked for it"}
-                yield from self._fail("the engine broke its turn off", error, ErrorCode.ENGINE_CRASHED)
+                error = {"message": "the turn was interrupted, but not by Askback"}
+                yield from self._fail("the engine interrupted its turn", error, ErrorCode.ENGINE_CRASHED)
             case _:
                 yield from self._fail("the engine ended its turn with an error", object_at(turn, "error"))
 
@@ -162,7 +162,7 @@ class AppServerConversation:
         self._is_open = False
         yield TurnOver()
 
-    # What it asks.
+    # Codex's requests.
 
     def _read_request(self, method: str, request_id: Json, params: Mapping[str, Any]) -> Iterator[EngineEvent]:
         response = read_request(method, params)
@@ -171,7 +171,7 @@ class AppServerConversation:
         elif isinstance(response, Mapping):
             yield self._line.answer(request_id, response)
         elif (not self._is_open and not self._asked) or len(self._asked) >= MOST_ASKED:
-            # Nobody listens for a question outside of a turn, nor for one of hundreds.
+            # Questions outside of a turn, and those beyond the limit, are declined.
             yield self._line.answer(request_id, response.answer(None))
         else:
             self._asked.append((request_id, response))
@@ -184,10 +184,10 @@ class AppServerConversation:
             yield Asked(question=asked.question)
 
     def _forget(self, request_id: Json) -> None:
-        """A question that the program no longer waits for; after an answer it says so too."""
+        """Drop a question that Codex no longer waits for. It also reports this after an answer."""
         self._asked = deque(pending for pending in self._asked if pending[0] != request_id)
 
-    # How it went.
+    # The outcome.
 
     def outcome(self) -> Completed | TurnFailed:
         return self._broke or self._items.messages.completed()
@@ -198,7 +198,7 @@ class AppServerConversation:
 
 
 def _renamed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """With names as `codex exec` has them: `aggregatedOutput` is `aggregated_output` there."""
+    """The object with the names of `codex exec`: `aggregatedOutput` becomes `aggregated_output`."""
     named = {_CAPITAL.sub(r"_\1", name).lower(): content for name, content in value.items()}
     return named | {"type": _CAPITAL.sub(r"_\1", text_at(value, "type")).lower()}
 
@@ -209,7 +209,7 @@ def _words(error: Mapping[str, Any]) -> str:
 
 
 def _status(error: Mapping[str, Any]) -> int:
-    """The HTTP status that came with the error, under the name of what failed."""
+    """The HTTP status of the error, or 0. It is nested under the kind of error."""
     kinds = object_at(error, "codexErrorInfo").values()
     return next((count_at(kind, "httpStatusCode") for kind in kinds if isinstance(kind, dict)), 0)
 
@@ -223,7 +223,7 @@ _NO_ANSWERS: Mapping[str, Json] = {"answers": {}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserInput:
-    """A call of the model's ask tool. The answers go back as lists, each under its question's id."""
+    """A call of the model's ask tool. Each answer is returned as a list under its question's id."""
 
     asked: Questionnaire
     ids: tuple[str, ...]
@@ -245,7 +245,7 @@ class UserInput:
 
 
 def read_request(method: str, params: Mapping[str, Any]) -> Mapping[str, Json] | UserInput | Form | None:
-    """The response to a request, or the question that must be answered first. None: such a thing is not offered."""
+    """The response to a request, or the question to ask the user first. None if the method is not supported."""
     match method:
         case "item/commandExecution/requestApproval" | "item/fileChange/requestApproval":
             return {"decision": "accept"}

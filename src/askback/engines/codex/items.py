@@ -1,6 +1,6 @@
-"""The items of a codex turn, as `codex exec` names their fields: messages, and what the program did.
+"""The items of a Codex turn, messages and tool calls, with the field names of `codex exec`.
 
-Knows nothing of how a turn begins, ends or fails.
+How a turn starts, ends or fails is not handled here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NO_TOOLS = {
     "error",
     "todo_list",
     "",
-    # Of these only the app server tells.
+    # Only the app server sends these.
     "user_message",
     "hook_prompt",
     "function_call_output",
@@ -32,7 +32,7 @@ _NO_TOOLS = {
 
 
 class Items:
-    """What was said and done in one turn."""
+    """The messages and tool calls of one turn."""
 
     def __init__(self) -> None:
         self.messages = Messages()
@@ -64,10 +64,10 @@ def _is_ok(item: Mapping[str, Any]) -> bool:
 
 
 def usage_in(tokens: Mapping[str, Any]) -> Usage:
-    given, made = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
+    sent, generated = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
     return Usage(
-        input_tokens=given,
-        output_tokens=made,
+        input_tokens=sent,
+        output_tokens=generated,
         cached_tokens=count_at(tokens, "cached_input_tokens"),
-        total_tokens=given + made,
+        total_tokens=sent + generated,
     )

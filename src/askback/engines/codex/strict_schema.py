@@ -1,6 +1,6 @@
-"""Which output schemas a model's API takes as a strict one, and in what form. Pure.
+"""Converts an output schema to the strict form that the model's API accepts, where possible. Pure.
 
-The strict form only helps the model: it leaves out what the API may not know, so it is never the check of an output.
+The strict form only guides the model. It omits keywords that the API may not support, so it never validates an output.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _MOST_PROPERTIES = 100
 _MOST_CHOICES = 250
 
 _TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
-# Without these a schema allows more, never less: the output is checked against all of it afterwards.
+# Dropping these only makes a schema more permissive. The output is validated against the full schema afterwards.
 _LEFT_OUT = {
     *("$schema", "$id", "$comment", "title", "default", "examples", "deprecated", "readOnly", "writeOnly"),
     *("pattern", "format", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems"),
@@ -22,11 +22,11 @@ _LEFT_OUT = {
 
 
 class _NotStrict(Exception):
-    """The schema says something that the strict form cannot say."""
+    """The schema cannot be expressed in the strict form."""
 
 
 def strict_form(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The schema as the API takes it, or None. Every object must be closed and must need all that it names."""
+    """The strict form of the schema, or None. Every object must be closed and must require all its properties."""
     if schema.get("type") != "object":
         return None
     try:
@@ -71,7 +71,7 @@ def _types(value: object) -> object:
 
 
 def _closed(form: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what leaves open which values there are."""
+    """Return the form, or raise if it allows properties, items or types that it does not list."""
     types = form.get("type", ())
     if "object" in ([types] if isinstance(types, str) else types):
         required, properties = form.get("required"), form.get("properties", {})

@@ -1,6 +1,6 @@
-"""The engine `gemini`: Google's Gemini CLI, one headless start a turn, or one that stays and speaks ACP.
+"""The engine `gemini`: Google's Gemini CLI, as one headless process per turn or one resident process that speaks ACP.
 
-It takes a text that begins with a slash for a command, and a headless one reads files into it wherever it finds an `@`.
+Gemini treats a prompt that starts with a slash as a command. In headless mode it also replaces `@path` with the file.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _SIGN_IN = ".gemini/oauth_creds.json"
 _COMMAND = "/askback"
 _COMMAND_FILE = ".gemini/commands/askback.toml"
 _COMMAND_TEXT = f"""\
-description = "Hands over a message as it is."
+description = "Passes a message on unchanged."
 prompt = "What follows the line {_COMMAND} is the message, word for word."
 """
 
-# Laid over the user's own settings, which stay as they are in the home.
+# Workspace settings, which override the user's settings in the home.
 _SETTINGS_FILE = ".gemini/settings.json"
 _SETTINGS = {
     "general": {
-        # It would delete a session that was resumed once.
+        # Gemini would delete a session that was resumed once.
         "sessionRetention": {"enabled": False},
         "enableAutoUpdate": False,
         "enableAutoUpdateNotification": False,
-        # With its default of ten, it reports an error after four minutes.
+        # With the default of ten, Gemini takes four minutes to report an error.
         "maxAttempts": 3,
-        # A plan waits for somebody who approves of it.
+        # A plan would wait for approval.
         "plan": {"enabled": False},
     },
     "privacy": {"usageStatisticsEnabled": False},
-    # Otherwise it reads `.env` in every folder above the workspace.
+    # Otherwise Gemini reads `.env` in every folder above the workspace.
     "advanced": {"ignoreLocalEnv": True},
 }
-_MANNERS = {"NO_BROWSER": "true", "GEMINI_TELEMETRY_ENABLED": "false"}
+_DEFAULT_ENV = {"NO_BROWSER": "true", "GEMINI_TELEMETRY_ENABLED": "false"}
 
 
 class Gemini:
@@ -104,7 +104,7 @@ class Gemini:
         )
 
     def launch(self, turn: Turn) -> Launch:
-        # In one document a long answer is often cut; only versions that know nothing better are asked for it.
+        # In the `json` format, long answers are often truncated. It is only for versions without a stream.
         form = STREAM if STREAM in turn.probe.features else "json"
         resume = () if turn.handle is None else ("--resume", session_of(self, turn.handle))
         return Launch(
@@ -123,7 +123,7 @@ class Gemini:
         return Launch(argv=_command(turn, _RESIDENT), env=_environment(turn), work_files=settings)
 
     def conversation(self, turn: Turn) -> AcpConversation:
-        dialect = Dialect(sign_in=_way_in(turn), retry_in=retry_in, counts_answers=True, noise=is_noise)
+        dialect = Dialect(sign_in=_auth_method(turn), retry_in=retry_in, counts_answers=True, noise=is_noise)
         return AcpConversation(cwd=turn.cwd, dialect=dialect)
 
 
@@ -132,13 +132,13 @@ def engine() -> Gemini:
 
 
 def _command(turn: Turn, *form: str) -> tuple[str, ...]:
-    # Without a model it chooses by itself, as its user has it configured.
+    # Without a model, Gemini uses the one that the user configured, or its default.
     model = (f"--model={turn.model}",) if turn.model else ()
     return (*turn.command, *form, "--yolo", *model, *turn.extra_args)
 
 
-def _way_in(turn: Turn) -> str:
-    """The way to sign in, in the words of a program that stays."""
+def _auth_method(turn: Turn) -> str:
+    """The ACP id of the authentication method."""
     if "GOOGLE_GENAI_USE_VERTEXAI" in turn.env:
         return "vertex-ai"
     return "oauth-personal" if _SIGN_IN in turn.credentials and not _has_key(turn) else "gemini-api-key"
@@ -149,14 +149,14 @@ def _has_key(turn: Turn) -> bool:
 
 
 def _environment(turn: Turn) -> dict[str, str]:
-    env = {name: value for name, value in _MANNERS.items() if name not in turn.env}
+    env = {name: value for name, value in _DEFAULT_ENV.items() if name not in turn.env}
     env |= {
         "GEMINI_CLI_HOME": turn.home,
         "GEMINI_CLI_TRUST_WORKSPACE": "true",
-        # The program that it would start over loses the end of what it prints.
+        # If Gemini relaunches itself, the end of its output is lost.
         "GEMINI_CLI_NO_RELAUNCH": "true",
     }
-    # Which way it signs in is a setting, and a run has the sign-in alone.
+    # The authentication method is a setting, but a run has only the credentials.
     if _SIGN_IN in turn.credentials and not _has_key(turn):
         env["GOOGLE_GENAI_USE_GCA"] = "true"
     return env

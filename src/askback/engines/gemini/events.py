@@ -1,7 +1,6 @@
-"""One turn of gemini as it prints it: events, one JSON object a line, or a whole document of an older version.
+"""Parses the output of one Gemini turn: events, one JSON object per line, or one document from older versions.
 
-Which of its endings is a success is decided here: it calls an answer that it broke off one, and exits with 0 when it was
-ended.
+Gemini's own verdict is not enough: it reports success for truncated answers, and exits with 0 when it was killed.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ _GIVEN_UP = re.compile(r"loop detected|maximum session turns", re.IGNORECASE)
 
 
 def is_noise(words: str) -> bool:
-    """Whether a line of stderr says nothing of an error."""
+    """Whether a line of stderr is unrelated to errors."""
     return _NOISE.match(words) is not None
 
 
 def retry_in(words: str, session: str = "") -> str:
-    """A line of stderr that tells of a request that failed and is tried again, or nothing."""
+    """The line of stderr, if it reports a failed request that is retried; otherwise empty."""
     return words if _RETRY.match(words) else ""
 
 
 class GeminiParser:
-    """Reads one start. Only a `result`, or a whole document, that says success and nothing of giving up is success."""
+    """Reads the output of one process. Success is a `result` or a document with success and without errors."""
 
     def __init__(self, *, resuming: bool) -> None:
         self._resuming = resuming
@@ -117,7 +116,7 @@ class GeminiParser:
                 yield from self._end(event)
 
     def _flush(self) -> Iterator[EngineEvent]:
-        """Messages come in pieces without a name: one is whole when something else comes."""
+        """Complete the current message. Its pieces have no id, so it ends when another event arrives."""
         text, shortened = self._parts.text, self._parts.shortened
         self._parts.clear()
         if text.strip():
@@ -145,7 +144,7 @@ class GeminiParser:
             self._succeeded = True
         else:
             words = text_at(result, "error", "message") or "\n".join(self._troubles) or "it did not say why"
-            # A code is an HTTP status or one that it would exit with.
+            # The code is an HTTP status or an exit code.
             code = count_at(result, "error", "code")
             self._failure = failure_of_status(code if code >= 400 else 0, words), words
         self._usage = _usage(object_at(result, "stats"))
@@ -169,26 +168,29 @@ class GeminiParser:
     def _answer(self) -> Completed | TurnFailed:
         if self._troubles:
             words = "\n".join(self._troubles)
-            message = "the engine gave its turn up, though it calls that a success"
+            message = "the engine gave up its turn, but reported success"
             return TurnFailed(code=failure_of(words), message=message, detail=as_detail(words))
         if not self._messages and not self._tools_used and not self._usage.output_tokens:
-            message = "the engine ended its turn without an answer of the model"
+            message = "the engine ended its turn without an answer from the model"
             return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(self._stderr.text))
         return self._messages.completed()
 
 
 def _detail(event: Mapping[str, Any]) -> str:
-    """What a tool was given: its command where it has one, else all of it."""
+    """The input of a tool: its command if it has one, otherwise everything."""
     given = object_at(event, "parameters")
     return text_at(given, "command") or (clean(json.dumps(given, ensure_ascii=False)) if given else "")
 
 
 def _usage(stats: Mapping[str, Any]) -> Usage:
-    """Input includes what was cached; what was thought is only in the total."""
-    given, total = count_at(stats, "input_tokens"), count_at(stats, "total_tokens")
-    made = max(count_at(stats, "output_tokens"), total - given)
+    """Input tokens include cached ones. Thinking tokens are only in the total."""
+    sent, total = count_at(stats, "input_tokens"), count_at(stats, "total_tokens")
+    generated = max(count_at(stats, "output_tokens"), total - sent)
     return Usage(
-        input_tokens=given, output_tokens=made, cached_tokens=count_at(stats, "cached"), total_tokens=given + made
+        input_tokens=sent,
+        output_tokens=generated,
+        cached_tokens=count_at(stats, "cached"),
+        total_tokens=sent + generated,
     )
 
 
@@ -198,14 +200,14 @@ _MOST_LINES = 100_000
 
 
 class Document:
-    """A JSON object over many lines, from a bare brace to a bare brace, among other lines."""
+    """Collects a JSON object that spans several lines. It starts and ends with a brace alone on its line."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
         self._size = 0
 
     def take(self, line: bytes) -> dict[str, Any] | None:
-        """Take a line; the object, once it is whole."""
+        """Add a line. Returns the object once it is complete."""
         line = line.rstrip()
         if line == b"{":
             self._lines, self._size = [line], 1
@@ -213,7 +215,7 @@ class Document:
             self._lines.append(line)
             self._size += len(line) + 1
             if self._size > _LONGEST or len(self._lines) > _MOST_LINES:
-                # Too large for one of its documents: do not keep it.
+                # Too large to be Gemini's document: drop it.
                 self._lines = []
             elif line == b"}":
                 whole, self._lines = b"\n".join(self._lines), []
@@ -222,7 +224,7 @@ class Document:
 
 
 def events_of(document: Mapping[str, Any], *, may_succeed: bool) -> Iterator[dict[str, Any]]:
-    """The events that say the same; none for an object that is something else."""
+    """The equivalent events of a document; none if the object is something else."""
     error, response = object_at(document, "error"), document.get("response")
     if not error and not (may_succeed and isinstance(response, str)):
         return

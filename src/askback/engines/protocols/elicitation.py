@@ -16,7 +16,7 @@ DECLINED: Mapping[str, Json] = {"action": "decline"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What was asked, and the fields that the answer must fill."""
+    """A question, and the schema of the form that its answer fills in."""
 
     question: Question
     schema: Mapping[str, Json]
@@ -26,7 +26,7 @@ class Form:
         return object_at(self.schema, "properties")
 
     def answer(self, reply: Reply | None) -> Mapping[str, Json]:
-        """The reply in the protocol's form. What nobody decided is answered by defaults, if they fill the form."""
+        """The response to the program. If nobody decided, the defaults are used, provided that they fill the form."""
         content = None
         if reply is not None:
             content = self._filled(reply.response) if reply.decided else self._defaults()
@@ -47,7 +47,7 @@ class Form:
 
 
 def read_form(params: Mapping[str, Any]) -> Form | None:
-    """The form in a request; None for what can be shown to no user, such as an address that is to be opened."""
+    """The form in a request; None if it cannot be shown to a user, such as a URL to open."""
     schema, prompt = flat_schema(params.get("requestedSchema")), text_at(params, "message")
     if text_at(params, "mode") not in ("", "form") or schema is None or not prompt.strip():
         return None
@@ -60,7 +60,7 @@ def read_form(params: Mapping[str, Any]) -> Form | None:
 
 
 def _options(field: Mapping[str, Any]) -> tuple[Json, ...]:
-    """The choices of a field that takes one of them."""
+    """The options of a single-choice field."""
     if field["type"] == "boolean":
         return ({"label": "yes", "value": True}, {"label": "no", "value": False})
     if titled := field.get("oneOf"):
@@ -72,13 +72,13 @@ def _options(field: Mapping[str, Any]) -> tuple[Json, ...]:
 
 
 def _chosen(question: Question, response: Json) -> Json:
-    """The value of the option that was named by its label; any other response as it is."""
+    """The value of the option with that label; any other response is returned unchanged."""
     named = (option_value(option) for option in question.options if option_label(option) == response)
     return next(named, response)
 
 
 def _default(field: Mapping[str, Any]) -> Json:
-    """The value that is taken if nobody says anything: the default, or the first choice, which is the recommended one."""
+    """The value if nobody answers: the default, or else the first option, which is the recommended one."""
     options = () if field["type"] == "boolean" else _options(field)
     return field.get("default", option_value(options[0]) if options else None)
 
@@ -89,7 +89,7 @@ _MOST = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One of the questions. `key` is what an answer to it is called in a reply to several."""
+    """One question of a questionnaire. `key` is the property of its answer in a form with several questions."""
 
     key: str
     header: str
@@ -103,7 +103,7 @@ class Item:
 
     @property
     def field(self) -> dict[str, Json]:
-        """The field of a form that asks it."""
+        """The question as a form field."""
         described: dict[str, Json] = {"title": self.header, "description": self.text}
         if not self.options:
             return {"type": "string", **described}
@@ -118,7 +118,7 @@ class Questionnaire:
 
     @property
     def question(self) -> Question:
-        """One question with a single choice, or a text, is asked as it is; all else is a form."""
+        """A lone single-choice or text question is asked directly; anything else becomes a form."""
         first = self.items[0]
         if len(self.items) == 1 and not first.several:
             kind = "choice" if first.options else "text"
@@ -128,7 +128,7 @@ class Questionnaire:
         return Question(prompt=cut("\n\n".join(item.text for item in self.items)), response_schema=schema)
 
     def answers(self, reply: Reply | None) -> list[Answer] | None:
-        """An answer to each, in order; None when there is none to give. What nobody decided is the first option."""
+        """The answers in order, or None if there are none. If nobody decided, the first options are chosen."""
         if reply is None:
             return None
         if not reply.decided:
@@ -140,7 +140,7 @@ class Questionnaire:
 
 
 def read_questionnaire(listed: Json) -> Questionnaire | None:
-    """The questions of a call; None when there is not one that could be shown."""
+    """The questions of a call; None if it has none, or one that cannot be shown."""
     questions = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     items = tuple(item for at, each in enumerate(questions[:_MOST], 1) if (item := _item(each, at)) is not None)
     return Questionnaire(items=items) if items and len(items) == len(listed) else None
@@ -159,7 +159,7 @@ def _item(asked: Mapping[str, Any], at: int) -> Item | None:
 
 
 def _answer(value: Json, item: Item) -> Answer:
-    """What was replied, in the form that the item wants."""
+    """The answer to an item: a list for a multiple choice, otherwise a string."""
     texts = [_text(each) for each in value] if isinstance(value, list) else [_text(value)]
     return texts if item.several else ", ".join(texts)
 

@@ -1,6 +1,6 @@
-"""For parsers of programs that print one JSON object a line: read a line, take a field, keep the last words.
+"""Helpers for parsers of JSON lines: decode a line, get a field, keep the last lines of stderr.
 
-Pure, and never raises on what a program printed. Knows no program's fields.
+Pure, and independent of any program. No output of a program makes these functions raise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
-    """The object on a line, or None when the line is anything else."""
+    """The JSON object on a line, or None if the line is anything else."""
     text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
     if not text.startswith("{"):
         return None
@@ -34,20 +34,20 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 
 
 def text_at(event: Mapping[str, Any], *path: str) -> str:
-    """The text under a path of keys, or an empty one."""
+    """The string at a path of keys, or an empty one."""
     value = _at(event, path)
     return clean(value) if isinstance(value, str) else ""
 
 
 def count_at(event: Mapping[str, Any], *path: str) -> int:
-    """The count under a path of keys, or zero. More than any store can hold is no count."""
+    """The count at a path of keys, or zero. Values of 2**53 and more do not count."""
     value = _at(event, path)
     fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
     return value if fits else 0
 
 
 def object_at(event: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """The object under a path of keys, or an empty one."""
+    """The object at a path of keys, or an empty one."""
     value = _at(event, path)
     return value if isinstance(value, dict) else {}
 
@@ -59,12 +59,12 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def plain(text: str) -> str:
-    """The text without what would move a terminal's cursor or change its colours."""
+    """The text without terminal escape sequences and control characters."""
     return _CONTROL.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n")))
 
 
 def as_detail(text: str) -> str | None:
-    """A program's own words as an error's detail: plain, and only so many of the last ones."""
+    """A program's output as the detail of an error: plain text, and only its end."""
     words = plain(clean(text)).strip()
     return (words if len(words) <= _MOST_DETAIL else "[…] " + words[-_MOST_DETAIL:]) or None
 
@@ -72,15 +72,15 @@ def as_detail(text: str) -> str | None:
 class Tail:
     """The last lines of a stream."""
 
-    def __init__(self, most_bytes: int = 8_000) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = 8_000) -> None:
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._lines: deque[bytes] = deque()
 
     def add(self, line: bytes) -> None:
-        self._lines.append(line[-self._most_bytes :])
+        self._lines.append(line[-self._max_bytes :])
         self._bytes += len(self._lines[-1]) + 1
-        while self._bytes > self._most_bytes + 1:
+        while self._bytes > self._max_bytes + 1:
             self._bytes -= len(self._lines.popleft()) + 1
 
     @property

@@ -1,6 +1,6 @@
-"""JSON-RPC with one message a line: how messages are written, and which of our requests a response answers.
+"""JSON-RPC with one message per line: encodes messages, and matches responses to our requests.
 
-Knows no protocol's methods. Some programs leave out the field that names the version.
+Independent of any protocol's methods. Some programs omit the `jsonrpc` version field.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERSION: Mapping[str, Json] = {"jsonrpc": "2.0"}
 
 
 class JsonRpcChannel:
-    """The way to a program. `header` is what every message begins with."""
+    """The channel to a program. Every message starts with the fields of `header`."""
 
     def __init__(self, header: Mapping[str, Json]) -> None:
         self._header = header
@@ -37,17 +37,17 @@ class JsonRpcChannel:
 
     def refuse(self, request_id: Json, method: str) -> Send:
         """Refuse a request that is not supported, so that the program does not wait for it."""
-        error = {"code": METHOD_NOT_FOUND, "message": f"{method} is not offered here"}
+        error = {"code": METHOD_NOT_FOUND, "message": f"{method} is not supported"}
         return self._message({"id": request_id, "error": error})
 
     def answered(self, response: Mapping[str, Any]) -> str | None:
-        """The method of the request that this is the response to; each is answered once."""
+        """The method of the request that this response answers. Each request is answered once."""
         number = response.get("id")
-        # A truth value would be taken for the number 1.
+        # Excludes `true`, which would equal the id 1.
         return self._waiting.pop(number, None) if type(number) is int else None
 
     def awaits(self, *methods: str) -> bool:
-        """Whether the response to a request of these methods, or to any at all, is still to come."""
+        """Whether a request with one of these methods, or any request if none is given, is unanswered."""
         return any(not methods or method in methods for method in self._waiting.values())
 
     def forget(self) -> None:
@@ -55,5 +55,5 @@ class JsonRpcChannel:
         self._waiting.clear()
 
     def _message(self, content: Mapping[str, Json]) -> Send:
-        # Only ASCII: some programs split lines at every sign that is one in Unicode.
+        # Only ASCII: some programs also split lines at Unicode line separators.
         return Send(data=json.dumps({**self._header, **content}).encode() + b"\n")

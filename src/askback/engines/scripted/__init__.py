@@ -42,7 +42,7 @@ from askback.engines.failures import crashed, ended_badly, failure_of, stopped
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 
 SCRIPT = "assets/scripted.json"
-"""Where a skill package has its script."""
+"""The path of the script in a skill package."""
 
 
 class Scripted:
@@ -72,8 +72,8 @@ class Scripted:
         return (("--version",), ("--help",))
 
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
-        said = {result.args: result for result in results}
-        version, usage = said.get(("--version",)), said.get(("--help",))
+        by_args = {result.args: result for result in results}
+        version, usage = by_args.get(("--version",)), by_args.get(("--help",))
         number = re.search(r"\d+(?:\.\d+)+", version.stdout) if version is not None else None
         resumes = usage is not None and usage.exit_code == 0 and "--resume" in usage.stdout
         return Probe(
@@ -117,7 +117,7 @@ def engine() -> Scripted:
 
 
 class ScriptedParser:
-    """Reads the program's events. A turn is complete only when it said so and did not say that it failed."""
+    """Reads the program's events. A turn succeeds only with `turn.completed` and without a failure event."""
 
     def __init__(self) -> None:
         self.messages = Messages()
@@ -165,7 +165,7 @@ class ScriptedParser:
                 self._failure = text_at(event, "message") or "it did not say why"
 
     def ending(self) -> Completed | TurnFailed | None:
-        """How the program itself ended its turn, if it did."""
+        """The result, if the program ended its turn itself; otherwise None."""
         if self._failure is not None:
             return ended_badly(failure_of(self._failure), self._failure)
         return self.messages.completed() if self._completed else None
@@ -174,7 +174,7 @@ class ScriptedParser:
         return self.ending() or stopped(ended, self._retrying, self._stderr.text) or self.gone(ended)
 
     def gone(self, ended: Exit) -> TurnFailed:
-        """The program ended without an end-of-turn event."""
+        """The result of a program that ended without an end-of-turn event."""
         return crashed(ended, as_detail(self._stderr.text))
 
 
@@ -222,10 +222,10 @@ def _send(**message: Any) -> Send:
 
 
 def _usage(tokens: Mapping[str, Any]) -> Usage:
-    given, made = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
+    sent, generated = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
     return Usage(
-        input_tokens=given,
-        output_tokens=made,
+        input_tokens=sent,
+        output_tokens=generated,
         cached_tokens=count_at(tokens, "cached_tokens"),
-        total_tokens=count_at(tokens, "total_tokens") or given + made,
+        total_tokens=count_at(tokens, "total_tokens") or sent + generated,
     )

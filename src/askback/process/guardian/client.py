@@ -287,14 +287,14 @@ class _KeptProcess:
         return self.gone
 
     def tree_ended(self) -> None:
-        """Nothing of it is alive. Everything that the keeper did not report is decided now."""
+        """The whole tree has ended. Settle everything that the keeper did not report."""
         if not self.started.done():
             self.started.set_exception(_Lost())
         self._end_as_lost()
         self._gone.set()
 
     def refused(self, error: OSError) -> None:
-        """It was not started."""
+        """The guardian did not start it."""
         if not self.started.done():
             self.started.set_exception(error)
 

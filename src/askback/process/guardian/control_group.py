@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-THREADS_A_PROCESS = 16
+THREADS_PER_PROCESS = 16
 """The limit is for processes, but the kernel counts threads: an engine on Node has a dozen for each process."""
 
 
@@ -29,7 +29,7 @@ class ControlGroup:
             self._write("memory.swap.max", "0")
             self._write("memory.oom.group", "1")
         if processes := limits["processes"]:
-            self._write("pids.max", str(int(processes) * THREADS_A_PROCESS))
+            self._write("pids.max", str(int(processes) * THREADS_PER_PROCESS))
 
     def enter(self) -> bool:
         """Move this process in, so that its children start inside."""

@@ -20,8 +20,8 @@ Family = dict[int, tuple[int, int]]
 """Start ticks and process group, by pid."""
 
 
-def descendants(root: int, *, apart: Container[int] = ()) -> Family:
-    """All descendants of a process, without those in `apart` and their descendants."""
+def descendants(root: int, *, exclude: Container[int] = ()) -> Family:
+    """All descendants of a process, without those in `exclude` and their descendants."""
     children: dict[int, list[int]] = {}
     known: Family = {}
     for name in os.listdir("/proc"):
@@ -35,7 +35,7 @@ def descendants(root: int, *, apart: Container[int] = ()) -> Family:
     found: Family = {}
     todo = [root]
     while todo:
-        fresh = [pid for pid in children.get(todo.pop(), ()) if pid not in apart and pid not in found]
+        fresh = [pid for pid in children.get(todo.pop(), ()) if pid not in exclude and pid not in found]
         found |= {pid: known[pid] for pid in fresh}
         todo += fresh
     return found

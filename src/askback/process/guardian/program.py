@@ -2,13 +2,13 @@
 
 It has one end of a socket pair, and Askback the other: when the socket closes, Askback has ended. For every engine it
 forks a keeper. Guardian and keepers adopt the orphans of their descendants. So a keeper without children knows that
-nothing of its engine is alive, without trusting the process table.
+all processes of its engine have ended, without trusting the process table.
 
 Stand-alone on purpose: it imports only the standard library and the modules of this package except `client` and
 `delegation`, so that it starts fast and forks cheaply. Linux only. The protocol, with `client.py` on the other side:
 
     Askback → guardian   "spawn <name>"    with files: request, control, stdin, stdout, stderr, and those to keep
-                         "kill <name>"     the keeper does not answer any more
+                         "kill <name>"     the keeper no longer answers
     guardian → Askback   "lost <name>"     the keeper was killed, and the rest of its tree has ended
                          "refused <name>"  there are too many open files to receive those of the request
     Askback → keeper     "end <seconds>"   on the control socket; closing it kills the tree at once
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 _SET_CHILD_SUBREAPER = 36
 _SET_NAME = 15
-_AGAIN_SEC = 0.05
+_RETRY_SEC = 0.05
 _PATIENCE_SEC = 5.0
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 _NEVER = float("inf")
 
 
 class Guardian:
-    """Starts keepers as long as Askback lives, then waits until no process is left."""
+    """Starts keepers until Askback ends, then waits until no process is left."""
 
     def __init__(self, askback: socket.socket, groups: tuple[str, str] | None) -> None:
         self._askback = askback
@@ -62,7 +62,7 @@ class Guardian:
         self._lost: list[str] = []
         # The keepers read one end. The kernel closes the other one when this process ends, for whatever reason.
         self._lifeline, self._held_end = os.pipe()
-        self._bell = Bell()
+        self._child_watcher = ChildWatcher()
 
     def run(self) -> None:
         while self._listen():
@@ -73,13 +73,13 @@ class Guardian:
             if time.monotonic() > kill_at:
                 for keeper in self._keepers:
                     os.kill(keeper, signal.SIGKILL)
-            self._bell.wait((), _AGAIN_SEC)
+            self._child_watcher.wait((), _RETRY_SEC)
         if self._groups is not None:
             remove_all(self._groups[0])
 
     def _listen(self) -> bool:
         """Wait for a packet and handle it. False once Askback has ended."""
-        ready = self._bell.wait((self._askback.fileno(),), _AGAIN_SEC if self._lost else None)
+        ready = self._child_watcher.wait((self._askback.fileno(),), _RETRY_SEC if self._lost else None)
         if not ready:
             return True
         try:
@@ -115,7 +115,7 @@ class Guardian:
         try:
             os.close(self._held_end)
             self._askback.close()
-            self._bell.close()
+            self._child_watcher.close()
             prctl(_SET_CHILD_SUBREAPER, 1)
             prctl(_SET_NAME, b"askback-keeper")
             request, control, *streams = files
@@ -152,7 +152,7 @@ class Guardian:
 
     def _end_orphans(self) -> None:
         """A child that is not a keeper has lost its keeper."""
-        if freeze_and_kill(lambda: descendants(os.getpid(), apart=self._keepers)):
+        if freeze_and_kill(lambda: descendants(os.getpid(), exclude=self._keepers)):
             return
         for name in self._lost:
             send(self._askback.fileno(), f"lost {name}")
@@ -167,7 +167,7 @@ class Keeper:
         self._groups = groups
         self._watchdog: Watchdog
         self._watched = {control, guardian}
-        self._bell = Bell()
+        self._child_watcher = ChildWatcher()
         self._engine = 0
         self._wrapped = False
         self._kill_at = _NEVER
@@ -222,7 +222,7 @@ class Keeper:
             return None
 
     def _reap(self) -> bool:
-        """Reap children, and report the engine's exit. True once nothing of the tree is left."""
+        """Reap children, and report the engine's exit. True once the whole tree has ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -236,7 +236,7 @@ class Keeper:
                     self._note_limit(self._watchdog.at_exit(code))
                 self._reports.append(f"exit {code}")
         if self._limit is None and time.monotonic() >= self._watchdog.due:
-            self._note_limit(self._watchdog.look())
+            self._note_limit(self._watchdog.check())
         if self._reports:
             self._report()
         if time.monotonic() >= self._kill_at:
@@ -253,7 +253,7 @@ class Keeper:
 
     def _wait(self) -> None:
         left = min(self._kill_at, _NEVER if self._limit else self._watchdog.due) - time.monotonic()
-        ready = self._bell.wait(self._watched, None if left == _NEVER else max(left, _AGAIN_SEC))
+        ready = self._child_watcher.wait(self._watched, None if left == _NEVER else max(left, _RETRY_SEC))
         for file in ready:
             if words := read(file).split():
                 self._end(float(words[1]))
@@ -280,7 +280,7 @@ class Keeper:
         send(self._control, text)
 
 
-class Bell:
+class ChildWatcher:
     """Wakes a wait when a child changes its state (SIGCHLD)."""
 
     def __init__(self) -> None:

@@ -39,8 +39,8 @@ ENTRY_BYTES = 1024
 class Processes:
     """All descendants of a process, at one moment."""
 
-    def __init__(self, root: int, most: float) -> None:
-        """Stops above `most` processes: checking a fork bomb must not take long."""
+    def __init__(self, root: int, limit: float) -> None:
+        """Stops above `limit` processes: checking a fork bomb must not take long."""
         self.pids: list[int] = []
         self.threads = 0
         self.cpu_sec = 0.0
@@ -49,8 +49,8 @@ class Processes:
         self._mapped: dict[int, int] = {}
         below = children if can_list_children() else _table_of_children()
         todo = [root]
-        while todo and len(self.pids) <= most:
-            todo += [pid for pid in below(todo.pop()) if len(self.pids) <= most and self._take(pid)]
+        while todo and len(self.pids) <= limit:
+            todo += [pid for pid in below(todo.pop()) if len(self.pids) <= limit and self._take(pid)]
         reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.cpu_sec += reaped.ru_utime + reaped.ru_stime
 
@@ -216,11 +216,11 @@ class Walk:
         self._open: Scanning | None = None
         self._linked: set[tuple[int, int]] = set()
 
-    def step(self, seconds: float, most: float) -> bool:
-        """Continue counting. True when all is counted, or more than `most`."""
+    def step(self, seconds: float, limit: float) -> bool:
+        """Continue counting. True when all is counted, or more than `limit`."""
         began = time.monotonic()
         while (now := time.monotonic()) < began + seconds:
-            if not self._some() or self.used > most:
+            if not self._some() or self.used > limit:
                 self.cost_sec += now - began
                 self._close()
                 return True

@@ -11,13 +11,13 @@ import resource
 import signal
 import time
 
-from askback.process.guardian.control_group import THREADS_A_PROCESS, ControlGroup
+from askback.process.guardian.control_group import THREADS_PER_PROCESS, ControlGroup
 from askback.process.guardian.usage import Hidden, Processes, Walk, free_bytes
 
-FIRST_LOOK_SEC = 0.05
-LOOK_SEC = 0.2
-IDLE_LOOK_SEC = 1.0
-DISK_LOOK_SEC = 0.5
+FIRST_CHECK_SEC = 0.05
+CHECK_SEC = 0.2
+IDLE_CHECK_SEC = 1.0
+DISK_CHECK_SEC = 0.5
 COST_FACTOR = 20
 """Checks take at most a twentieth of the time, so that watching costs no more of a core than that."""
 SLICE_SEC = 0.05
@@ -40,11 +40,11 @@ class Watchdog:
     def __init__(self, limits: Limits, folders: list[bytes], group: ControlGroup | None) -> None:
         self.due = _NEVER
         self._limits = limits
-        self._most = {name: figure or _NEVER for name, figure in limits.items()}
+        self._effective = {name: figure or _NEVER for name, figure in limits.items()}
         self._group = group
-        self._disk = DiskWatch(self._most, folders)
+        self._disk = DiskWatch(self._effective, folders)
         self._known: set[int] = set()
-        self._pause = LOOK_SEC
+        self._pause = CHECK_SEC
         self._before = (0, 0.0, 0)
 
     def prepare(self) -> None:
@@ -68,19 +68,19 @@ class Watchdog:
             soft = int(cpu) + RLIMIT_CPU_MARGIN_SEC
             _quietly_limit(engine, resource.RLIMIT_CPU, soft, soft + RLIMIT_CPU_MARGIN_SEC)
         if any(self._limits[name] for name in ("memory", "processes", "cpu", "disk")):
-            self.due = time.monotonic() + FIRST_LOOK_SEC
+            self.due = time.monotonic() + FIRST_CHECK_SEC
 
-    def look(self) -> str | None:
+    def check(self) -> str | None:
         """The limit that is exceeded, if any. Sets `due` for the next check."""
         began = time.monotonic()
-        tree = Processes(os.getpid(), self._most["processes"])
+        tree = Processes(os.getpid(), self._effective["processes"])
         for pid in tree.pids:
             if pid not in self._known:
                 self._harden(pid)
         self._known = set(tree.pids)
-        found = self._over(tree) or self._disk.look(tree.pids)
+        found = self._over(tree) or self._disk.check(tree.pids)
         seen = (len(tree.pids), tree.cpu_sec, tree.estimated)
-        self._pause = min(self._pause * 2, IDLE_LOOK_SEC) if seen == self._before else LOOK_SEC
+        self._pause = min(self._pause * 2, IDLE_CHECK_SEC) if seen == self._before else CHECK_SEC
         self._before = seen
         now = time.monotonic()
         self.due = _NEVER if found else now + max(self._pause, COST_FACTOR * (now - began - self._disk.last_sec))
@@ -105,37 +105,37 @@ class Watchdog:
             self._group.remove()
 
     def _over(self, tree: Processes) -> str | None:
-        most = self._most
+        limits = self._effective
         if self._group is not None and (kind := self._group.exceeded()) is not None:
             return f"{kind} {int(self._limits[kind])}"
-        if len(tree.pids) > most["processes"]:
+        if len(tree.pids) > limits["processes"]:
             return f"processes {len(tree.pids)}"
-        if tree.threads > most["processes"] * THREADS_A_PROCESS:
+        if tree.threads > limits["processes"] * THREADS_PER_PROCESS:
             return f"processes {tree.threads}"
         held = self._disk.in_memory
-        if tree.estimated + held > most["memory"] and (used := tree.memory(held)) > most["memory"]:
+        if tree.estimated + held > limits["memory"] and (used := tree.memory(held)) > limits["memory"]:
             return f"memory {used}"
         cpu_sec = max(tree.cpu_sec, 0.0 if self._group is None else self._group.cpu_sec())
-        return f"cpu {int(cpu_sec)}" if cpu_sec > most["cpu"] else None
+        return f"cpu {int(cpu_sec)}" if cpu_sec > limits["cpu"] else None
 
     def _harden(self, pid: int) -> None:
         """For every process when it is first seen: a child inherits this, but may have changed it."""
         _raise_oom_score(pid)
         if self._limits["processes"] and _has_own_users(pid):
             # Counted separately for each user namespace, so it limits a sandbox and nothing else.
-            threads = int(self._limits["processes"]) * THREADS_A_PROCESS
+            threads = int(self._limits["processes"]) * THREADS_PER_PROCESS
             _quietly_limit(pid, resource.RLIMIT_NPROC, threads, threads)
 
 
 class DiskWatch:
     """The disk usage of the run's folders and of deleted files that are still open, measured in bounded steps."""
 
-    def __init__(self, most: dict[str, float], folders: list[bytes]) -> None:
+    def __init__(self, limits: dict[str, float], folders: list[bytes]) -> None:
         self.in_memory = 0
         self.last_sec = 0.0
-        self._most = most["disk"]
-        self._memory_counts = most["memory"] != _NEVER
-        self._reserve = most["reserve"] if most["reserve"] != _NEVER else 0
+        self._max_bytes = limits["disk"]
+        self._memory_counts = limits["memory"] != _NEVER
+        self._reserve = limits["reserve"] if limits["reserve"] != _NEVER else 0
         self._folders = folders
         self._at_first: int | None = None
         self._free_at_first = free_bytes(folders[0]) if folders else _NEVER
@@ -143,24 +143,24 @@ class DiskWatch:
         self._walk: Walk | None = None
         self._due = 0.0
 
-    def look(self, pids: list[int]) -> str | None:
+    def check(self, pids: list[int]) -> str | None:
         """One step of a measurement, if one is due."""
         began = time.monotonic()
         self.last_sec = 0.0
-        if began < self._due or (self._most == _NEVER and not self._memory_counts):
+        if began < self._due or (self._max_bytes == _NEVER and not self._memory_counts):
             return None
         if self._walk is None:
-            self._walk = Walk(self._folders if self._most != _NEVER else ())
+            self._walk = Walk(self._folders if self._max_bytes != _NEVER else ())
             hidden = Hidden(pids)
             self._nameless, self.in_memory = hidden.disk_bytes, hidden.memory_bytes
         walk = self._walk
-        ended = walk.step(SLICE_SEC, self._most - self._nameless)
+        ended = walk.step(SLICE_SEC, self._max_bytes - self._nameless)
         now = time.monotonic()
         self.last_sec = now - began
         if not ended:
             return None
         self._walk = None
-        self._due = now + max(DISK_LOOK_SEC, COST_FACTOR * (walk.cost_sec + self.last_sec))
+        self._due = now + max(DISK_CHECK_SEC, COST_FACTOR * (walk.cost_sec + self.last_sec))
         if self._at_first is None:
             self._at_first = walk.used + self._nameless
         return self._judge(self._used(walk))
@@ -168,9 +168,9 @@ class DiskWatch:
     def at_exit(self) -> str | None:
         """Measure once more, in one step: an engine may write faster than it is checked."""
         walk = Walk(self._folders)
-        walk.step(SLICE_SEC, self._most)
+        walk.step(SLICE_SEC, self._max_bytes)
         used = self._used(walk)
-        return f"disk {used}" if used > self._most else None
+        return f"disk {used}" if used > self._max_bytes else None
 
     def _used(self, walk: Walk) -> int:
         """If an engine hides folders from us, all space that the disk has lost since its start counts."""
@@ -181,7 +181,7 @@ class DiskWatch:
         return max(seen, (self._at_first or 0) + int(max(lost, 0)))
 
     def _judge(self, used: int) -> str | None:
-        if used > self._most:
+        if used > self._max_bytes:
             return f"disk {used}"
         # Below the reserve, only a run that used that much itself is ended, not every run.
         if self._reserve and self._folders and used - (self._at_first or 0) > self._reserve:
@@ -190,9 +190,9 @@ class DiskWatch:
         return None
 
 
-def _lower(kind: int, most: int) -> None:
+def _lower(kind: int, limit: int) -> None:
     _, hard = resource.getrlimit(kind)
-    figure = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    figure = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(kind, (figure, figure))
 
 

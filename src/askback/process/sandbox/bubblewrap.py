@@ -27,7 +27,7 @@ from askback.process.sandbox.visibility import ETC, PASSING, SYSTEM, Hidden, bot
 PROBE_SEC = 10.0
 _CLOSED_SEC = 60
 """How long the list of files that other users cannot read is cached."""
-_PEOPLE_FROM_UID = 1000
+_FIRST_USER_UID = 1000
 _NOBODY = 65534
 # In these folders, files that other users cannot read are hidden too, down to this depth.
 _CLOSED = ((ETC, 6), (Path("/usr/local/etc"), 4), (Path("/opt"), 3))
@@ -66,7 +66,7 @@ class Sandboxed:
     async def start(self, request: SpawnRequest) -> Child:
         bubblewrap, isolation = await self._probe_once()
         if reason := isolation.no_network.get(request.network):
-            # The network was available when Askback started and is not any more, or nobody checked.
+            # The network was available when Askback started but no longer is, or nobody checked.
             raise NotStarted(f"{request.argv[0]} cannot be started: {reason}")
         starter = self._guardian if bubblewrap is None else _InSandbox(self._guardian, bubblewrap)
         return await starter.start(request)
@@ -148,9 +148,9 @@ class _InSandbox:
             return await self.guardian.start(replace(request, keep_fds=(*request.keep_fds, file)), wrapped=True)
 
 
-def homes_of_people(user_home: Path) -> set[Path]:
+def homes_of_users(user_home: Path) -> set[Path]:
     """The user's home, from the environment and from the system, and the homes of other people."""
-    people = {each.pw_dir for each in pwd.getpwall() if _PEOPLE_FROM_UID <= each.pw_uid != _NOBODY}
+    people = {each.pw_dir for each in pwd.getpwall() if _FIRST_USER_UID <= each.pw_uid != _NOBODY}
     people |= {each.pw_dir for each in pwd.getpwall() if each.pw_uid == os.getuid()}
     return {user_home, Path("/root"), *map(Path, people)} - {Path("/nonexistent")}
 

@@ -1,4 +1,4 @@
-"""A store in one SQLite file, for one machine: many programs may have it open. Implements `store.base.Store`."""
+"""A store in one SQLite file, which several programs on one machine may have open. Implements `store.base.Store`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHECK_SEC = 5.0
 def _reading(
     work: Callable[Concatenate[apsw.Connection, P], T],
 ) -> Callable[Concatenate[SqliteStore, P], Coroutine[Any, Any, T]]:
-    """A method of the store that calls `work` with a connection, in a reader's thread."""
+    """Make a method of the store that calls `work` with a connection in a reader's thread."""
 
     async def method(self: SqliteStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.readers.read(lambda connection: work(connection, *args, **kwargs))
@@ -49,7 +49,7 @@ class SqliteStore:
     """Belongs to the event loop in which it was opened."""
 
     def __init__(self, path: Path, connection: apsw.Connection) -> None:
-        """Use `open`."""
+        """Use `open` instead."""
         self._path = path
         self._listeners = Listeners(lambda: faults.closed(path))
         with faults.faults_of(path):
@@ -60,7 +60,7 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
-        """Raises `Unavailable` and leaves the file alone when it cannot be used."""
+        """Open the store. If the file cannot be used, raises `Unavailable` and leaves it unchanged."""
         connection = await asyncio.to_thread(open_writer, path)
         try:
             return cls(path, connection)
@@ -69,7 +69,7 @@ class SqliteStore:
             raise
 
     async def close(self) -> None:
-        """Finish the writes that were asked for, and leave nothing behind but the file."""
+        """Finish pending writes, and leave nothing behind but the file."""
         if self._closed:
             return
         self._closed = True
@@ -86,12 +86,12 @@ class SqliteStore:
         request: RunRequest,
         key: IdempotencyKey | None = None,
         webhooks: Sequence[Webhook] = (),
-        most_open: int | None = None,
+        max_open: int | None = None,
     ) -> Run:
         if is_large(request.input, request.parameter):
-            made = await asyncio.to_thread(Creation.of, decision, request, key, webhooks, most_open)
+            made = await asyncio.to_thread(Creation.of, decision, request, key, webhooks, max_open)
         else:
-            made = Creation.of(decision, request, key, webhooks, most_open)
+            made = Creation.of(decision, request, key, webhooks, max_open)
         return await self._written(made)
 
     async def apply(self, before: Run, decision: Decision) -> Run:
@@ -170,7 +170,7 @@ class SqliteStore:
             refuse_unsound(connection, self._path)
             extent = f"{reads.count_runs(connection)} runs"
         except apsw.InterruptError:
-            extent = f"checked for {CHECK_SEC:g} s, not to the end"
+            extent = f"only partly checked, in {CHECK_SEC:g} s"
         finally:
             connection.set_progress_handler(None)
         mode = str(connection.pragma("journal_mode")).upper()

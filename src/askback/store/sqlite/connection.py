@@ -1,6 +1,6 @@
-"""Connections to the database file: checks before it is opened, set-up, and migrations.
+"""Connections to the database file: checks before opening, setup, and migrations.
 
-A file that is not ours, not sound or too new is left as it is, byte for byte.
+A file that is not ours, damaged or too new is left unchanged, byte for byte.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ PATIENCE_MS = 30_000
 
 _MAGIC = b"SQLite format 3\x00"
 _CHECKED_BYTES = 4 * 2**20
-"""A file up to this size is checked whole when it is opened, which takes some 10 ms; a larger one page by page, as
-it is read."""
+"""A file up to this size is checked completely when it is opened, in about 10 ms. The pages of a larger one are checked
+as they are read."""
 _CHECKED_WITH_LOG_BYTES = 64 * 2**20
-"""The same where the last program crashed, or somebody put another file in its place."""
+"""The same if there is a log: the last program crashed, or the file was replaced."""
 
 
 def open_writer(path: Path, scripts: Sequence[str] | None = None) -> apsw.Connection:
@@ -43,7 +43,7 @@ def open_writer(path: Path, scripts: Sequence[str] | None = None) -> apsw.Connec
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_unfit(path)
         if not path.exists():
-            # What people are asked and answer is for this user alone; SQLite gives its other files the same mode.
+            # Questions and answers are private to this user. SQLite gives its other files the same mode.
             path.touch(mode=0o600)
         connection = _connect(path)
     try:
@@ -59,7 +59,7 @@ def open_writer(path: Path, scripts: Sequence[str] | None = None) -> apsw.Connec
 
 
 def open_reader(path: Path) -> apsw.Connection:
-    # Never makes a file: where there is none any more, there is nothing to read.
+    # Without SQLITE_OPEN_CREATE: if the file has been removed, there is nothing to read.
     connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     connection.pragma("query_only", True)
@@ -67,23 +67,23 @@ def open_reader(path: Path) -> apsw.Connection:
 
 
 def fetch(connection: apsw.Connection, sql: str, bindings: apsw.Bindings | None = None) -> list[Any]:
-    """Every row at once: a statement that is not read to its end would keep the log from being checkpointed."""
+    """Fetch all rows at once: an unfinished statement would prevent checkpoints of the log."""
     rows: list[Any] = connection.execute(sql, bindings).fetchall()
     return rows
 
 
 def fetch_page(
-    connection: apsw.Connection, sql: str, bindings: apsw.Bindings, *, size: int, most_bytes: int
+    connection: apsw.Connection, sql: str, bindings: apsw.Bindings, *, size: int, max_bytes: int
 ) -> tuple[list[Any], bool]:
-    """The first rows, at most `size` and with at most `most_bytes` of text in their last column; and whether more follow.
+    """The first rows, at most `size` and with at most `max_bytes` in their last column, and whether more follow.
 
-    There is always one, however long it is. The statement asks for one row more than `size`.
+    The first row is always included, however large. The statement must select one row more than `size`.
     """
     found: list[Any] = []
     with closing(connection.execute(sql, bindings)) as cursor:
         for row in cursor:
-            most_bytes -= len(row[-1])
-            if len(found) == size or (found and most_bytes < 0):
+            max_bytes -= len(row[-1])
+            if len(found) == size or (found and max_bytes < 0):
                 return found, True
             found.append(row)
     return found, False
@@ -91,22 +91,22 @@ def fetch_page(
 
 def _connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
     connection = apsw.Connection(os.fspath(path), flags=flags)
-    # Closing must not move pages from the log into a file that may yet turn out not to be ours.
+    # Closing must not checkpoint the log into a file that may turn out not to be ours.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.set_busy_timeout(PATIENCE_MS)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216")
-    # What is erased is not left in the free part of a page.
+    # Deleted content must not remain in the free part of a page.
     connection.execute("PRAGMA secure_delete = FAST")
     return connection
 
 
 def _refuse_unfit(path: Path) -> None:
-    """Checks without SQLite, which may write to a file that it only opens."""
+    """Check the file without SQLite, which may write to a file just by opening it."""
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise errors.read_only(path)
     if not path.exists():
         if _log_size(path):
-            # SQLite would remove it, and with it what a backup of the database lacks.
+            # SQLite would delete the log, which may hold changes that a backup of the database lacks.
             raise errors.corrupt(path, "it is missing, but its log is there")
         return
     if not os.access(path, os.W_OK):
@@ -114,7 +114,7 @@ def _refuse_unfit(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(len(_MAGIC))
     if head and head != _MAGIC:
-        raise errors.corrupt(path, "it does not begin like one")
+        raise errors.corrupt(path, "it does not start with an SQLite header")
     if not head and _log_size(path):
         raise errors.corrupt(path, "it is empty, but its log is not")
 
@@ -134,20 +134,20 @@ def _refuse_unreadable(connection: apsw.Connection, path: Path, known: int) -> N
         raise errors.newer(path, found, known)
     with_log = _log_size(path) > 0
     if with_log and not empty and not _belongs(connection, path):
-        raise errors.corrupt(path, "its log is that of another database")
+        raise errors.corrupt(path, "its log belongs to another database")
     if path.stat().st_size <= (_CHECKED_WITH_LOG_BYTES if with_log else _CHECKED_BYTES):
         refuse_unsound(connection, path)
 
 
 def _belongs(connection: apsw.Connection, path: Path) -> bool:
-    """Whether the log continues this database: a run keeps its number for good, with the log and without it."""
+    """Whether the log belongs to this database: a run must have the same number with and without the log."""
     sql = "SELECT number, id FROM runs ORDER BY number LIMIT 1"
     address = f"file:{quote(os.fsencode(path))}?immutable=1"
     without_log = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     try:
         first = fetch(without_log, sql)
     except apsw.Error:
-        # Written for the first time, or just being moved: nothing to compare with.
+        # The database is still being created: there is nothing to compare with.
         return True
     finally:
         without_log.close()
@@ -175,7 +175,7 @@ def _migrate(connection: apsw.Connection, scripts: Sequence[str]) -> None:
 
 
 def _patiently(attempt: Callable[[], T]) -> T:
-    """Two programs that open a new file at once: SQLite does not wait by itself while one switches it to WAL."""
+    """Retry while the file is busy: SQLite's own timeout does not apply while another program switches it to WAL."""
     give_up_at = time.monotonic() + PATIENCE_MS / 1000
     while True:
         try:
@@ -200,7 +200,7 @@ def statements(file: str) -> Mapping[str, str]:
 
 @cache
 def migrations() -> tuple[str, ...]:
-    """The scripts that make the schema, in order; script n leads to version n."""
+    """The scripts that create the schema, in order. Script n leads to version n."""
     folder = files("askback.store.sqlite").joinpath("sql", "migrations")
     scripts = sorted((entry.name, entry) for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(entry.read_text(encoding="utf-8") for _, entry in scripts)
@@ -210,17 +210,17 @@ def migrations() -> tuple[str, ...]:
 class Presence:
     path: Path
     files: tuple[tuple[str, tuple[int, int]], ...]
-    """Every file by its name, with the device and the number that it had when it was opened."""
+    """Every file by name, with its device and inode at the time of opening."""
 
     @classmethod
     def of(cls, path: Path) -> Presence:
-        """Call it with the database open. The log and its index stay the same files for as long as it is."""
+        """Call this while the database is open: only then do the log and its index stay the same files."""
         names = [os.fspath(path) + suffix for suffix in ("", "-wal", "-shm")]
         found = [(name, _identity(name)) for name in names]
         return cls(path=path, files=tuple((name, known) for name, known in found if known is not None))
 
     def missing(self) -> str | None:
-        """The first file that is gone or another one now."""
+        """The first file that was removed or replaced."""
         return next((name for name, known in self.files if _identity(name) != known), None)
 
     def fault(self) -> Unavailable | None:
@@ -236,7 +236,7 @@ class Presence:
 
     @property
     def only_log_is_gone(self) -> bool:
-        """What is in the log can still be moved into the database."""
+        """Whether only the log was removed: its open copy can still be checkpointed into the database."""
         return self.missing() == f"{self.path}-wal" and not os.path.lexists(f"{self.path}-wal")
 
 

@@ -1,7 +1,7 @@
-"""Notifications between processes on one data folder: each has a datagram socket, and nobody polls.
+"""Notifications between processes on one data folder, through datagram sockets instead of polling.
 
 Every open store has a mailbox `wake/<name>.sock`. A message is a list of run ids; an empty list means that any run
-may have changed. A message may be lost only when a mailbox is full, and its owner knows then that it was.
+may have changed. A message is lost only if a mailbox is full, and its owner can detect that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ANY_RUN = b"[]"
 log = logging.getLogger(__name__)
 
 Heard = Callable[[Collection[str] | None], None]
-"""Is called in the event loop with the ids of changed runs, or None when it is not known which."""
+"""Called in the event loop with the ids of changed runs, or None if they are unknown."""
 
 
 class Wake:
@@ -44,7 +44,7 @@ class Wake:
 
     @classmethod
     def open(cls, folder: Path, heard: Heard) -> Wake:
-        """Raises `OSError` where the folder cannot hold a socket."""
+        """Create the mailbox. Raises `OSError` if the folder cannot contain sockets."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         name = secrets.token_hex(8) + _SUFFIX
@@ -59,7 +59,7 @@ class Wake:
         return cls(folder, name, directory, mailbox, heard)
 
     def send(self, run_ids: Collection[str]) -> None:
-        """Notify every other process. Never waits and never fails. May be called from any one thread."""
+        """Notify every other process. Never blocks or raises. Call it from one thread only."""
         message = msgspec.json.encode(list(run_ids))
         if len(message) > _MAX_MESSAGE_BYTES:
             message = _ANY_RUN
@@ -88,11 +88,11 @@ class Wake:
             except ConnectionRefusedError:
                 self._remove(name)
             except OSError:
-                # Full, or just gone. A full mailbox is noticed by its owner, see `_receive`.
+                # The mailbox is full or was just removed. Its owner detects a full mailbox, see `_receive`.
                 return
 
     def _receive(self) -> None:
-        """Take what is there. As many messages as a mailbox can hold mean that others may not have got in."""
+        """Read all messages. If the mailbox was full, others may have been lost, so any run may have changed."""
         changed: set[str] = set()
         known = True
         for count in range(1, self._capacity + 1):
@@ -114,7 +114,7 @@ class Wake:
 
 
 def _bind(mailbox: socket.socket, folder: Path, directory: int, name: str) -> None:
-    """The name that others look for appears only once the socket answers: a dead one would be removed."""
+    """Bind under a draft name and rename: others would remove a mailbox that does not accept messages yet."""
     draft = name.removesuffix(_SUFFIX)
     mailbox.bind(_address(folder, directory, draft))
     os.chmod(draft, 0o600, dir_fd=directory)
@@ -122,7 +122,7 @@ def _bind(mailbox: socket.socket, folder: Path, directory: int, name: str) -> No
 
 
 def _address(folder: Path, directory: int, name: str) -> str:
-    """A socket's address has room for some 100 bytes; a longer one goes through the open folder."""
+    """The address of a mailbox. A socket address is limited to about 100 bytes; longer paths go through /proc."""
     address = os.fspath(folder / name)
     if len(os.fsencode(address)) <= _MAX_ADDRESS_BYTES:
         return address
@@ -133,7 +133,7 @@ def _address(folder: Path, directory: int, name: str) -> str:
 
 
 def _mailbox_capacity() -> int:
-    """How many messages are certain to fit; where the system does not say, a number that is low everywhere."""
+    """How many messages are certain to fit; if the system does not say, a safe minimum."""
     try:
         return max(1, int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()))
     except (OSError, ValueError):

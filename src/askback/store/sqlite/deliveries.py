@@ -1,4 +1,4 @@
-"""What the sender of notifications writes: whom the server tells, what it takes on, and how that went."""
+"""The writes for notifications: the server's webhooks, claims of due deliveries, and results of attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from askback.text.json_text import clean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """The server's webhooks from now on. One that was there before, by address and kind, keeps its deliveries."""
+    """Replaces the server's webhooks. A webhook with the same URL and kind as before keeps its deliveries."""
 
     webhooks: Sequence[rows.Columns]
 
@@ -28,14 +28,14 @@ class Registration:
 
     def write(self, connection: apsw.Connection) -> Change:
         sql = statements("outbox")
-        there = {(url, kind): number for number, url, kind in fetch(connection, sql["server_webhooks"])}
+        existing = {(url, kind): number for number, url, kind in fetch(connection, sql["server_webhooks"])}
         for columns in self.webhooks:
-            number = there.pop((columns["url"], columns["kind"]), None)
+            number = existing.pop((columns["url"], columns["kind"]), None)
             if number is None:
                 outbox.add_webhooks(connection, None, [columns])
             else:
                 connection.execute(sql["update_webhook"], columns | {"number": number})
-        for number in there.values():
+        for number in existing.values():
             connection.execute(sql["retire_webhook"], {"number": number})
             connection.execute(sql["retire_deliveries"], {"number": number})
         return Change()
@@ -61,7 +61,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Kept only if nobody has taken the delivery on since."""
+    """The result of an attempt. Written only if nobody has claimed the delivery since."""
 
     delivery: Delivery
     attempt: Attempt

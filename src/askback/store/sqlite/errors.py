@@ -1,4 +1,4 @@
-"""Errors of SQLite and the operating system as `Unavailable`, with what to do."""
+"""Turns errors of SQLite and the operating system into `Unavailable`, with instructions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 @contextmanager
 def faults_of(path: Path, connection: apsw.Connection | None = None) -> Iterator[None]:
-    """Within this, trouble with the database file at `path` is raised as `Unavailable`."""
+    """Raise errors of the database file at `path` as `Unavailable`."""
     try:
         yield
     except (apsw.Error, OSError) as error:
@@ -39,30 +39,30 @@ def unavailable(error: Exception, path: Path, connection: apsw.Connection | None
         case apsw.CantOpenError() | OSError() if number in _READ_ONLY:
             return read_only(path)
         case _:
-            message = f"the database {path} cannot be used: {error}; see that the disk and the folder are in order"
+            message = f"the database {path} cannot be used: {error}; check the disk and the folder"
             return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
 def corrupt(path: Path, why: str) -> Unavailable:
     return Unavailable(
         RefusalCode.STORE_CORRUPT,
-        f"{path} is not a sound database ({why}); it was left as it is: "
-        "move it away and put a backup in its place, or start with an empty data folder",
+        f"{path} is not a valid database ({why}) and was left unchanged; "
+        "replace it with a backup, or start with an empty data folder",
     )
 
 
 def newer(path: Path, found: int, known: int) -> Unavailable:
     return Unavailable(
         RefusalCode.STORE_NEWER,
-        f"{path} was written by a newer Askback (format {found}, this one knows {known}); "
-        "it was left as it is: upgrade Askback, or use another data folder",
+        f"{path} was written by a newer Askback (format {found}, this one supports {known}) and was left unchanged; "
+        "upgrade Askback, or use another data folder",
     )
 
 
 def foreign(path: Path) -> Unavailable:
     return Unavailable(
         RefusalCode.STORE_UNUSABLE,
-        f"{path} is a database of another program; it was left as it is: use another data folder",
+        f"{path} is a database of another program and was left unchanged; use another data folder",
     )
 
 
@@ -76,7 +76,7 @@ def read_only(path: Path) -> Unavailable:
 def disk_full(path: Path) -> Unavailable:
     return Unavailable(
         RefusalCode.DISK_FULL,
-        f"the disk that holds {path} is full; what was stored before is safe: free some space and try again",
+        f"the disk with {path} is full; stored data is safe; free some space and try again",
     )
 
 
@@ -87,7 +87,7 @@ def closed(path: Path) -> Unavailable:
 def _busy(path: Path) -> Unavailable:
     return Unavailable(
         RefusalCode.STORE_UNUSABLE,
-        f"another program holds {path} locked for too long; end that program, or wait for it, and try again",
+        f"another program has locked {path} for too long; wait for that program or stop it, and try again",
     )
 
 

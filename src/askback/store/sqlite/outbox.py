@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries in rows: what a change of state adds to the outbox, and what can be read of it."""
+"""Webhooks and deliveries as rows: adds deliveries to the outbox on changes of state, and reads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS = ", ".join(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """A change of state among the events of one write; `place` counts them from 0."""
+    """A change of state among the events of one write; `place` is the event's index."""
 
     place: int
     old: RunState | None
@@ -62,7 +62,7 @@ def add_webhooks(connection: apsw.Connection, run: int | None, webhooks: Sequenc
 def add_deliveries(
     connection: apsw.Connection, number: int, first_seq: int, run: Run, doc: str, changes: Sequence[StateChange]
 ) -> None:
-    """One for each webhook of the run and, if servers own the run, of the server."""
+    """Add a delivery for each webhook of the run and, if servers own the run, of the server."""
     for change in changes:
         columns = {"run": number, "seq": first_seq + change.place, "shared": run.owner == SHARED, "doc": doc}
         columns |= {"old": change.old, "new": change.new, "at": change.at}
@@ -110,11 +110,11 @@ def load_delivery(
     *how: Any,
 ) -> Delivery:
     last_status, last_error, next_attempt_at, delivered_at = how
-    told = None if states is None else tuple(RunState(state) for state in states.split(",") if state)
+    wanted = None if states is None else tuple(RunState(state) for state in states.split(",") if state)
     return Delivery(
         number=number,
         webhook_number=webhook,
-        webhook=Webhook(url=url, secret=secret, kind=WebhookKind(kind), states=told),
+        webhook=Webhook(url=url, secret=secret, kind=WebhookKind(kind), states=wanted),
         run_id=run_id,
         seq=seq,
         old=None if old is None else RunState(old),

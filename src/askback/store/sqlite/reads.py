@@ -1,4 +1,4 @@
-"""What is read from a store, each on a connection that somebody else opens."""
+"""The reads of the store, and the threads and connections that they use."""
 
 from __future__ import annotations
 
@@ -43,14 +43,16 @@ def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None 
     (before,) = _position(cursor, (_MAX_INTEGER,))
     size = _bounded(limit)
     found, more = fetch_page(
-        connection, sql, {"before": before, "limit": size + 1, **values}, size=size, most_bytes=PAGE_BYTES
+        connection, sql, {"before": before, "limit": size + 1, **values}, size=size, max_bytes=PAGE_BYTES
     )
     return _page([(str(number), doc) for number, doc in found], more)
 
 
 def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
-    """The list's statement and its values. With a state and more, runs that are over have separate indices; among
-    the others the state alone picks out few, and the plus keeps SQLite from taking another index.
+    """The SQL of a list and its values.
+
+    For a state combined with other filters, finished runs have their own indices. Unfinished runs are few, so the index
+    on the state is enough; the unary plus keeps SQLite from choosing another one.
     """
     state = where.state
     more = {"skill": where.skill, "engine": where.engine}
@@ -67,7 +69,7 @@ def pending(connection: apsw.Connection, cursor: str | None = None, limit: int =
     asked_at, number = _position(cursor, (-_MAX_INTEGER, 0))
     size = _bounded(limit)
     after = {"asked_at": asked_at, "number": number, "limit": size + 1}
-    found, more = fetch_page(connection, statements("reads")["pending"], after, size=size, most_bytes=PAGE_BYTES)
+    found, more = fetch_page(connection, statements("reads")["pending"], after, size=size, max_bytes=PAGE_BYTES)
     return _page([(f"{asked_at}.{number}", doc) for asked_at, number, doc in found], more)
 
 
@@ -77,12 +79,12 @@ def inbox_count(connection: apsw.Connection) -> InboxCount:
 
 
 def events(
-    connection: apsw.Connection, run_id: str, after: int = 0, limit: int = 1000, most_bytes: int = PAGE_BYTES
+    connection: apsw.Connection, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES
 ) -> EventPage:
     number = _one(connection, "number", run_id)[0]
     size = _bounded(limit)
     span = (number, max(0, min(after, _MAX_INTEGER)), size + 1)
-    found, more = fetch_page(connection, statements("reads")["events"], span, size=size, most_bytes=most_bytes)
+    found, more = fetch_page(connection, statements("reads")["events"], span, size=size, max_bytes=max_bytes)
     return rows.event_page(run_id, found, more=more)
 
 
@@ -125,7 +127,7 @@ def over(connection: apsw.Connection, cursor: str | None = None, limit: int = 50
     (after,) = _position(cursor, (0,))
     size = _bounded(limit)
     which = {"after": after, "limit": size + 1}
-    found, more = fetch_page(connection, statements("deletion")["over"], which, size=size, most_bytes=PAGE_BYTES)
+    found, more = fetch_page(connection, statements("deletion")["over"], which, size=size, max_bytes=PAGE_BYTES)
     return _page([(str(number), doc) for number, doc in found], more)
 
 
@@ -156,7 +158,7 @@ def count_runs(connection: apsw.Connection) -> int:
 def _one(connection: apsw.Connection, name: str, run_id: str) -> Sequence[Any]:
     for row in fetch(connection, statements("reads")[name], (clean(run_id),)):
         return tuple(row)
-    raise NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {run_id!r}; `askback runs` lists those there are")
+    raise NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {run_id!r}; `askback runs` lists all runs")
 
 
 def _runs(found: Sequence[Any]) -> Sequence[Run]:
@@ -176,7 +178,7 @@ def _position(cursor: str | None, start: tuple[int, ...]) -> tuple[int, ...]:
     except ValueError:
         position = ()
     if len(position) != len(start) or any(abs(part) > _MAX_INTEGER for part in position):
-        message = f"cursor {cursor!r} is not one that this list gave; begin again without a cursor"
+        message = f"cursor {cursor!r} does not belong to this list; start again without a cursor"
         raise Invalid(RefusalCode.INPUT_INVALID, message)
     return position
 
@@ -195,7 +197,7 @@ THREADS = 4
 
 
 class Readers:
-    """Threads and connections are made when they are first needed."""
+    """A pool of reader threads, each with its own connection. Both are created on demand."""
 
     def __init__(self, path: Path, presence: Presence) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Runs, interactions, requests and events as rows: JSON documents, and the columns that are searched.
+"""Runs, interactions, requests and events as rows: JSON documents and the columns for queries.
 
 A lone surrogate becomes U+FFFD; a number that JSON cannot express is refused.
 """
@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _EVENT_OVERHEAD_BYTES = 100
 _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-# Made when this is imported, by one thread: msgspec crashes the process where two meet a class for the first time.
+# Created at import, by one thread: msgspec crashes the process if two threads use a class for the first time at once.
 _JSON = msgspec.json.Decoder()
 _RUN = msgspec.json.Decoder(Run)
 _INTERACTION = msgspec.json.Decoder(Interaction)
@@ -48,7 +48,7 @@ def dump(value: Json) -> str:
         text = msgspec.json.encode(value).decode()
     except (UnicodeEncodeError, ValueError, RecursionError, msgspec.MsgspecError):
         return _dump_with_care(value)
-    # msgspec writes NaN as null: without a null in the text there was no NaN.
+    # msgspec writes NaN as null: if the text has no null, there was no NaN.
     return _dump_with_care(value) if "null" in text else text
 
 
@@ -70,7 +70,7 @@ def _load(decoder: msgspec.json.Decoder[T], text: str) -> T:
     try:
         return decoder.decode(text)
     except msgspec.ValidationError:
-        # The longest negative number that it writes is one that it does not read.
+        # msgspec cannot read the longest negative number that it writes.
         return msgspec.convert(json.loads(text), decoder.type)
 
 
@@ -91,9 +91,9 @@ def load_run(doc: str) -> Run:
 
 
 def run_columns(run: Run, doc: str, added: int) -> Columns:
-    """`added` is how many events come with this version of the run."""
+    """`added` is the number of events that are stored with this version of the run."""
     pending = run.pending_interaction
-    # A run that is being canceled is no longer decided by its deadline.
+    # The deadline does not matter for a run that is being canceled.
     deadline = None if run.cancel_requested else run.wait_deadline_at
     return {
         "id": run.id,

@@ -1,4 +1,4 @@
-"""The only thread that writes: all waiting writes share one transaction, and one wait for the disk.
+"""The only thread that writes: all waiting writes share one transaction and one fsync.
 
 Each write has its own savepoint, so a failed write does not affect the others. Callers are answered after the
 commit, and listeners are notified after the callers.
@@ -37,7 +37,7 @@ Settled = tuple[Job, Change | Exception]
 
 
 class TransactionLost(Exception):
-    """SQLite has rolled the whole transaction back, and with it the writes of others."""
+    """SQLite has rolled back the whole transaction, including the other writes in it."""
 
 
 class Writer:
@@ -73,7 +73,7 @@ class Writer:
         return await job.answer
 
     async def close(self) -> None:
-        """Finish what was asked for before."""
+        """Finish pending writes and end the thread."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -104,12 +104,12 @@ class Writer:
     def _settle(self, batch: Sequence[Job]) -> Sequence[Settled]:
         try:
             return self._commit(batch)
-        except Exception as error:  # nothing may end this thread: every writer would wait forever
+        except Exception as error:  # no error may end this thread: all later writes would wait forever
             if len(batch) == 1:
                 return [
                     (batch[0], self._public_error(error.__cause__ if isinstance(error, TransactionLost) else error))
                 ]
-        # One of them may be what the disk has no room for: let each stand for itself.
+        # One write may be too large for the disk: try each in its own transaction.
         return [settled for job in batch for settled in self._settle([job])]
 
     def _commit(self, batch: Sequence[Job]) -> Sequence[Settled]:
@@ -145,7 +145,7 @@ class Writer:
         self._connection.execute("SAVEPOINT one")
         try:
             change = work.write(self._connection)
-        except Exception as error:  # whatever it is, it belongs to the caller who asked for this write
+        except Exception as error:  # any error goes to the caller of this write
             if not self._connection.in_transaction:
                 raise TransactionLost from error
             self._connection.execute("ROLLBACK TO one; RELEASE one")
@@ -154,17 +154,17 @@ class Writer:
         return change
 
     def _public_error(self, error: BaseException | None) -> Exception:
-        """Errors of the file become `Unavailable`; any other error stays as it is."""
+        """Errors of the database file become `Unavailable`; others are unchanged."""
         if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
-            told = errors.unavailable(error, self._path, self._connection)
-            told.__cause__ = error
-            return told
+            public = errors.unavailable(error, self._path, self._connection)
+            public.__cause__ = error
+            return public
         return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
     # After the commit.
 
     def _answer(self, settled: Sequence[Settled]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it everyone who waits for an answer
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits for an answer
             self._loop.call_soon_threadsafe(self._deliver, settled)
         changes = (outcome for _, outcome in settled if isinstance(outcome, Change))
         if changed := {change.changed_id for change in changes if change.changed_id is not None}:
@@ -189,14 +189,14 @@ class Writer:
         return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
-        """Move the log into the file, when nobody waits for it; passive, so it waits for nobody either."""
+        """Checkpoint the log after the callers have been answered. Passive, so it does not wait for readers."""
         if self._log_pages < CHECKPOINT_PAGES:
             return
         self._log_pages = 0
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
-            log.warning("checkpoint put off", extra={"error": str(error)})
+            log.warning("checkpoint postponed", extra={"error": str(error)})
 
     def _end(self) -> None:
         self._connection.set_busy_timeout(0)

@@ -1,6 +1,6 @@
-"""The writes of the store, each inside a transaction that the writer opens and ends.
+"""The writes of the store. The writer opens and ends their transactions.
 
-Rows are encoded in the caller's thread, so that only SQLite works while the file is locked.
+Rows are encoded in the caller's thread, so that the file is locked only for SQLite's own work.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MOST_CARRIED_BYTES = 64_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The effect of a write: the run as stored, and the run that listeners are notified of (None: nothing changed).
+    """The effect of a write: the stored run, and the id of the run that listeners are notified of (None: no change).
 
-    `events` were added to it, the first with the number `first_seq`. `deliveries` were claimed, `forgotten` runs removed.
+    `events` were added to that run, numbered from `first_seq`. `deliveries` were claimed, `forgotten` runs deleted.
     """
 
     run: Run | None = None
@@ -42,7 +42,7 @@ class Change:
     forgotten: tuple[str, ...] = ()
 
     def event_page(self) -> EventPage:
-        """The events as they will be read. Large ones are left to a reader's thread."""
+        """The events in decoded form, or an empty page with `more` if they are too large to decode here."""
         size = sum(len(data) for *_, data in self.events)
         if size > _MOST_CARRIED_BYTES or self.changed_id is None:
             return EventPage.of((), more=True)
@@ -52,7 +52,7 @@ class Change:
 
 class Write(Protocol):
     def write(self, connection: apsw.Connection) -> Change:
-        """Raises before anything is written, or leaves it to the caller to roll back."""
+        """Write, and return the effect. On an error, the caller rolls back."""
         ...
 
 
@@ -66,7 +66,7 @@ class Creation:
     input: str
     parameter: str
     key: IdempotencyKey | None
-    most_open: int | None
+    max_open: int | None
 
     @classmethod
     def of(
@@ -75,7 +75,7 @@ class Creation:
         request: RunRequest,
         key: IdempotencyKey | None,
         webhooks: Sequence[Webhook] = (),
-        most_open: int | None = None,
+        max_open: int | None = None,
     ) -> Creation:
         doc = rows.dump(decision.run)
         run = rows.load_run(doc)
@@ -91,7 +91,7 @@ class Creation:
             input=rows.dump(request.input),
             parameter=rows.dump(request.parameter),
             key=key,
-            most_open=most_open,
+            max_open=max_open,
         )
 
     def write(self, connection: apsw.Connection) -> Change:
@@ -101,7 +101,7 @@ class Creation:
         sql = statements("writes")
         made = fetch(connection, sql["insert_run"], self.columns)
         if not made:
-            raise Conflict(RefusalCode.STATE_UNSUITABLE, f"there is a run {self.run.id} already; take another id")
+            raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {self.run.id} already exists; use another id")
         number, last_seq = made[0]
         first = _add_events(connection, number, last_seq, self.events)
         connection.execute(sql["insert_request"], (number, self.input, self.parameter))
@@ -114,14 +114,12 @@ class Creation:
         return Change(run=self.run, changed_id=self.run.id, first_seq=first, events=self.events)
 
     def _refuse_over_quota(self, connection: apsw.Connection) -> None:
-        """In the transaction that creates the run: of two at the limit, one is refused."""
-        if self.most_open is None:
+        """Checked in the transaction that creates the run, so that concurrent requests cannot exceed the limit."""
+        if self.max_open is None:
             return
         ((count,),) = fetch(connection, statements("writes")["count_open"], {"creator": self.columns["creator"]})
-        if count >= self.most_open:
-            message = (
-                f"{count} runs of this token are not over yet, which is the most there may be; wait, or cancel some"
-            )
+        if count >= self.max_open:
+            message = f"this token has {count} unfinished runs, which is its limit; wait, or cancel some"
             raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
 
 
@@ -167,13 +165,13 @@ class Move:
         if self.result is not None:
             connection.execute(sql["insert_result"], (number, self.result))
         if self.run.state.final:
-            # Kept until now to tell the engine, and to mask it where the engine repeats it.
+            # Secret answers were needed until now, to send them to the engine and to mask them in its output.
             connection.execute(sql["erase_secrets"], (number,))
         return Change(run=self.run, changed_id=self.run.id, first_seq=first, events=self.events)
 
     @property
     def _update(self) -> str:
-        """Columns that have not changed are not written: each would cost its indices a rewrite."""
+        """The statement that writes only changed columns: every written column makes SQLite update its indices."""
         if self.run.state.final:
             return "end_run"
         return "update_doc" if _searched(self.before) == _searched(self.run) else "update_run"
@@ -200,7 +198,7 @@ class Addition:
 
 
 class Nothing:
-    """A write that changes nothing: it shows that writes come through."""
+    """A write that changes nothing. It shows that the store can write."""
 
     def write(self, connection: apsw.Connection) -> Change:
         return Change()
@@ -218,7 +216,7 @@ def _made_by(connection: apsw.Connection, key: IdempotencyKey) -> Run | None:
 
 
 def _add_events(connection: apsw.Connection, number: int, last_seq: int, events: EventRows) -> int:
-    """Returns the number of the first one."""
+    """Add events, and return the number of the first."""
     first = last_seq - len(events) + 1
     numbered = [(number, seq, *event) for seq, event in enumerate(events, start=first)]
     connection.executemany(statements("writes")["insert_event"], numbered)
@@ -226,7 +224,7 @@ def _add_events(connection: apsw.Connection, number: int, last_seq: int, events:
 
 
 def _keep_place(connection: apsw.Connection, number: int, before: Run | None, run: Run) -> None:
-    """A run is in the queue exactly while it is queued. It keeps its place when its owner changes."""
+    """Keep a run in the queue exactly while it is queued. It keeps its place if its owner changes."""
     sql = statements("writes")
     was_queued = before is not None and before.state is RunState.QUEUED
     is_queued = run.state is RunState.QUEUED
@@ -243,7 +241,7 @@ def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None
 
 
 def _searched(run: Run) -> tuple[object, ...]:
-    """The values of a run that have columns, besides the version."""
+    """The values of a run that have their own columns, except the version."""
     return (
         run.state,
         run.epoch,
@@ -255,7 +253,7 @@ def _searched(run: Run) -> tuple[object, ...]:
     )
 
 
-# What belongs to a run goes before it, and deliveries before their webhooks.
+# Foreign keys: rows of a run are deleted before the run, and deliveries before their webhooks.
 _ORDER = ("deliveries", "webhooks", "keys", "events", "interactions", "request", "result", "run")
 
 

@@ -16,7 +16,7 @@ async function elementOf(address, id) {
 export async function renewFiles(place, address) {
   const fresh = await elementOf(address, place.id);
   const known = new Map([...place.children].map((row) => [row.dataset.path, row]));
-  const wanted = [...fresh.children].map((row) => stays(known.get(row.dataset.path), row));
+  const wanted = [...fresh.children].map((row) => keptOpen(known.get(row.dataset.path), row));
   for (const row of known.values()) if (!wanted.includes(row)) row.remove();
   let at = place.firstElementChild;
   for (const row of wanted) {
@@ -26,7 +26,7 @@ export async function renewFiles(place, address) {
 }
 
 /** Replace a file that has changed, and keep it open. */
-function stays(old, row) {
+function keptOpen(old, row) {
   if (old?.dataset.size === row.dataset.size) return old;
   if (old?.querySelector("details")?.open) row.querySelector("details").open = true;
   return row;

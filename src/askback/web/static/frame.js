@@ -116,7 +116,7 @@ function notify(asked) {
   };
 }
 
-function heard(page, live) {
+function inboxChanged(page, live) {
   if (page !== null) showCount(page);
   latest = { page: page ?? latest?.page ?? null, live };
   for (const listener of listeners) listener(page, live);
@@ -139,8 +139,8 @@ refreshTimes();
 setInterval(refreshTimes, 20_000);
 if (document.body.dataset.followInbox === "yes") {
   followInbox(
-    (page) => heard(page, true),
-    (live) => heard(null, live),
+    (page) => inboxChanged(page, true),
+    (live) => inboxChanged(null, live),
     notify,
   );
 }

@@ -86,7 +86,7 @@ function append(events, { following }) {
   for (const event of events) {
     if (event.seq <= transcript.seq) continue;
     const element = transcript.take(event);
-    if (element !== null) roomyChunk().append(element);
+    if (element !== null) openChunk().append(element);
     timeline.take(event);
     telling ||= TELLING.has(event.type);
   }
@@ -96,7 +96,7 @@ function append(events, { following }) {
 }
 
 /** Elements are grouped in chunks: the browser does not render a chunk that is out of view. */
-function roomyChunk() {
+function openChunk() {
   const last = conversation.lastElementChild;
   if (last !== null && last.childElementCount < CHUNK) return last;
   return conversation.appendChild(make("div", { class: "chunk" }));

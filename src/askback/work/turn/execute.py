@@ -1,8 +1,8 @@
 """The turns of one run, for as long as a worker holds the run: prepare, execute, observe, verdict.
 
 A resumable run gets a new process for every turn, which ends with the turn. A sticky run has one resident process from
-its first turn to its end, also while it waits. In both cases a turn is over, and a run final, only when nothing that
-should have ended is alive.
+its first turn to its end, also while it waits. In both cases a turn is over, and a run final, only when every process
+that should have ended has ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
 
 @asynccontextmanager
 async def executing(context: TurnContext, control: RunControl) -> AsyncIterator[RunExecutor]:
-    """An executor for one run. After the block, nothing of the run's process is alive."""
+    """An executor for one run. After the block, its process tree has ended."""
     async with asyncio.TaskGroup() as group:
         executor = RunExecutor(context, control, group)
         try:
@@ -92,8 +92,8 @@ class RunExecutor:
         return await self._execute(run, self._process)
 
     def _stopped(self, run: Run) -> TurnSignal:
-        """How a turn ends that was stopped. A planned stop does not count as a restart; a killed keeper does:
-        the engine may have killed it."""
+        """How a stopped turn ends. A planned stop does not count as a restart. A killed keeper does: the engine may have
+        killed it."""
         at, reason = self._context.clock(), self._control.reason
         if reason is StopReason.CANCEL:
             return ProcessTreeEnded(epoch=run.epoch, at=at)
@@ -132,7 +132,7 @@ class RunExecutor:
     async def _until_over(
         self, run: Run, process: EngineProcess, observer: TurnObserver, life: asyncio.Task[int]
     ) -> Exit | None:
-        """Wait until the turn is over. An `Exit` if the process ended with it, unless it was stopped or lost."""
+        """Wait until the turn is over. Returns an `Exit` if the process has ended, unless it was stopped or lost."""
         waits = (
             partial(_converse, process, observer),
             self._control.wait,
@@ -158,7 +158,7 @@ class RunExecutor:
     async def _signal(
         self, run: Run, process: EngineProcess, observer: TurnObserver, result: Completed | TurnFailed | None
     ) -> TurnSignal:
-        """How the turn ended. A process that the run does not need any more is ended first."""
+        """How the turn ended. A process that the run no longer needs is ended first."""
         canceled = self._control.reason is StopReason.CANCEL
         if not run.sticky or canceled or result is None:
             await self.end()
@@ -209,7 +209,7 @@ class RunExecutor:
 
 
 async def _converse(process: EngineProcess, observer: TurnObserver) -> None:
-    """Send a resident process its instructions, and wait until the turn has ended and the process should have."""
+    """Send instructions to a resident process, and wait for the end of the turn. Any other process then gets time to exit."""
     if process.conversation is not None:
         instructions = process.prepared.instructions
         async with process.reader_lock:

@@ -34,11 +34,11 @@ from askback.text.redaction import Redactor
 from askback.work.turn.prepare import Parsing
 
 # What is kept as events; the raw output has all of it.
-_MOST_TOOL_TEXT = 16_000
-_MOST_MESSAGE_TEXT = 256_000
-_MOST_NAME = 200
-MOST_EVENTS = 50_000
-MOST_EVENT_TEXT = 32_000_000
+_MAX_TOOL_TEXT = 16_000
+_MAX_MESSAGE_TEXT = 256_000
+_MAX_NAME = 200
+MAX_EVENTS = 50_000
+MAX_EVENT_TEXT = 32_000_000
 """Events of one turn, and the characters in all of them."""
 
 
@@ -135,7 +135,7 @@ class TurnObserver:
         self._warn(WarningCode.ENGINE_START_DELAYED, message)
 
     async def take_end(self, result: Completed) -> None:
-        """Report what is known only when everything was read: the session, and messages not reported so far."""
+        """Report what is known only at the end: the session, and messages not reported so far."""
         if result.session is not None:
             await self._name_session(result.session)
         for text in result.messages[max(0, self._messages_reported - result.left_out) :]:
@@ -159,12 +159,12 @@ class TurnObserver:
                 self.turn_over.set()
             case AssistantMessage(text=text):
                 self._messages_reported += 1
-                await self._event(EventType.ASSISTANT_MESSAGE, text=_cut(text, _MOST_MESSAGE_TEXT))
+                await self._event(EventType.ASSISTANT_MESSAGE, text=_cut(text, _MAX_MESSAGE_TEXT))
             case ToolStarted():
-                detail = _cut(seen.detail, _MOST_TOOL_TEXT)
+                detail = _cut(seen.detail, _MAX_TOOL_TEXT)
                 await self._event(EventType.TOOL_STARTED, **_call(seen), detail=detail)
             case ToolEnded():
-                output = _cut(seen.output, _MOST_TOOL_TEXT)
+                output = _cut(seen.output, _MAX_TOOL_TEXT)
                 await self._event(EventType.TOOL_ENDED, **_call(seen), ok=seen.ok, output=output)
             case _:
                 assert_never(seen)
@@ -176,7 +176,7 @@ class TurnObserver:
                 self.strayed.set()
             return
         # An id that cannot be resumed, or contains a secret, is no handle: the turn may complete but not wait.
-        known = len(value) <= _MOST_NAME and self._engine.handle_pattern.fullmatch(value) is not None
+        known = len(value) <= _MAX_NAME and self._engine.handle_pattern.fullmatch(value) is not None
         if not known or self.redactor.text(value) != value:
             return
         handle = Handle(
@@ -191,7 +191,7 @@ class TurnObserver:
 
     async def _event(self, kind: EventType, **data: Any) -> None:
         size = sum(len(value) for value in data.values() if isinstance(value, str))
-        if self._events >= MOST_EVENTS or self._event_text + size > MOST_EVENT_TEXT:
+        if self._events >= MAX_EVENTS or self._event_text + size > MAX_EVENT_TEXT:
             self._warn(
                 WarningCode.EVENTS_TRUNCATED, "the turn had more events than are kept; its raw output has all of them"
             )
@@ -209,15 +209,15 @@ class TurnObserver:
 
 
 def _call(seen: ToolStarted | ToolEnded) -> dict[str, Any]:
-    return {"call_id": seen.call_id[:_MOST_NAME], "name": seen.name[:_MOST_NAME]}
+    return {"call_id": seen.call_id[:_MAX_NAME], "name": seen.name[:_MAX_NAME]}
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + " […]"
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + " […]"
 
 
-_MOST_WAITING = 256
-_MOST_WAITING_TEXT = 1_000_000
+_MAX_WAITING = 256
+_MAX_WAITING_TEXT = 1_000_000
 
 
 class EventFeed:
@@ -243,7 +243,7 @@ class EventFeed:
         self._waiting.append(event)
         self._waiting_text += size
         self._news.set()
-        if len(self._waiting) >= _MOST_WAITING or self._waiting_text >= _MOST_WAITING_TEXT:
+        if len(self._waiting) >= _MAX_WAITING or self._waiting_text >= _MAX_WAITING_TEXT:
             self._room.clear()
 
     def close(self) -> None:
@@ -261,6 +261,6 @@ class EventFeed:
                 if events:
                     await self._store.append(self._run_id, self._epoch, events)
         finally:
-            # Nothing is written any more, so nobody may wait for room.
+            # Nothing is written after this, so nobody may wait for room.
             self._ended = True
             self._room.set()

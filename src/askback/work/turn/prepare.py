@@ -18,7 +18,7 @@ from askback.core.runs import Run, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, RenewingEngine, Reply, ResidentEngine, Turn
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
-from askback.process.credentials import Credentials, Loan
+from askback.process.credentials import Credentials, SignInCopies
 from askback.process.pools import Pools
 from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import prompts
@@ -36,7 +36,7 @@ class Instructions:
 
     prompt: str
     reply: Reply | None = None
-    """How the question ended whose answer this turn delivers."""
+    """The outcome of the question that this turn answers."""
     secrets: tuple[str, ...] = ()
     """The secret answers of the run so far."""
 
@@ -52,8 +52,8 @@ class PreparedTurn:
     turn: Turn
     launch: Launch
     instructions: Instructions
-    loan: Loan | None
-    """The sign-in that was copied into the run's home; tokens that the engine renews are merged into the user's."""
+    sign_in_copies: SignInCopies | None
+    """The sign-in in the run's home. Tokens that the engine renews are merged into the user's sign-in."""
 
     @property
     def redactor(self) -> Redactor:
@@ -63,12 +63,12 @@ class PreparedTurn:
 async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
     """Restore the workspace to its state before the turn, and build the launch."""
     engine, setup = context.engines[run.engine], context.setups[run.engine]
-    package = context.library.read_before(run.skill.digest)
+    package = context.library.cached(run.skill.digest)
     if package is None:
         package = await context.pools.skills.run(context.library.package, run.skill.digest, admitted=True)
     installed = await context.probes.find(engine, setup)
     if installed is None:
-        message = f"{setup.command[0]} is not installed (any more); {engine.install}"
+        message = f"{setup.command[0]} is not installed; {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
     instructions = await _instructions(context.store, run, package)
     # One switch of threads for everything that touches the disk: many turns may start at once.
@@ -101,7 +101,7 @@ def _prepare_files(
         workspace.begin_first_turn(setup.home)
     else:
         workspace.begin_later_turn(run.attempt_number)
-    loan = _copy_sign_in(context, engine, setup, workspace)
+    sign_in_copies = _copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
         launch = _launch(engine, run, turn)
@@ -115,13 +115,13 @@ def _prepare_files(
             turn=turn,
             launch=launch,
             instructions=instructions,
-            loan=loan,
+            sign_in_copies=sign_in_copies,
         )
         _write_prompt(run, prepared)
         return prepared
     except BaseException:
-        if loan is not None:
-            loan.end()
+        if sign_in_copies is not None:
+            sign_in_copies.end()
         raise
 
 
@@ -164,7 +164,9 @@ def _launch(engine: Engine, run: Run, turn: Turn) -> Launch:
     raise CannotStart(engine_failure(ErrorCode.INTERNAL_ERROR, f"{engine.name} cannot run as a resident process"))
 
 
-def _copy_sign_in(context: TurnContext, engine: Engine, setup: EngineSetup, workspace: Workspace) -> Loan | None:
+def _copy_sign_in(
+    context: TurnContext, engine: Engine, setup: EngineSetup, workspace: Workspace
+) -> SignInCopies | None:
     if setup.sign_in_home is None or not engine.credentials:
         return None
     return Credentials(
@@ -172,7 +174,7 @@ def _copy_sign_in(context: TurnContext, engine: Engine, setup: EngineSetup, work
         names=engine.credentials,
         lock=context.locks / f"sign-in-{engine.name}.lock",
         renewals=engine.renewals if setup.renew_sign_in and isinstance(engine, RenewingEngine) else (),
-    ).lend(workspace.home)
+    ).copy_into(workspace.home)
 
 
 def _write_prompt(run: Run, prepared: PreparedTurn) -> None:
@@ -232,11 +234,11 @@ class Parsing:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="askback-parsing")
 
     async def run(self, work: Callable[[], T], size: int) -> T:
-        """Do work that reads a text of that size."""
-        return work() if size <= _SHORT else await self.aside(work)
+        """Run work that parses a text of this size."""
+        return work() if size <= _SHORT else await self.in_thread(work)
 
-    async def aside(self, work: Callable[[], T]) -> T:
-        """Do work that may take long, whatever the size of its text."""
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run work that may be slow for a text of any size."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 

@@ -1,7 +1,7 @@
 """The process of an engine, with everything that belongs to it: its lock, its sign-in, its raw output, its input.
 
-It executes one turn, or, as the resident process of a sticky run, one turn after another. When it has been ended,
-nothing of its process tree is alive and nothing is held for it.
+It executes one turn, or, as the resident process of a sticky run, one turn after another. After its end,
+its process tree is gone and nothing is held for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 GRACE_SEC = 3.0
 """How long an engine may take to end on request before it is killed."""
-_MOST_UNSENT = 16_000_000
+_MAX_UNSENT = 16_000_000
 """Bytes that wait until the engine reads them."""
 
 
@@ -115,7 +115,7 @@ class EngineProcess:
         """Queue the data: the reader must not wait for an engine that is waiting for a reader."""
         self._unsent_bytes += len(data)
         self._unsent.put_nowait(data)
-        if self._unsent_bytes > _MOST_UNSENT:
+        if self._unsent_bytes > _MAX_UNSENT:
             # It keeps asking and does not read the responses.
             self.child.over_limit.set()
 
@@ -126,8 +126,8 @@ class EngineProcess:
             self._unsent_bytes -= len(data)
 
     async def kill(self) -> None:
-        """Leave nothing of the process tree alive. A child that exited by itself may have left descendants."""
-        if self.child.gone and not self._lock.outlived():
+        """Kill the whole process tree. A child that exited by itself may have left descendants."""
+        if self.child.gone and not self._lock.held_by_descendant():
             return
         while not await self.child.end(self._run_id, grace_sec=GRACE_SEC, lock=self._lock.path):
             log.error("an engine's processes cannot be ended, trying again", extra={"run": self._run_id})
@@ -142,12 +142,14 @@ class EngineProcess:
         async with self.resources:
             if self.life is not None:
                 await asyncio.wait({self.life})
+        # The observer refers back to this process. Without the cycle, a large prompt is freed at once.
+        self._observer = None
 
     def close_raw(self) -> None:
         self._raw.close()
 
-    async def return_sign_in(self) -> None:
-        self.sign_in_warnings = await _return_sign_in(self._run_id, self.prepared)
+    async def merge_sign_in(self) -> None:
+        self.sign_in_warnings = await _merge_sign_in(self._run_id, self.prepared)
 
 
 async def start_process(context: TurnContext, run: Run, control: RunControl) -> EngineProcess:
@@ -155,16 +157,16 @@ async def start_process(context: TurnContext, run: Run, control: RunControl) -> 
     async with AsyncExitStack() as resources:
         lock = await take_lock(run, context.workspaces.of(run.id))
         resources.callback(lock.release)
-        prepared, delayed = await context.shortage.outlast(lambda: prepare(context, run), control)
+        prepared, delayed = await context.shortage.retry(lambda: prepare(context, run), control)
         async with AsyncExitStack() as unless_started:
-            unless_started.push_async_callback(_return_sign_in, run.id, prepared)
+            unless_started.push_async_callback(_merge_sign_in, run.id, prepared)
             conversation = _conversation(run, prepared)
             reader = conversation or prepared.engine.parser(prepared.turn)
-            (child, raw), again = await context.shortage.outlast(lambda: _spawn(context, run, prepared, lock), control)
+            (child, raw), again = await context.shortage.retry(lambda: _spawn(context, run, prepared, lock), control)
             unless_started.pop_all()
         process = EngineProcess(run, prepared, reader, conversation, child, lock, raw, delayed=delayed or again)
         resources.callback(process.close_raw)
-        resources.push_async_callback(process.return_sign_in)
+        resources.push_async_callback(process.merge_sign_in)
         resources.callback(child.close)
         process.resources = resources.pop_all()
     return process
@@ -218,22 +220,22 @@ def _spawn_request(context: TurnContext, run: Run, prepared: PreparedTurn, lock:
     )
 
 
-async def _return_sign_in(run_id: str, prepared: PreparedTurn) -> tuple[RunWarning, ...]:
+async def _merge_sign_in(run_id: str, prepared: PreparedTurn) -> tuple[RunWarning, ...]:
     """Merge a renewed sign-in into the user's, and remove the copy.
 
     If that fails, for example because the user's is read-only, the result of the turn is still valid.
     """
-    if prepared.loan is None:
+    if prepared.sign_in_copies is None:
         return ()
     try:
-        returned = await asyncio.to_thread(prepared.loan.end)
+        merged = await asyncio.to_thread(prepared.sign_in_copies.end)
     except OSError as error:
         log.error("a renewed sign-in cannot be saved; sign in again if the engine asks for it: %s", error)
         return ()
-    if returned.renewed:
-        log.info("a renewed sign-in was saved: %s", ", ".join(returned.renewed), extra={"run": run_id})
-    if returned.refused is None:
+    if merged.renewed:
+        log.info("a renewed sign-in was saved: %s", ", ".join(merged.renewed), extra={"run": run_id})
+    if merged.refused is None:
         return ()
-    log.warning("a changed sign-in was refused: %s", returned.refused, extra={"run": run_id})
-    message = f"the engine changed its sign-in in a way that is not accepted; nothing was saved ({returned.refused})"
+    log.warning("a change to a sign-in was refused: %s", merged.refused, extra={"run": run_id})
+    message = f"the engine changed its sign-in in a way that is not accepted; nothing was saved ({merged.refused})"
     return (RunWarning(code=WarningCode.SIGN_IN_CHANGE_REFUSED, message=message),)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _PATIENCE_SEC = 180.0
 _FIRST_PAUSE_SEC = 0.1
-_LONGEST_PAUSE_SEC = 5.0
+_MAX_PAUSE_SEC = 5.0
 
 
 class CannotStart(Exception):
@@ -41,7 +41,7 @@ class Shortage:
         self._patience_sec = patience_sec
         self._is_on = False
 
-    async def outlast(self, attempt: Callable[[], Awaitable[T]], control: RunControl) -> tuple[T, bool]:
+    async def retry(self, attempt: Callable[[], Awaitable[T]], control: RunControl) -> tuple[T, bool]:
         """The result of the attempt, and whether it had to be repeated.
 
         Raises `CannotStart` if the shortage does not end, and `Stopped` if the turn is stopped first.
@@ -61,7 +61,7 @@ class Shortage:
                 self._ends()
                 return result, delayed
             await _pause(control, pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SEC)
+            pause = min(2 * pause, _MAX_PAUSE_SEC)
 
     def _begins(self, error: Exception) -> None:
         if not self._is_on:

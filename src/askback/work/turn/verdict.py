@@ -1,4 +1,4 @@
-"""The outcome of a turn whose engine has ended it or has been ended."""
+"""The outcome of a turn, once its engine has ended it or was stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from askback.text.redaction import Redactor
 from askback.work.turn.observe import TurnObserver
 from askback.work.turn.prepare import Parsing
 
-MOST_RESULT = 10_000_000
+MAX_RESULT_BYTES = 10_000_000
 """Bytes of a run's result as JSON."""
 _WORST_GROWTH = 6
 """How many times longer a text may become as JSON."""
@@ -36,7 +36,7 @@ async def verdict(
 
 
 def _masked(outcome: TurnOutcome, redactor: Redactor) -> TurnOutcome:
-    """Masked last: a mask must not fail a schema."""
+    """Mask last: a mask must not make a valid output fail its schema."""
     match outcome:
         case Final():
             problems = tuple(redactor.text(problem) for problem in outcome.problems)
@@ -81,7 +81,7 @@ async def _verdict(
         return _asking(AskUser(question=observer.asked))
     if package.output_schema is not None:
         # The cost of validation depends on the schema as well.
-        return await parsing.aside(lambda: _conclusion(run, package, result))
+        return await parsing.in_thread(lambda: _conclusion(run, package, result))
     return await parsing.run(lambda: _conclusion(run, package, result), observer.printed)
 
 
@@ -94,14 +94,14 @@ def _conclusion(run: Run, package: SkillPackage, result: Completed) -> TurnOutco
     if isinstance(outcome, AskUser):
         return _asking(outcome)
     said = sum(map(len, messages))
-    return _fitting(outcome) if isinstance(outcome, Final) and said > MOST_RESULT // _WORST_GROWTH else outcome
+    return _fitting(outcome) if isinstance(outcome, Final) and said > MAX_RESULT_BYTES // _WORST_GROWTH else outcome
 
 
 def _fitting(outcome: Final) -> Final:
     """An output that is too large is a problem that a repair turn reports to the engine."""
-    if len(json.dumps(outcome.data, ensure_ascii=False).encode(errors="replace")) <= MOST_RESULT:
+    if len(json.dumps(outcome.data, ensure_ascii=False).encode(errors="replace")) <= MAX_RESULT_BYTES:
         return outcome
-    return replace(outcome, data=None, problems=(f"output: it is larger than {MOST_RESULT:,} bytes as JSON",))
+    return replace(outcome, data=None, problems=(f"output: it is larger than {MAX_RESULT_BYTES:,} bytes as JSON",))
 
 
 def _asking(outcome: AskUser) -> AskUser:
@@ -137,15 +137,17 @@ def _what(limits: ResourceLimits, breach: Breach) -> str:
     seen = breach.figure
     match breach.resource:
         case Resource.MEMORY:
-            return f"the engine used {_mb(seen)} MB of memory and may use {_mb(limits.memory_bytes)} MB"
+            return f"the engine used {_mb(seen)} MB of memory; the limit is {_mb(limits.memory_bytes)} MB"
         case Resource.PROCESSES:
-            return f"the engine had {seen} processes or threads and may have {limits.processes} processes"
+            return f"the engine had {seen} processes or threads; the limit is {limits.processes} processes"
         case Resource.CPU:
-            return f"the engine used {seen} s of CPU time and may use {limits.cpu_sec:g} s"
+            return f"the engine used {seen} s of CPU time; the limit is {limits.cpu_sec:g} s"
         case Resource.DISK:
-            return f"the run's files took {_mb(seen)} MB and may take {_mb(limits.disk_bytes)} MB"
+            return f"the run's files took {_mb(seen)} MB; the limit is {_mb(limits.disk_bytes)} MB"
         case Resource.RESERVE:
-            return f"the run filled the disk: {_mb(seen)} MB are free and {_mb(limits.reserve_bytes)} MB must stay free"
+            return (
+                f"the run filled the disk: {_mb(seen)} MB are free, but {_mb(limits.reserve_bytes)} MB must stay free"
+            )
 
 
 def _advice(run: Run, resource: Resource) -> str:

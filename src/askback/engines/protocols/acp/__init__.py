@@ -1,1 +1,1 @@
-"""The Agent Client Protocol: one conversation for every engine that speaks it."""
+"""The Agent Client Protocol (ACP), shared by all engines that speak it."""

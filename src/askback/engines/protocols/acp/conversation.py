@@ -1,7 +1,7 @@
-"""The Agent Client Protocol: one conversation for every program that speaks it, JSON-RPC 2.0 with a message a line.
+"""The conversation with any program that speaks the Agent Client Protocol: JSON-RPC 2.0, one message per line.
 
-What differs between the programs is in `Dialect`, given by their engines. Where a program may do as it likes, it does:
-permissions are granted, and of the client's own abilities (files, terminals) none is offered.
+Engines describe the differences between programs in a `Dialect`. All permissions are granted. The optional client
+capabilities (files, terminals) are not offered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from askback.engines.base import (
     TurnOver,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.protocols.acp.turn import AcpTurnState, Asking, Dialect, as_it_is, words_of
+from askback.engines.protocols.acp.turn import AcpTurnState, Asking, Dialect, literal_blocks, words_of
 from askback.engines.protocols.elicitation import DECLINED, Questionnaire, read_form, read_questionnaire
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
 from askback.engines.protocols.json_rpc import VERSION, JsonRpcChannel
@@ -42,7 +42,7 @@ __all__ = ["AcpConversation", "Dialect"]
 
 
 class AcpConversation:
-    """One process, one session. A turn is a `session/prompt`, and over with the response to it."""
+    """One process with one session. A turn is a `session/prompt` request, and ends with its response."""
 
     def __init__(self, *, cwd: str, dialect: Dialect) -> None:
         self._cwd = cwd
@@ -57,7 +57,7 @@ class AcpConversation:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget the turn before."""
+        """Reset the state of the previous turn."""
         self._turn = AcpTurnState(self._dialect)
         self._broke: TurnFailed | None = None
 
@@ -76,28 +76,29 @@ class AcpConversation:
             yield self._channel.request("initialize", hello)
 
     def _send_prompt(self) -> Send:
-        return self._channel.request("session/prompt", {"sessionId": self._session, "prompt": as_it_is(self._prompt)})
+        prompt = literal_blocks(self._prompt)
+        return self._channel.request("session/prompt", {"sessionId": self._session, "prompt": prompt})
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         if stream is Stream.STDERR:
             yield from self._listen(line)
             return
-        told = decode_line(line)
-        if told is None:
+        message = decode_line(line)
+        if message is None:
             return
-        method, params = text_at(told, "method"), object_at(told, "params")
+        method, params = text_at(message, "method"), object_at(message, "params")
         if not method:
-            step = self._channel.answered(told)
+            step = self._channel.answered(message)
             if step is not None:
-                yield from self._read_response(step, told)
-        elif "id" in told:
-            yield from self._read_request(method, told["id"], params)
+                yield from self._read_response(step, message)
+        elif "id" in message:
+            yield from self._read_request(method, message["id"], params)
         elif method == "session/update" and self._is_working and text_at(params, "sessionId") == self._session:
             yield from self._turn.read(object_at(params, "update"))
 
     @property
     def _is_working(self) -> bool:
-        """A turn is open: what comes outside of one is no answer."""
+        """Whether a turn is open. Updates outside of a turn are ignored."""
         return self._channel.awaits("session/prompt")
 
     def _listen(self, line: bytes) -> Iterator[EngineEvent]:
@@ -113,7 +114,7 @@ class AcpConversation:
             what = f"the engine's request failed {self._turn.tries} times"
             yield from self._fail(failure_of(trouble), what, trouble)
 
-    # What was asked of the program.
+    # Responses to our requests.
 
     def _read_response(self, step: str, response: Mapping[str, Any]) -> Iterator[EngineEvent]:
         if "result" not in response:
@@ -130,7 +131,7 @@ class AcpConversation:
             case "session/prompt":
                 yield from self._end(result)
             case _:
-                yield from self._go_on()
+                yield from self._prompt_if_ready()
 
     def _sign_in(self, way: str) -> Send:
         self._tried_to_sign_in = True
@@ -139,7 +140,7 @@ class AcpConversation:
     def _read_session(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
         self._session = text_at(result, "sessionId")
         if not self._session:
-            yield from self._fail(ErrorCode.ENGINE_CRASHED, "the engine gave its session no name", "")
+            yield from self._fail(ErrorCode.ENGINE_CRASHED, "the engine did not name its session", "")
             return
         yield SessionNamed(value=self._session)
         modes = object_at(result, "modes")
@@ -150,10 +151,10 @@ class AcpConversation:
         if self._dialect.model is not None:
             chosen = {"sessionId": self._session, "configId": "model", "value": self._dialect.model}
             yield self._channel.request("session/set_config_option", chosen)
-        yield from self._go_on()
+        yield from self._prompt_if_ready()
 
-    def _go_on(self) -> Iterator[EngineEvent]:
-        """Once nothing is left to prepare, the turn begins that waited for it."""
+    def _prompt_if_ready(self) -> Iterator[EngineEvent]:
+        """Send the waiting prompt once the preparation is complete."""
         if not self._channel.awaits():
             self._ready = True
             yield self._send_prompt()
@@ -167,12 +168,12 @@ class AcpConversation:
         yield from self._fail(_cause(code, f"{words}\n{self._turn.trouble}"), what, words)
 
     def _fail(self, code: ErrorCode, what: str, words: str) -> Iterator[EngineEvent]:
-        """The turn is over, badly. Whatever else was asked of the program is no longer waited for."""
+        """End the turn with a failure, and stop waiting for other responses."""
         self._channel.forget()
         self._asked.clear()
         self._broke = TurnFailed(code=code, message=what, detail=as_detail(words))
         yield from self._turn.flush()
-        yield from self._turn.tell_usage()
+        yield from self._turn.report_usage()
         yield TurnOver()
 
     def _end(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
@@ -181,7 +182,7 @@ class AcpConversation:
         self._broke = self._turn.judge(text_at(result, "stopReason"), self._stderr.text)
         yield TurnOver()
 
-    # What the program asks.
+    # The program's requests.
 
     def _read_request(self, method: str, request_id: Json, params: Mapping[str, Any]) -> Iterator[EngineEvent]:
         own = self._dialect.requests.get(method)
@@ -191,16 +192,16 @@ class AcpConversation:
         elif isinstance(response, Mapping):
             yield self._channel.answer(request_id, response)
         elif not self._is_working or len(self._asked) >= MOST_ASKED:
-            # Nobody listens for a question outside of a turn, nor for one of hundreds.
+            # Questions outside of a turn, and those beyond the limit, are declined.
             yield self._channel.answer(request_id, response.answer(None))
         else:
             self._asked.append((request_id, response))
             if len(self._asked) == 1:
                 yield from self._turn.flush()
-                yield from self._turn.tell_usage()
+                yield from self._turn.report_usage()
                 yield Asked(question=response.question)
 
-    # How it went.
+    # The outcome.
 
     def outcome(self) -> Completed | TurnFailed:
         return self._broke or self._turn.messages.completed()
@@ -210,24 +211,24 @@ class AcpConversation:
         broke = self._broke or stopped(ended, self._turn.trouble, words)
         if broke is not None:
             return broke
-        # Before there is a session, it may say on stderr what it lacks to make one.
+        # Before the session exists, stderr may explain why it cannot be created.
         if not self._session and failure_of(words) is ErrorCode.ENGINE_AUTH_REQUIRED:
-            what = "the engine ended before its turn began"
+            what = "the engine ended before its turn started"
             return TurnFailed(code=ErrorCode.ENGINE_AUTH_REQUIRED, message=what, detail=as_detail(words))
         return crashed(ended, as_detail(words))
 
 
 def _cause(code: Json, words: str) -> ErrorCode:
-    """Some give an HTTP status for a code, and that of a server's error for all that has none."""
+    """Some programs use an HTTP status as the code, and 500 for errors without a status."""
     if code == _AUTH_REQUIRED:
         return ErrorCode.ENGINE_AUTH_REQUIRED
-    told = failure_of(words)
-    known = type(code) is int and 400 <= code < 600
-    return failure_of_status(code, words) if known and told is not ErrorCode.ENGINE_UNREACHABLE else told
+    by_text = failure_of(words)
+    is_status = type(code) is int and 400 <= code < 600
+    return failure_of_status(code, words) if is_status and by_text is not ErrorCode.ENGINE_UNREACHABLE else by_text
 
 
 def read_request(method: str, params: Mapping[str, Any]) -> Mapping[str, Json] | Asking | None:
-    """The response to a request of the protocol, or the question that must be answered first. None: not supported."""
+    """The response to a request, or the question to ask the user first. None if the method is not supported."""
     match method:
         case "session/request_permission":
             return _permission(params)
@@ -265,11 +266,11 @@ def _selected(option_id: str) -> dict[str, Json]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """A choice in the form of a permission that cannot be granted: nothing in it is called allowing."""
+    """A question in the form of a permission request: none of its options is an `allow` option."""
 
     question: Question
     options: Mapping[str, str]
-    """Ids of the options by their names."""
+    """Option ids by name."""
 
     def answer(self, reply: Reply | None) -> Mapping[str, Json]:
         if reply is None:
@@ -281,7 +282,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ByNumber:
-    """An ask tool whose permission carries the answers, each under its number."""
+    """A call of an ask tool. The answers go into the permission response, keyed by question number."""
 
     asked: Questionnaire
     allowed: str

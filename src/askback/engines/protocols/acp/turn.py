@@ -1,6 +1,6 @@
-"""One turn of a program that speaks ACP: its messages and tools, collected from updates, and whether it succeeded.
+"""One turn of a program that speaks ACP: collects messages and tool calls, and decides whether the turn succeeded.
 
-Knows no requests or responses except the one that ends the turn. Differences between programs are in `Dialect`.
+Handles no requests or responses except the response that ends the turn. `Dialect` has the differences between programs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from askback.engines.protocols.json_lines import as_detail, count_at, object_at,
 from askback.text.json_text import clean
 
 _STOPPED = {
-    "max_tokens": (ErrorCode.ENGINE_API_ERROR, "the model's answer was cut off: it is longer than it may be"),
-    "max_turn_requests": (ErrorCode.ENGINE_CRASHED, "the engine gave its turn up after too many requests"),
+    "max_tokens": (ErrorCode.ENGINE_API_ERROR, "the model's answer was cut off: it exceeds the token limit"),
+    "max_turn_requests": (ErrorCode.ENGINE_CRASHED, "the engine gave up its turn after too many requests"),
     "refusal": (ErrorCode.ENGINE_API_ERROR, "the model refused to answer"),
-    "cancelled": (ErrorCode.ENGINE_CRASHED, "the engine ended its turn as canceled, though nobody asked it to"),
+    "cancelled": (ErrorCode.ENGINE_CRASHED, "the engine ended its turn as canceled, but Askback did not cancel it"),
 }
 
 
@@ -37,7 +37,7 @@ def _no_noise(words: str) -> bool:
 
 
 class Asking(Protocol):
-    """A question for the user, and the response that its answer becomes."""
+    """A question for the user. Turns the answer into the response to the program's request."""
 
     @property
     def question(self) -> Question: ...
@@ -47,26 +47,26 @@ class Asking(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What is special about one program."""
+    """How one program differs from others."""
 
     sign_in: str | None = None
-    """The way to sign in that is asked for when the program says that it is not signed in."""
+    """The authentication method to request if the program reports that it is not signed in."""
     model: str | None = None
-    """A model that is chosen by a message; None where it stands on the command line, or the program chooses."""
+    """The model to select with a request. None if the command line selects it, or the program chooses."""
     retry_in: Callable[[str, str], str] = _no_retry
-    """What a line of stderr says of a request of the session that failed and is tried again, or nothing."""
+    """The error in a line of stderr about a request of the session that is retried; otherwise empty."""
     most_tries: int | None = None
-    """A request that failed so often ends the turn, for a program that tries for longer than anybody waits."""
+    """How many failures of a request end the turn, for programs that retry for too long."""
     counts_answers: bool = False
-    """It counts the tokens of every answer that is whole, and so a turn without any has none."""
+    """The program counts tokens only for complete answers: a turn without tokens has no complete answer."""
     noise: Callable[[str], bool] = _no_noise
-    """Whether a line of stderr says nothing of an error."""
+    """Whether a line of stderr is unrelated to errors."""
     requests: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Json] | Asking]] = field(default_factory=dict)
-    """The program's own requests, by method: each gives the response, or the question that must be answered first."""
+    """Handlers for the program's own requests, by method. Each returns the response, or the question to ask first."""
 
 
 class AcpTurnState:
-    """What a turn brought so far."""
+    """The messages, tool calls and token counts of a turn so far."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -77,18 +77,18 @@ class AcpTurnState:
         self._is_counted = False
         self.messages = Messages()
         self.trouble = ""
-        """What the program said of a request that failed, if nothing good was heard since."""
+        """The error of the last failed request; empty if the program has made progress since."""
         self.tries = 0
 
     def read(self, update: Mapping[str, Any]) -> Iterator[EngineEvent]:
-        helper = text_at(update, "_meta", "parentToolCallId")
-        if helper:
-            # What was said last was said by a helper, to the model and not to us; only its end tells.
+        subagent = text_at(update, "_meta", "parentToolCallId")
+        if subagent:
+            # The pieces so far came from a subagent and are not for the user; only this last update shows it.
             self._parts.clear()
         match text_at(update, "sessionUpdate"):
             case "agent_message_chunk":
                 self.count(object_at(update, "_meta", "usage"))
-                if not helper:
+                if not subagent:
                     yield from self._hear(text_at(update, "content", "text"), text_at(update, "messageId"))
             case "tool_call" | "tool_call_update":
                 self._forget_trouble()
@@ -109,7 +109,7 @@ class AcpTurnState:
         self.tries, self.trouble = 0, ""
 
     def flush(self) -> Iterator[EngineEvent]:
-        """Messages come in pieces: one is whole when a tool is called, another begins, or the turn is over."""
+        """Complete the current message. It ends when a tool is called, another message starts, or the turn ends."""
         text, shortened = self._parts.text, self._parts.shortened
         self._parts.clear()
         if text.strip():
@@ -118,7 +118,7 @@ class AcpTurnState:
     def count(self, tokens: Mapping[str, Any]) -> None:
         self._usage += usage_in(tokens)
 
-    def tell_usage(self) -> Iterator[EngineEvent]:
+    def report_usage(self) -> Iterator[EngineEvent]:
         if self._usage != Usage():
             yield UsageSeen(usage=self._usage)
 
@@ -127,21 +127,21 @@ class AcpTurnState:
         self._is_counted = bool(counts)
         self.count(counts)
         yield from self.flush()
-        yield from self.tell_usage()
+        yield from self.report_usage()
 
     def judge(self, reason: str, said_on_stderr: str) -> TurnFailed | None:
-        """Why the turn that ended for this reason is no success; None when it is one."""
+        """Why the turn failed, or None if it succeeded. `reason` is the stop reason."""
         if reason != "end_turn":
             unknown = (ErrorCode.ENGINE_CRASHED, f"the engine ended its turn for an unknown reason: {reason!r}")
             return _broke(*_STOPPED.get(reason, unknown), self.trouble)
-        broken_off = self._is_counted and self._dialect.counts_answers and not self._usage.output_tokens
-        if self._usage.output_tokens or ((self.messages or self._tools.used) and not broken_off):
+        incomplete = self._is_counted and self._dialect.counts_answers and not self._usage.output_tokens
+        if self._usage.output_tokens or ((self.messages or self._tools.used) and not incomplete):
             return None
         if self.messages:
-            what = "the engine broke the model's answer off, though it calls that the end of the turn"
+            what = "the model's answer is incomplete, but the engine reported a normal end of the turn"
             return _broke(ErrorCode.ENGINE_API_ERROR, what, self.trouble)
         code = failure_of(self.trouble) if self.trouble else ErrorCode.ENGINE_CRASHED
-        what = "the engine ended its turn without an answer of the model"
+        what = "the engine ended its turn without an answer from the model"
         return _broke(code, what, self.trouble or said_on_stderr)
 
 
@@ -160,7 +160,7 @@ class _Call:
 
 
 class Tools:
-    """The tool calls of a turn. A call is reported once its input is known; at first often only its name is."""
+    """The tool calls of a turn. A call is reported once its input is known: the first update often lacks it."""
 
     def __init__(self) -> None:
         self._calls: Recent[_Call] = Recent()
@@ -183,7 +183,7 @@ class Tools:
 
 
 def _name(update: Mapping[str, Any]) -> str:
-    """The protocol has a title for people and a kind; most programs add the tool's name, each in its own place."""
+    """The protocol has only a display title and a kind. Most programs add the tool's name, in different fields."""
     title = text_at(update, "title")
     return (
         text_at(update, "_meta", "toolName")
@@ -195,7 +195,7 @@ def _name(update: Mapping[str, Any]) -> str:
 
 
 def _detail(update: Mapping[str, Any], name: str) -> str:
-    """What a tool was given: its command where it has one, else what the program calls it, else all of it."""
+    """The input of a tool: its command if it has one, or else the title of the call, or else everything."""
     given = object_at(update, "rawInput") or object_at(update, "args")
     title = text_at(update, "title")
     whole = clean(json.dumps(given, ensure_ascii=False)) if given else ""
@@ -218,32 +218,33 @@ def _output(update: Mapping[str, Any]) -> str:
     )
 
 
-# A text that does not start with a letter or digit may be a command; after another block it is not.
+# A prompt that does not start with a letter or digit may be taken for a command, but not after another block.
 _PREFACE = "What follows is the message, word for word.\n"
 
 
 def usage_in(tokens: Mapping[str, Any]) -> Usage:
-    """Tokens as the protocol counts them, or in the words of a program that counts on its own.
+    """Tokens in the protocol's fields or in those of a program with its own counts.
 
-    What was cached or thought stands within the rest or beside it; which it is, only the total tells.
+    Cached and thinking tokens may or may not be included in the other counts; only the total shows which.
     """
-    given = count_at(tokens, "inputTokens") or count_at(tokens, "input_tokens")
-    made = count_at(tokens, "outputTokens") or count_at(tokens, "output_tokens")
+    sent = count_at(tokens, "inputTokens") or count_at(tokens, "input_tokens")
+    generated = count_at(tokens, "outputTokens") or count_at(tokens, "output_tokens")
     cached = count_at(tokens, "cachedReadTokens")
-    beside = max(0, count_at(tokens, "totalTokens") - given - made)
+    beside = max(0, count_at(tokens, "totalTokens") - sent - generated)
     if beside >= cached:
-        given, beside = given + cached, beside - cached
-    made += beside
-    return Usage(input_tokens=given, output_tokens=made, cached_tokens=cached, total_tokens=given + made)
+        sent, beside = sent + cached, beside - cached
+    generated += beside
+    return Usage(input_tokens=sent, output_tokens=generated, cached_tokens=cached, total_tokens=sent + generated)
 
 
-def as_it_is(text: str) -> list[dict[str, str]]:
+def literal_blocks(text: str) -> list[dict[str, str]]:
+    """The content blocks of a prompt, such that the program does not take it for a command."""
     texts = (text,) if text[:1].isalnum() else (_PREFACE, text)
     return [{"type": "text", "text": clean(each)} for each in texts]
 
 
 def words_of(error: Mapping[str, Any]) -> str:
-    """All that an error says: its message is often no more than that there is one."""
+    """The full text of an error: its message alone often says only that there was an error."""
     details = text_at(error, "data", "details") or text_at(error, "data", "message") or text_at(error, "data")
     rest = "" if details or not object_at(error, "data") else json.dumps(error["data"], ensure_ascii=False)
     return "\n".join(words for words in (text_at(error, "message"), details, clean(rest)) if words)

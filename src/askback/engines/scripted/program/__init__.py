@@ -1,4 +1,4 @@
-"""The program behind the engine `scripted`: plays a script, started as a child. It shares no code with Askback.
+"""The program behind the engine `scripted`: a child process that plays a script. It shares no code with Askback.
 
-It uses little of the standard library and nothing else, to start fast.
+To start fast, it imports little of the standard library and nothing else.
 """

@@ -4,8 +4,8 @@ import sys
 
 
 def _main() -> int:
-    # The folder above this one makes `program` a separate package: importing it as a part of Askback would import the
-    # engine as well, which takes longer than most turns. Last in the path, so that it hides nothing.
+    # With the parent folder on the path, `program` is a top-level package: importing it as a part of Askback would also
+    # import the engine, which takes longer than most turns. Appended last, so that it shadows nothing.
     sys.path.append(__file__.rsplit("/", 2)[0])
     from program.play import main  # type: ignore[import-not-found]
 

@@ -1,9 +1,9 @@
-"""How an engine can misbehave, for tests: one function each, given the player and the step that asks for it.
+"""Ways in which an engine can misbehave, for tests: one function each, called with the player and the step.
 
-What is left running by them ends by itself after ten minutes, so that no test leaves anything for good.
+Processes that they leave running exit after ten minutes, so that no test leaves one behind forever.
 """
 
-# Without pathlib, which alone would take a third of the program's start.
+# No pathlib: importing it would take a third of the startup time.
 # ruff: noqa: PTH110
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .input import Input
 
     class Player(Protocol):
-        """What a fault needs of the player, which itself imports the faults."""
+        """The interface of `play.Player` that faults use; importing it would be circular."""
 
         input: Input | None
 
@@ -87,7 +87,7 @@ def _ignore_term(player: Player, step: dict[str, Any]) -> None:
 
 def _hang(player: Player, step: dict[str, Any]) -> NoReturn:
     _ignore_term(player, step)
-    _live_on()
+    _keep_running()
 
 
 def _retry_forever(player: Player, step: dict[str, Any]) -> NoReturn:
@@ -98,13 +98,13 @@ def _retry_forever(player: Player, step: dict[str, Any]) -> NoReturn:
 
 
 def _linger(player: Player, step: dict[str, Any]) -> NoReturn:
-    """The turn is over, the process is not."""
+    """Complete the turn, but keep the process running."""
     player.complete()
-    _live_on()
+    _keep_running()
 
 
 def _exit_while_waiting(player: Player, step: dict[str, Any]) -> None:
-    """Ends the next time that it waits for its input: after `after_ms`, once the file `when` exists, or at once."""
+    """Exit during the next wait for input: after `after_ms`, once the file `when` exists, or immediately."""
     when, ends_at = player.text(step.get("when", "")), time.monotonic() + float(step.get("after_ms", 0)) / 1000
 
     def meanwhile() -> None:
@@ -115,7 +115,7 @@ def _exit_while_waiting(player: Player, step: dict[str, Any]) -> None:
 
 
 def _noise_while_waiting(player: Player, step: dict[str, Any]) -> None:
-    """Prints, the next time that it waits: what is no event, events of no turn, and `mb` (0) megabytes of lines."""
+    """While waiting for input, print lines that are not events, events outside a turn, and `mb` (0) MB of junk."""
 
     def meanwhile() -> None:
         player.write(b"\xff\xfe\n{\nDownloading an update...\n")
@@ -137,10 +137,10 @@ def _while_waiting(player: Player, meanwhile: Callable[[], None] | None) -> None
 def _close_stdout_and_live(player: Player, step: dict[str, Any]) -> NoReturn:
     os.close(1)
     os.close(2)
-    _live_on()
+    _keep_running()
 
 
-def _live_on() -> NoReturn:
+def _keep_running() -> NoReturn:
     time.sleep(_LIFE_SEC)
     os._exit(1)
 
@@ -154,7 +154,7 @@ def _spawn_daemon(player: Player, step: dict[str, Any]) -> None:
 
 
 def _spawn(player: Player, step: dict[str, Any], *, daemon: bool) -> None:
-    """A process that keeps stdout open. Options: `pid_file`, `ignore_term`, `clear_env`, `close_fds`."""
+    """Start a process that keeps stdout open. Options: `pid_file`, `ignore_term`, `clear_env`, `close_fds`."""
     pid_file = player.text(step.get("pid_file", ""))
     flags = ["1" if flag else "0" for flag in (daemon, step.get("ignore_term"), step.get("close_fds"))]
     argv = [sys.executable, "-I", "-S", "-c", _SLEEPER, pid_file, *flags]
@@ -164,7 +164,7 @@ def _spawn(player: Player, step: dict[str, Any], *, daemon: bool) -> None:
 
 
 def _fork_chain(player: Player, step: dict[str, Any]) -> None:
-    """A process that never has the same id for long: each forks the next one, in a new session, and exits."""
+    """Start a chain of processes with ever new ids: each forks the next in a new session, and exits."""
     if os.fork():
         return
     until = time.monotonic() + _LIFE_SEC
@@ -176,9 +176,9 @@ def _fork_chain(player: Player, step: dict[str, Any]) -> None:
 
 
 def _kill_parent(player: Player, step: dict[str, Any]) -> NoReturn:
-    """Kills the process that started it, and keeps running."""
+    """Kill the parent process, and keep running."""
     os.kill(os.getppid(), signal.SIGKILL)
-    _live_on()
+    _keep_running()
 
 
 def _flood(player: Player, step: dict[str, Any]) -> None:
@@ -201,7 +201,7 @@ def _print_junk(step: dict[str, Any], end: bytes) -> None:
 
 
 def _unfinished_last_line(player: Player, step: dict[str, Any]) -> NoReturn:
-    """The end-of-turn event comes without the newline behind it."""
+    """Print the end-of-turn event without a newline at its end."""
     player.complete(end=b"")
     os._exit(0)
 
@@ -217,7 +217,7 @@ def _fail(player: Player, step: dict[str, Any]) -> NoReturn:
 
 
 def _nothing(player: Player, step: dict[str, Any]) -> None:
-    """Done before the session is named; see `play`."""
+    """`play` handles this fault before it names the session."""
 
 
 FAULTS: dict[str, Callable[[Player, dict[str, Any]], None]] = {

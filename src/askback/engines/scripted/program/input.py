@@ -1,4 +1,4 @@
-"""What the program receives: its command line, its prompts, and the JSON lines that a resident process is sent."""
+"""The program's input: its command line, its prompts, and the JSON lines sent to a resident process."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _POLL_SEC = 0.004
 
 
 class Input:
-    """Waits for one kind of message at a time. Other messages are ignored, with a note on standard error."""
+    """Waits for one kind of message at a time. Other messages are ignored, with a note on stderr."""
 
     def __init__(self) -> None:
         self.meanwhile: Callable[[], None] | None = None
-        """Done again and again while there is nothing to read."""
+        """Called repeatedly while there is nothing to read."""
         self._lines: list[bytes] = []
         self._rest = b""
 
     def next(self, kind: str, message_id: str | None = None) -> dict[str, Any] | None:
-        """The next message of that kind, and with that id, or None when there will be none."""
+        """The next message of that kind and id, or None at the end of the input."""
         while (line := self._line()) is not None:
             message = _read(line)
             if message.get("type") == kind and message.get("id") == message_id:
                 return message
-            print(f"ignored: this is no {kind}: {line[:200]!r}", file=sys.stderr, flush=True)
+            print(f"ignored: not a {kind} message: {line[:200]!r}", file=sys.stderr, flush=True)
         return None
 
     def _line(self) -> bytes | None:
@@ -66,7 +66,7 @@ _REPLY = re.compile(r"<user_reply interaction_id=[^>]*>\n?(.*)</user_reply>", re
 
 
 def facts_of(records: Sequence[dict[str, Any]], turn: int, session_id: str) -> dict[str, Any]:
-    """The values for placeholders, from the session's records; the last prompt is this turn's."""
+    """The values for placeholders, from the session's records. The last prompt is that of this turn."""
     prompts = [str(record.get("text", "")) for record in records if record.get("type") == "prompt"]
     replies = [_replied(record) for record in records if record.get("type") in ("prompt", "answer")]
     return {
@@ -83,7 +83,7 @@ def facts_of(records: Sequence[dict[str, Any]], turn: int, session_id: str) -> d
 
 
 def _replied(record: dict[str, Any]) -> str | None:
-    """The answer that a prompt carries, or that came by the program's own protocol."""
+    """The answer in a prompt, or the one received through the program's own protocol."""
     response = record.get("response")
     if record.get("type") == "answer":
         return response if response is None or isinstance(response, str) else json.dumps(response, ensure_ascii=False)
@@ -101,7 +101,7 @@ def _json_or_text(text: str | None) -> Any:
 
 
 def _data(prompts: Sequence[str], tag: str) -> Any:
-    """The object between `<input>` and `</input>` of the first prompt that has one."""
+    """The JSON object in the first prompt that has one between `<tag>` and `</tag>`."""
     for prompt in prompts:
         end = prompt.rfind(f"</{tag}>")
         start = prompt.rfind(f"<{tag}>", 0, max(end, 0))
@@ -118,13 +118,13 @@ usage: scripted [options] < PROMPT
 
 Plays a script in place of a coding agent and prints what it does as JSON lines.
 
-  --script=FILE          the script to play; given twice, the later one counts
+  --script=FILE          the script to play; if repeated, the last one counts
   --default-script=FILE  the script to play if there is no --script and the file exists
   --mode=MODE            auto or interactive: which part of a turn is played
-  --model=NAME           written down in the session, without effect
+  --model=NAME           recorded in the session; has no other effect
   --resume=SESSION_ID    resume a session
-  --stay                 take one prompt after the other as JSON lines, in one session
-  --no-resume            be a version that cannot resume a session
+  --stay                 keep running and read prompts as JSON lines, in one session
+  --no-resume            act as a version that cannot resume a session
   --version, --help
 """
 
@@ -133,11 +133,11 @@ _FLAGS = ("stay", "no-resume")
 
 
 class UsageError(Exception):
-    """The command line cannot be taken."""
+    """The command line is invalid."""
 
 
 def read_options(argv: Sequence[str]) -> dict[str, str]:
-    """The options by name. `--name value` and `--name=value` mean the same; a later one replaces an earlier one."""
+    """The options by name. `--name value` and `--name=value` are the same; later options replace earlier ones."""
     options: dict[str, str] = {}
     words = iter(argv)
     for word in words:
@@ -158,7 +158,7 @@ def read_options(argv: Sequence[str]) -> dict[str, str]:
 
 
 def help_text(argv: Sequence[str]) -> str:
-    """What the version offers, as the command line makes it one."""
+    """The help text; with `--no-resume`, that of a version without resume."""
     if "--no-resume" not in argv:
         return HELP
     return "".join(line for line in HELP.splitlines(keepends=True) if "resume" not in line)

@@ -1,6 +1,6 @@
-"""Plays turns: reads the prompt, says which session it is in, does the script's steps, ends the turn."""
+"""Plays turns: reads the prompt, names the session, executes the script's steps, and ends the turn."""
 
-# Without pathlib, which alone would take a third of the program's start.
+# No pathlib: importing it would take a third of the startup time.
 # ruff: noqa: PTH103, PTH110, PTH117, PTH120
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Player:
         self._facts: dict[str, Any] = {}
 
     def stay(self) -> int:
-        """Play a turn for every prompt that is sent. One that fails says so, and the next may come."""
+        """Play a turn for every prompt. A failed turn is reported, and the next prompt is read."""
         from .input import Input
 
         self.input = Input()
@@ -78,10 +78,10 @@ class Player:
         except BrokenPipeError:
             return 1
         except (ScriptError, SessionError, TemplateError, OSError) as error:
-            self._tell_failure(str(error))
+            self._report_failure(str(error))
             return 1
         except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
-            self._tell_failure(f"a step of the script has a value that cannot be used: {error!r}")
+            self._report_failure(f"a step of the script has an invalid value: {error!r}")
             return 1
         except Failed as failed:
             return failed.exit_code
@@ -124,18 +124,18 @@ class Player:
         self.write(json.dumps({"type": "turn.completed", "usage": self._usage_so_far}).encode() + end)
 
     def fail(self, words: str, exit_code: int) -> NoReturn:
-        """End the turn by telling what went wrong."""
-        self._tell_failure(words)
+        """End the turn with a failure event."""
+        self._report_failure(words)
         raise Failed(exit_code)
 
-    def _tell_failure(self, words: str) -> None:
+    def _report_failure(self, words: str) -> None:
         print(f"error: {words}", file=sys.stderr, flush=True)
         if self._named or self.stays:
             self.emit("turn.failed", error={"message": words})
         else:
             self.emit("error", message=words)
 
-    # What it prints.
+    # Output.
 
     def emit(self, kind: str, **fields: Any) -> None:
         self.write(json.dumps({"type": kind, **fields}, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
@@ -166,7 +166,7 @@ class Player:
 
     def _ask_native(self, step: Step) -> None:
         if self.input is None or self._session is None:
-            raise ScriptError("the script asks by the program's own protocol, which needs --stay")
+            raise ScriptError("the script asks through the program's own protocol, which needs --stay")
         self._questions += 1
         asked = {"id": f"question-{self._questions}", "question": render(step["ask_native"], self._facts)}
         self._session.add("question", **asked)
@@ -175,8 +175,8 @@ class Player:
         if answer is None:
             raise Failed(0)
         self._session.add("answer", id=asked["id"], response=answer.get("response"))
-        told = facts_of(self._session.records, self._session.turn, self._session.id)
-        self._facts |= {name: told[name] for name in ("reply", "reply_json", "replies")}
+        facts = facts_of(self._session.records, self._session.turn, self._session.id)
+        self._facts |= {name: facts[name] for name in ("reply", "reply_json", "replies")}
 
     def _output(self, step: Step) -> None:
         self._speak(_block(render(step["output"], self._facts)))

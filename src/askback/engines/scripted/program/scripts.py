@@ -1,11 +1,11 @@
-"""Scripts: the steps of each turn, and the templates in them. An invalid script is refused before anything is done.
+"""Scripts: the steps of each turn, and the templates in them. An invalid script is refused before any step.
 
-Templates are texts such as `{{reply}}`, `{{input.days}}`, `{{parameter.language|English}}` or `{{values.plan}}`. A text
-that is a single placeholder becomes that value, with its type. Lists may contain `$each`, and values `$pick`. The
-script's own `values` are templates too, rendered where they are used.
+Templates are strings such as `{{reply}}`, `{{input.days}}`, `{{parameter.language|English}}` or `{{values.plan}}`. A
+string that is a single placeholder becomes that value and keeps its type. Lists may contain `$each`, values `$pick`.
+The script's own `values` are templates too, rendered where they are used.
 """
 
-# Without pathlib, which alone would take a third of the program's start.
+# No pathlib: importing it would take a third of the startup time.
 # ruff: noqa: PTH110
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VERBS = (
 )
 
 _ECHO: list[Step] = [
-    {"say": "There is no script, so I only tell what I was given ({{prompt_length}} characters)."},
+    {"say": "There is no script, so I only echo my input ({{prompt_length}} characters)."},
     {
         "finish": {
             "echo": {"turn": "{{turn}}", "input": "{{input}}", "parameter": "{{parameter}}", "reply": "{{reply|}}"}
@@ -51,7 +51,7 @@ class ScriptError(Exception):
 
 
 class Script:
-    """What is played. Without `turns` every turn is an echo."""
+    """The script to play. Without `turns`, every turn echoes its input."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.values: dict[str, Any] = content.get("values", {})
@@ -74,7 +74,7 @@ def _failing(words: str) -> list[Step]:
 
 
 def load_script(path: str | None, default_path: str | None) -> Script:
-    """The script at `path`, else the one at `default_path` if there is one, else the echo."""
+    """The script at `path`, or else at `default_path` if that exists, or else the echo script."""
     if path is None and (default_path is None or not os.path.exists(default_path)):
         return Script({})
     return read_script(path or default_path or "")
@@ -112,10 +112,10 @@ def _check_steps(steps: Any, parts: dict[str, Any], where: str) -> None:
     for number, step in enumerate(steps, start=1):
         at = f"step {number} of {where}"
         if not isinstance(step, dict) or not (verb_of(step) or "play" in step):
-            raise ScriptError(f"{at} does nothing known; steps are play, {', '.join(VERBS)}")
+            raise ScriptError(f"{at} has no known action; actions are play, {', '.join(VERBS)}")
         if "play" in step and step["play"] not in parts:
             raise ScriptError(
-                f"{at} plays {step['play']!r}, which is not one of its parts: {', '.join(parts) or 'none'}"
+                f"{at} plays {step['play']!r}, which is not one of the script's parts: {', '.join(parts) or 'none'}"
             )
         if "misbehave" in step:
             _check_fault(step["misbehave"], at)
@@ -125,7 +125,7 @@ def _check_fault(name: Any, where: str) -> None:
     from .faults import FAULTS
 
     if name not in FAULTS:
-        raise ScriptError(f"{where} misbehaves as {name!r}, which is unknown; known: {', '.join(FAULTS)}")
+        raise ScriptError(f"{where} has the unknown fault {name!r}; known faults: {', '.join(FAULTS)}")
 
 
 def verb_of(step: Step) -> str | None:
@@ -139,11 +139,11 @@ _MOST_REPEATED = 1_000
 
 
 class TemplateError(Exception):
-    """The script asks for something that is not there."""
+    """A template refers to a value that does not exist."""
 
 
 def render(value: Any, facts: Mapping[str, Any]) -> Any:
-    """The value with every place in it filled."""
+    """The value with all placeholders filled."""
     if isinstance(value, str):
         return _fill(value, facts)
     if isinstance(value, list):
@@ -156,7 +156,7 @@ def render(value: Any, facts: Mapping[str, Any]) -> Any:
 
 
 def render_text(value: Any, facts: Mapping[str, Any]) -> str:
-    """As `render`, but as a text; a list is its lines."""
+    """As `render`, but as a string; the items of a list become lines."""
     done = render(value, facts)
     return "\n".join(map(as_text, done)) if isinstance(done, list) else as_text(done)
 
@@ -166,7 +166,7 @@ def as_text(value: Any) -> str:
 
 
 def _items(item: Any, facts: Mapping[str, Any]) -> list[Any]:
-    """`{"$each": N or list, "item": template}` is as many items; anything else is one."""
+    """`{"$each": N or list, "item": template}` becomes several items; anything else becomes one."""
     if not isinstance(item, dict) or "$each" not in item:
         return [render(item, facts)]
     over = render(item["$each"], facts)
@@ -180,7 +180,7 @@ def _items(item: Any, facts: Mapping[str, Any]) -> list[Any]:
 
 
 def _pick(value: dict[str, Any], facts: Mapping[str, Any]) -> Any:
-    """`{"$pick": key, "from": {key: template, "*": template}}`, or from a list by number from 1, over and over."""
+    """`{"$pick": key, "from": {key: template, "*": template}}`, or `from` a list: by position from 1, repeating."""
     key, choices = render(value["$pick"], facts), value.get("from")
     if (
         isinstance(choices, dict)
@@ -189,7 +189,7 @@ def _pick(value: dict[str, Any], facts: Mapping[str, Any]) -> Any:
         return render(choice, facts)
     if isinstance(choices, list) and choices and isinstance(key, int):
         return render(choices[(key - 1) % len(choices)], facts)
-    raise TemplateError(f"$pick finds nothing for {as_text(key)[:80]}")
+    raise TemplateError(f"$pick has no choice for {as_text(key)[:80]}")
 
 
 def _fill(text: str, facts: Mapping[str, Any]) -> Any:
@@ -207,5 +207,5 @@ def _value(place: re.Match[str], facts: Mapping[str, Any]) -> Any:
     if value is not None:
         return render(value, facts) if names[0] == "values" else value
     if place[2] is None:
-        raise TemplateError(f"the script asks for {place[0]}, and there is none")
+        raise TemplateError(f"the script uses {place[0]}, which has no value")
     return place[2].strip()

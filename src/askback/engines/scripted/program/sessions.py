@@ -1,9 +1,9 @@
-"""Sessions on disk: prompts and messages in order, one JSON object per line, flushed to the disk.
+"""Sessions in `$HOME/.scripted/sessions/<id>.jsonl`: prompts and messages in order, one JSON object per line.
 
-`$HOME/.scripted/sessions/<id>.jsonl`. One writer at a time: the file is locked as long as the session is open.
+Every record is flushed to disk. The file is locked while the session is open, so there is one writer at a time.
 """
 
-# Without pathlib, which alone would take a third of the program's start.
+# No pathlib: importing it would take a third of the startup time.
 # ruff: noqa: PTH103
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Session:
         return cls(session_id, descriptor, _read(descriptor))
 
     def add(self, kind: str, **fields: Any) -> None:
-        """Append a record; it is on the disk when this returns."""
+        """Append a record, and flush it to disk."""
         record = {"type": kind, "turn": self.turn, **fields}
         _write(self._descriptor, (json.dumps(record) + "\n").encode())
         os.fsync(self._descriptor)
@@ -58,7 +58,7 @@ class Session:
 
     @property
     def turn(self) -> int:
-        """The turn that is being played: one that was cut off is played again."""
+        """The number of the current turn. An interrupted turn is played again."""
         return 1 + sum(1 for record in self.records if record.get("type") == "completed")
 
 
@@ -100,6 +100,6 @@ def _read(descriptor: int) -> list[dict[str, Any]]:
         except ValueError:
             continue
     if content and not content.endswith(b"\n"):
-        # A writer was killed in the middle of a line; the next record must not be glued to the rest of it.
+        # A writer was killed in the middle of a line. The next record must start on a new line.
         _write(descriptor, b"\n")
     return records

@@ -44,7 +44,7 @@ LIMIT :limit
 -- name: inbox_count
 SELECT count(*), max(asked_at) FROM runs INDEXED BY runs_waiting WHERE state = 'waiting_user'
 
--- Each owner's queue has a lane an engine: the head of each lane is looked up, never the whole queue.
+-- Each owner's queue has one lane per engine. Only the head of each lane is read, never the whole queue.
 -- name: queued
 WITH RECURSIVE lanes (owner, engine) AS (
     SELECT owners.value, (SELECT min(engine) FROM queue WHERE owner = owners.value)

@@ -1,0 +1,87 @@
+"""The runs of the data folder, for commands that have no server. Has the methods of `AsyncClient` that they use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+from askback.bootstrap import App, opened
+from askback.core.runs import SHARED, RunState
+from askback.core.runs import Run as StoredRun
+from askback.settings import Settings
+from askback.store.base import RunFilter
+from askback.wire.runs import Artifact, Event, Interaction, PendingQuestion, Result, Run
+
+
+class LocalRuns:
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._service = app.service
+
+    async def get_run(self, run_id: str) -> Run:
+        return Run.of(await self._service.store.get(run_id))
+
+    async def list_runs(
+        self, *, state: str | None = None, skill: str | None = None, engine: str | None = None, page_size: int = 50
+    ) -> AsyncGenerator[Run]:
+        """Runs, newest first."""
+        wanted = RunFilter(state=None if state is None else RunState(state), skill=skill, engine=engine)
+        cursor: str | None = None
+        while True:
+            page = await self._service.store.list_runs(wanted, cursor, page_size)
+            for run in page.items:
+                yield Run.of(run)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def interactions(self, run_id: str) -> list[Interaction]:
+        return [Interaction.of(each) for each in await self._service.store.interactions(run_id)]
+
+    async def artifacts(self, run_id: str) -> list[Artifact]:
+        return [Artifact(path=each.path, size=each.size) for each in await self._service.artifacts(run_id)]
+
+    async def result(self, run_id: str) -> Result:
+        result = await self._service.result(run_id)
+        files = [Artifact(path=each.path, size=each.size) for each in result.artifacts]
+        return Result.of(result.run, result.data, files)
+
+    async def inbox(self) -> AsyncGenerator[PendingQuestion]:
+        """The pending questions of all runs, oldest first."""
+        cursor: str | None = None
+        while True:
+            page = await self._service.inbox(cursor)
+            for run in page.items:
+                yield PendingQuestion.in_run(run)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def cancel(self, run_id: str) -> Run:
+        run = await self._service.cancel(run_id)
+        # If the program that executed it has died, nobody else ends what is left of its turn.
+        return Run.of(await self._app.recovery.restart(run))
+
+    async def follow(self, run_id: str) -> AsyncGenerator[Event]:
+        """Every event, past and new ones, until the run is final."""
+        async for event in self._service.follow(run_id):
+            yield Event.of(event)
+
+    async def left_alone(self, run_id: str) -> str | None:
+        """How to continue a run that no program executes. None if one does, or if the run waits or is final."""
+        run = await self._service.store.get(run_id)
+        if run.state not in (RunState.QUEUED, RunState.RUNNING):
+            return None
+        if run.owner == SHARED:
+            return "its server is not running; start it with: askback serve"
+        return None if self._service.owned_elsewhere(run) else _continue(run)
+
+
+def _continue(run: StoredRun) -> str:
+    return f"no program executes this run; continue it with: askback run --continue {run.id}"
+
+
+@asynccontextmanager
+async def local_runs(settings: Settings) -> AsyncIterator[LocalRuns]:
+    async with opened(settings) as app:
+        yield LocalRuns(app)

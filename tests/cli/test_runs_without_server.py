@@ -1,0 +1,159 @@
+"""The commands on runs without a server: they work on the data folder, and take a unique prefix of an id."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from askback.core.runs import RunState
+from askback.process.tree import Tree
+from support.data_folder import ASK, FINISH, World
+from support.program import Started, Terminal, askback, stored, until, work_folder
+
+BUSY = [{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}]
+
+
+def left_waiting(world: World, *options: str) -> str:
+    """A run that waits, and whose program has ended."""
+    skill = world.skill([{"say": "Let me see."}, ASK], [FINISH])
+    ran = askback(world, "run", skill, "--engine", "scripted", "--mode", "interactive", "--json", *options)
+    assert ran.code == 4, ran
+    return str(ran.json["id"])
+
+
+def killed_at_work(world: World) -> str:
+    with Started(world, "run", world.skill(BUSY, name="busy"), "--engine", "scripted") as started:
+        run_id = started.run_id()
+        until(lambda: (work_folder(world, run_id) / "started").exists())
+        started.kill()
+    return run_id
+
+
+def short(run_id: str, *others: str) -> str:
+    """The shortest prefix that no other run has."""
+    return next(run_id[:end] for end in range(1, 17) if not any(each.startswith(run_id[:end]) for each in others))
+
+
+def test_runs_show_and_inbox_read_the_data_folder(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id = left_waiting(world)
+    listed = askback(world, "runs")
+    assert f"? {run_id}  waiting_user tested" in listed.stdout
+    assert [run["id"] for run in askback(world, "runs", "--state", "waiting_user", "--json").json] == [run_id]
+    assert askback(world, "runs", "--state", "failed").stderr == "no run matches\n"
+    shown = askback(world, "show", run_id[:6])
+    assert f"run {run_id}: waiting_user" in shown.stdout
+    assert askback(world, "show", run_id, "--json").json["interactions"][0]["prompt"] == "Which colour?"
+    assert f"answer with: askback reply {run_id} TEXT" in askback(world, "inbox").stdout
+    assert [each["run_id"] for each in askback(world, "inbox", "--json").json] == [run_id]
+
+
+def test_an_empty_data_folder_has_no_runs(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert askback(world, "runs").stderr == "there are no runs yet\n"
+    assert askback(world, "inbox").stderr == "no question is pending\n"
+    assert askback(world, "run", "--continue").stderr == "no run can be continued\n"
+
+
+@pytest.mark.contract("B-2")
+def test_a_waiting_run_is_canceled(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id = left_waiting(world)
+    ran = askback(world, "cancel", run_id[:8])
+    assert (ran.code, ran.stdout) == (0, f"■ run {run_id} is canceled\n")
+    assert stored(world, run_id).state is RunState.CANCELED
+
+
+@pytest.mark.contract("B-2")
+def test_a_run_that_another_program_executes_is_canceled_there(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Started(world, "run", world.skill(BUSY), "--engine", "scripted") as started:
+        run_id = started.run_id()
+        until(lambda: (work_folder(world, run_id) / "started").exists())
+        assert askback(world, "cancel", run_id).code == 0
+        assert started.ended().code == 1
+    assert stored(world, run_id).state is RunState.CANCELED
+
+
+@pytest.mark.contract("B-2")
+def test_a_run_whose_program_was_killed_is_canceled_with_what_is_left_of_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id = killed_at_work(world)
+    ran = askback(world, "cancel", run_id)
+    assert (ran.code, ran.stdout) == (0, f"■ run {run_id} is canceled\n")
+    assert Tree(mark=run_id).members() == set()
+    assert stored(world, run_id).state is RunState.CANCELED
+
+
+def test_watch_follows_a_run_of_another_program(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Started(world, "run", world.skill(BUSY), "--engine", "scripted") as started:
+        run_id = started.run_id()
+        with Started(world, "watch", run_id[:12]) as watching:
+            until(lambda: "▸ tested on scripted" in watching.stderr)
+            until(lambda: (work_folder(world, run_id) / "started").exists())
+            (work_folder(world, run_id) / "go").touch()
+            ended = watching.ended()
+        started.ended()
+    assert (ended.code, json.loads(ended.stdout)) == (0, {"colour": "red"})
+    assert "no program executes" not in ended.stderr
+
+
+def test_watch_says_so_if_nobody_executes_the_run(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id = killed_at_work(world)
+    with Started(world, "watch", run_id) as watching:
+        until(lambda: f"continue it with: askback run --continue {run_id}" in watching.stderr)
+        assert watching.kill(signal.SIGINT) == 130
+    assert askback(world, "cancel", run_id).code == 0
+
+
+def test_watch_counts_down_while_the_run_waits(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    timed = ("--option", "interactive_require_user_reply=false", "--option", "session_timeout_sec=3000")
+    run_id = left_waiting(world, *timed)
+    with Terminal(world, "watch", run_id) as terminal:
+        terminal.expect("waits for an answer · 49:")
+        terminal.interrupt()
+        assert terminal.ended().code == 130
+    assert stored(world, run_id).state is RunState.WAITING_USER
+
+
+def test_watch_of_a_run_without_a_deadline_just_waits(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id = left_waiting(world)
+    with Terminal(world, "watch", run_id) as terminal:
+        terminal.expect(f"answer with: askback reply {run_id} TEXT")
+        terminal.expect("waits for an answer")
+        terminal.interrupt()
+        assert "left" not in terminal.ended().stderr
+
+
+def test_continue_without_a_run_lists_what_can_be_continued(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    waiting, interrupted = left_waiting(world), killed_at_work(world)
+    listed = askback(world, "run", "--continue")
+    assert (listed.code, listed.stderr) == (0, "continue one with: askback run --continue RUN\n")
+    assert listed.stdout.splitlines() == [
+        f"{waiting} (tested) waits for an answer: Which colour?",
+        f"{interrupted} (busy) was interrupted",
+    ]
+    assert [run["id"] for run in askback(world, "run", "--continue", "--json").json] == [waiting, interrupted]
+    (work_folder(world, interrupted) / "go").touch()
+    ran = askback(world, "run", "--continue", short(interrupted, waiting), "--json")
+    assert (ran.code, ran.json["id"]) == (0, interrupted)
+
+
+def test_a_prefix_that_several_runs_have_is_refused_with_these(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    runs = [left_waiting(world), left_waiting(world)]
+    for words in (("show", runs[0][:2]), ("reply", runs[0][:2], "red"), ("run", "--continue", runs[0][:2])):
+        ran = askback(world, *words, "--json")
+        assert ran.code == 2
+        assert ran.json["error"]["message"] == f"2 runs start with {runs[0][:2]!r}; give more of the id"
+        assert sorted(ran.json["error"]["problems"]) == sorted(runs)
+    ran = askback(world, "reply", short(*runs), "red", "--json")
+    assert (ran.code, ran.json["id"]) == (0, runs[0])
