@@ -51,7 +51,7 @@ def expect_count(page: Page, count: int) -> None:
     """The same number in the tab's title, beside the menu and below the heading."""
     expect(page).to_have_title(f"({count}) Inbox · Askback")
     expect(page.locator("#inbox-count")).to_have_text(str(count))
-    expect(page.locator("#inbox-summary")).to_have_text(f"{count} pending questions, oldest first.")
+    expect(page.locator("#inbox-summary")).to_have_text(f"{count} pending questions: deadlines first, then the oldest.")
 
 
 def test_all_questions_are_counted_and_reached_and_those_behind_the_first_page_live_too(

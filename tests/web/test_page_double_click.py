@@ -100,6 +100,21 @@ def test_a_double_tap_answers_one_question(busy_server: Server, browser: Browser
         assert len(pending(site)) == len(before) - 1
 
 
+def test_enter_on_a_touch_keyboard_starts_a_new_line(busy_server: Server, browser: Browser) -> None:
+    with signed_in(busy_server, browser, **PHONE) as site:
+        page = site.open("/")
+        card = page.get_by_role("article").first
+        card.get_by_text("Answer in your own words").tap()
+        card.get_by_role("button", name="Send").tap()
+        expect(card.get_by_text("Please enter an answer.")).to_be_visible()
+        card.get_by_role("textbox").press_sequentially("a")
+        expect(card.get_by_text("Please enter an answer.")).to_be_hidden()
+        card.get_by_role("textbox").press("Enter")
+        card.get_by_role("textbox").press_sequentially("b")
+        expect(card.get_by_role("textbox")).to_have_value("a\nb")
+        expect(card.get_by_text("Enter starts a new line")).to_be_visible()
+
+
 def test_a_key_pressed_twice_answers_one_question(busy: Site) -> None:
     page = opened(busy)
     before = pending(busy)

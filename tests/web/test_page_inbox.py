@@ -19,6 +19,9 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 LONG_WORD = "supercalifragilistic" * 30
 LONG = {"ask": {"interaction_id": "long", "prompt": f"Read this: {LONG_WORD}\n" * 20, "context": {"a": LONG_WORD}}}
+REGION = {
+    "ask": {"interaction_id": "r", "prompt": "Region?", "options": ["eu-north", "eu-south"], "default": "eu-north"}
+}
 _NOTED = """
 window.noted = [];
 window.Notification = class { constructor(title, how) { window.noted.push([title, how.body]); } };
@@ -31,6 +34,7 @@ def furnish(folder: Path) -> World:
     world = World(folder)
     world.skill([ASK], [FINISH], name="asking")
     world.skill([LONG], [{"finish": {"colour": "red"}}], name="wordy")
+    world.skill([REGION], [{"finish": {"colour": "red"}}], name="region")
     return world
 
 
@@ -133,6 +137,22 @@ def test_a_deadline_counts_down_and_says_what_happens_then(quiet: Site) -> None:
     expect(card(page, "asking").get_by_role("timer")).not_to_have_text(before)
     expect(card(page, "wordy")).to_contain_text("process waits for this answer")
     expect(card(page, "wordy").get_by_role("timer")).to_have_class("deadline-left soon")
+
+
+def test_the_nearest_deadline_is_first_and_its_end_leaves_a_line(quiet: Site) -> None:
+    wire.waiting(quiet.api)
+    how = {"interactive_require_user_reply": False}
+    page = quiet.open("/")
+    expect(card(page, "asking")).to_have_count(1)
+    wire.waiting(quiet.api, "wordy", options=how | {"session_timeout_sec": 600})
+    expect(page.get_by_role("article")).to_have_count(2)
+    wire.waiting(quiet.api, "region", options=how | {"session_timeout_sec": 300})
+    expect(page.get_by_role("article").first).to_have_accessible_name("region")
+    expect(card(page, "region")).to_contain_text("the engine continues with “eu-north”")
+    names = [each.get_by_role("heading").inner_text() for each in page.get_by_role("article").all()]
+    assert names == ["region", "wordy", "asking"]
+    wire.waiting(quiet.api, "region", options=how | {"session_timeout_sec": 6})
+    expect(page.locator(".sent-row", has_text="region")).to_contain_text("Time ran out; “eu-north” was taken.")
 
 
 def test_a_new_question_notifies_the_desk_if_allowed(quiet: Site) -> None:

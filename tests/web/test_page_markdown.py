@@ -35,7 +35,8 @@ ls -l  # <b>**
 ```
 """
 CONTEXT = {"reason": "EUR 240 **above** the order", "lines": [f"line {number}" for number in range(40)]}
-ASK = {"ask": {"interaction_id": "pay", "prompt": "Pay?", "kind": "confirm", "context": CONTEXT}}
+FENCED = "Look:\n```\nGET /invoice\n```\ninside"
+ASK = {"ask": {"interaction_id": "pay", "prompt": "Pay?", "kind": "confirm", "context": CONTEXT | {"log": FENCED}}}
 SHORT = {"ask": {"interaction_id": "pay", "prompt": "Pay?", "context": "EUR **240** above the order"}}
 
 
@@ -65,6 +66,11 @@ def test_markdown_is_shown_and_a_long_context_is_clamped(desk: Site) -> None:
     run_id = wire.waiting(desk.api, "paying")
     page = desk.open(f"/runs/{run_id}")
     check_message(page.locator(".message").first)
+    # The request of the engine belongs to its question, with all of its text.
+    expect(page.locator(".asked .structured")).to_have_count(1)
+    expect(page.locator(".message")).to_have_count(1)
+    page.locator(".asked .structured summary").click()
+    expect(page.locator(".asked .structured pre")).to_contain_text("inside")
     link = desk.api.post(f"/v1/runs/{run_id}/interaction/link", json={}).json()["url"]
     outside = desk.context.new_page()
     outside.goto(link)

@@ -28,5 +28,5 @@ async function noFiles() {
 if (place !== null) {
   const asked = JSON.parse(document.getElementById("first").textContent);
   const form = questionForm(asked, { t, onSend: send, files: noFiles });
-  place.append(...[...questionText(asked), deadline(asked), form].filter(Boolean));
+  place.append(...[...questionText(asked), deadline(asked, asked.default), form].filter(Boolean));
 }

@@ -5,18 +5,22 @@ import { countdown, untilTime } from "./time.js";
 import { t } from "./translations.js";
 
 const SOON_SEC = 120;
+const SHORT = 80;
 
 /**
  * @param {{wait_deadline_at?: string, reply_required: boolean, interactive_profile: {kind: string}}} waiting
+ * @param {unknown} suggested the answer that is used if nobody answers in time
  * @returns {HTMLElement | null}
  */
-export function deadline({ wait_deadline_at: at, reply_required: required, interactive_profile: profile }) {
+export function deadline({ wait_deadline_at: at, reply_required: required, interactive_profile: profile }, suggested) {
   const held = profile.kind === "sticky_process";
   if (at === undefined) return held ? make("p", { class: "deadline" }, t("inbox.held")) : null;
   const moment = new Date(at);
   const left = make("strong", { class: "deadline-left", role: "timer", "data-deadline": at });
   tick(left);
-  const meaning = t(required ? "inbox.deadline.fail" : "inbox.deadline.decide", { time: untilTime(moment) });
+  const answer = ["string", "number"].includes(typeof suggested) ? String(suggested).slice(0, SHORT) : null;
+  const end = required ? "fail" : answer === null ? "decide" : "default";
+  const meaning = t(`inbox.deadline.${end}`, { time: untilTime(moment), answer });
   return make("p", { class: "deadline" }, left, make("span", {}, held ? `${t("inbox.held")} ${meaning}` : meaning));
 }
 

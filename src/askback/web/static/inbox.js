@@ -18,6 +18,7 @@ const more = document.getElementById("inbox-more");
 const PAGE = 200;
 const ROW_MS = 8000;
 const LABEL_CHARACTERS = 80;
+const MOST_LOOKS = 10;
 const cards = new Map();
 const settled = new Set();
 let told = JSON.parse(document.getElementById("first").textContent);
@@ -25,6 +26,7 @@ let shown = null;
 let further = 0;
 let renewal = null;
 let stale = false;
+let looking = 0;
 
 /** One question on the page. `mine` is true as soon as its answer is sent from here. */
 class Card {
@@ -64,7 +66,7 @@ class Card {
     const form = mayAnswer
       ? questionForm(this.asked, { t, onSend: (response, label) => this.send(response, label) })
       : make("p", { class: "muted small" }, t("inbox.readonly"));
-    return [...questionText(this.asked), deadline(this.asked), form].filter(Boolean);
+    return [...questionText(this.asked), deadline(this.asked, this.asked.default), form].filter(Boolean);
   }
 
   async send(response, label) {
@@ -96,7 +98,7 @@ class Card {
   settledElsewhere() {
     if (this.mine) return;
     if (this.inUse) this.sayTaken();
-    else this.leave(t("inbox.row.closed"));
+    else this.leave(t("inbox.row.closed"), { outcome: true });
   }
 
   sayTaken() {
@@ -109,7 +111,7 @@ class Card {
   }
 
   /** Leave a row with this text. Move the focus to the next question, so that keyboard users keep their place. */
-  leave(text) {
+  leave(text, { outcome = false } = {}) {
     // A form that is being sent is disabled and loses the focus.
     const hadFocus =
       this.element.contains(document.activeElement) || (this.mine && document.activeElement === document.body);
@@ -117,18 +119,46 @@ class Card {
     const at = all.indexOf(this.element);
     const next = all[at + 1] ?? all[at - 1];
     if (text === null) this.element.remove();
-    else leaveRow(this, text);
+    else {
+      const said = leaveRow(this, text);
+      if (outcome) sayOutcome(this.asked, said);
+    }
     cards.delete(keyOf(this.asked));
     showCount();
     if (hadFocus) (next?.querySelector("h2") ?? document.getElementById("main")).focus({ preventScroll: this.mine });
   }
 }
 
+/** Say how the question was closed. Without permission to read runs, the row says only that it is. */
+async function sayOutcome({ run_id: run, interaction_id }, said) {
+  if (looking >= MOST_LOOKS) return;
+  looking += 1;
+  try {
+    const { items } = await get(`/v1/runs/${encodeURIComponent(run)}/interactions`);
+    const closed = items.find((each) => each.interaction_id === interaction_id);
+    if (closed === undefined || closed.outcome === "pending") return;
+    const words = inWords(closed.response);
+    const key = `inbox.row.${closed.outcome}`;
+    said.textContent = words === null ? t(key) : t(`${key}.text`, { text: shortened(words) });
+  } catch {
+    // The row stays as it is.
+  } finally {
+    looking -= 1;
+  }
+}
+
+/** A simple answer; null for a form and for a secret, which the server does not send. */
+function inWords(response) {
+  if (typeof response === "boolean") return t(response ? "form.yes" : "form.no");
+  return ["string", "number"].includes(typeof response) ? String(response) : null;
+}
+
 /** The row is as tall as the card until a double click is over. Then it folds, and leaves after some seconds. */
 function leaveRow({ element, asked }, text) {
   const link = make("a", { href: `/runs/${encodeURIComponent(asked.run_id)}` }, t("inbox.run"));
   const about = [asked.skill, asked.summary].filter(Boolean).join(" · ");
-  const row = make("div", { class: "card sent-row small" }, make("strong", {}, about), make("span", {}, text), link);
+  const said = make("span", {}, text);
+  const row = make("div", { class: "card sent-row small" }, make("strong", {}, about), said, link);
   row.style.minHeight = `${element.offsetHeight}px`;
   element.replaceWith(row);
   setTimeout(() => {
@@ -140,6 +170,7 @@ function leaveRow({ element, asked }, text) {
     else row.remove();
   };
   setTimeout(go, ROW_MS);
+  return said;
 }
 
 function shortened(text) {
@@ -175,18 +206,29 @@ async function whole(first) {
 }
 
 function show(page) {
-  const wanted = new Map(page.items.map((asked) => [keyOf(asked), asked]));
+  const wanted = new Set(page.items.map(keyOf));
   for (const [key, card] of cards) if (!wanted.has(key)) card.settledElsewhere();
-  for (const [key, asked] of wanted) {
+  let next = null;
+  for (const asked of [...page.items].sort(byUrgency).reverse()) {
+    const key = keyOf(asked);
     // A page that was already requested may still contain the question just answered.
-    if (cards.has(key) || settled.has(key)) continue;
-    const card = new Card(asked);
-    cards.set(key, card);
-    place.append(card.element);
+    if (settled.has(key)) continue;
+    if (!cards.has(key)) {
+      cards.set(key, new Card(asked));
+      place.insertBefore(cards.get(key).element, next);
+    }
+    next = cards.get(key).element;
   }
   announce(page);
   shown = page;
   showCount();
+}
+
+/** The nearest deadline first. Questions without one keep their order, the oldest first. */
+function byUrgency(one, other) {
+  const deadlineOf = (asked) => (asked.wait_deadline_at ? Date.parse(asked.wait_deadline_at) : Infinity);
+  const [first, second] = [deadlineOf(one), deadlineOf(other)];
+  return first === second ? 0 : first - second;
 }
 
 /** A question is new only if all questions were shown before and it was not among them. */

@@ -8,6 +8,7 @@ import { fieldFor } from "./fields.js";
 import { schemaForm } from "./form.js";
 
 const GONE = 409;
+const TOUCH = window.matchMedia("(pointer: coarse)");
 
 /**
  * @param {{interaction_id: string, kind: string, prompt: string, options: unknown[], default: unknown, response_schema: ?object}} interaction
@@ -136,13 +137,17 @@ function ownWords({ kind, default: given, prompt }, { t, send, aside }) {
     if (empty) input.focus();
     else send(input.value, { label: secret ? null : input.value });
   };
+  input.addEventListener("input", () => {
+    problem.hidden = true;
+    input.removeAttribute("aria-invalid");
+  });
   input.addEventListener("keydown", (event) => {
     if (!sends(event)) return;
     event.preventDefault();
     submit();
   });
   const row = make("div", { class: "answer-row" }, input, sendButton(t, submit));
-  const hint = make("p", { class: "answer-hint" }, t(secret ? "form.secret_hint" : "form.enter_hint"));
+  const hint = make("p", { class: "answer-hint" }, t(secret ? "form.secret_hint" : TOUCH.matches ? "form.touch_hint" : "form.enter_hint"));
   if (!aside) return make("div", { class: "answer-own" }, row, problem, hint);
   return make("details", { class: "answer-own" }, make("summary", {}, t("form.own_words")), row, problem, hint);
 }
@@ -153,7 +158,8 @@ function sendButton(t, act) {
   return button;
 }
 
-/** Enter sends, Shift+Enter starts a new line; an Enter that confirms input-method text does neither. */
+/** Enter sends, Shift+Enter starts a new line; on a touch keyboard, Enter starts a new line too. An Enter that confirms input-method text does neither. */
 function sends(event) {
+  if (TOUCH.matches && event.target.matches("textarea")) return false;
   return event.key === "Enter" && !event.shiftKey && !event.isComposing && !event.defaultPrevented;
 }

@@ -214,7 +214,7 @@ function showQuestion() {
     return;
   }
   const form = questionForm(asked, { t, onSend: (response) => answer(asked, response) });
-  at("pending").replaceChildren(make("div", { class: "card pending" }, ...[deadline(run), form].filter(Boolean)));
+  at("pending").replaceChildren(make("div", { class: "card pending" }, ...[deadline(run, asked.default), form].filter(Boolean)));
 }
 
 async function answer(asked, response) {

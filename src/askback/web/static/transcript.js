@@ -7,7 +7,8 @@ import { clockTime, exactly } from "./time.js";
 import { tree } from "./tree.js";
 import { t } from "./translations.js";
 
-const STRUCTURED = /```[^\n`]*\n[\s\S]*?```|<ASK_USER_YAML>[\s\S]*?<\/ASK_USER_YAML>/g;
+// A fence ends at a line with nothing else: the text of a question may contain fences, escaped or indented.
+const STRUCTURED = /^( *)(```+)[^\n`]*\n[\s\S]*?^\1\2[ \t]*$|<ASK_USER_YAML>[\s\S]*?<\/ASK_USER_YAML>/gm;
 const PROTOCOL = /"ask_user"|__SKILL_DONE__|<ASK_USER_YAML>/;
 const LONG_LINE = 140;
 
@@ -16,6 +17,7 @@ export class Transcript {
     this.seq = 0;
     this.tools = new Map();
     this.questions = new Map();
+    this.request = null;
   }
 
   /** @returns {HTMLElement | null} the new last element, if the event adds one */
@@ -30,7 +32,8 @@ export class Transcript {
   made({ type, data, at }) {
     switch (type) {
       case "assistant.message":
-        return message(data.text, at);
+        this.request = message(data.text, at);
+        return this.request;
       case "tool.started":
         return this.toolStarted(data, at);
       case "tool.ended":
@@ -69,6 +72,8 @@ export class Transcript {
   asked(data, at) {
     const question = new Question(data, at);
     this.questions.set(data.interaction_id, question);
+    question.takeRequest(this.request);
+    this.request = null;
     return question.element;
   }
 
@@ -173,6 +178,14 @@ class Question {
       ...optionList(data.options),
       this.outcome,
     );
+  }
+
+  /** A message with nothing but the request for this question becomes a part of it. */
+  takeRequest(message) {
+    const parts = [...(message?.querySelector(".message-text").children ?? [])];
+    if (parts.length === 0 || !parts.every((part) => part.matches(".structured"))) return;
+    this.element.append(...parts);
+    message.remove();
   }
 
   close({ outcome, response }, at) {
