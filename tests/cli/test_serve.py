@@ -158,9 +158,10 @@ def test_a_server_that_was_killed_is_not_taken_for_one_that_runs(tmp_path: Path)
     with Server(world) as server:
         server.kill()
     assert (world.data_dir / "server.json").exists()
-    ran = askback(world, "runs")
+    ran = askback(world, "reply", "x", "red")
     assert ran.code == 3
     assert "no server runs on the data folder" in ran.stderr
+    assert askback(world, "runs").stderr == "there are no runs yet\n"
     with Server(world):
         assert askback(world, "runs").code == 0
 

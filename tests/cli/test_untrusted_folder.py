@@ -230,7 +230,7 @@ def test_trust_is_for_one_path_and_can_be_taken_back(clone: Clone) -> None:
 def test_a_file_that_is_named_is_trusted_by_that(clone: Clone) -> None:
     settings_of(clone, "slots = 17\n")
     findings = json.loads(clone.run("doctor", "--json", "--config", "askback.toml").stdout)["findings"]
-    assert {"what": "slots", "ok": True, "message": "17 engines at a time", "advice": ""} in findings
+    assert "17 engines at a time" in [each["message"] for each in findings if each["what"] == "slots"]
 
 
 def test_trusting_shows_what_is_trusted(clone: Clone) -> None:
