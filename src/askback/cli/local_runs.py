@@ -19,7 +19,8 @@ class LocalRuns:
         self._service = app.service
 
     async def get_run(self, run_id: str) -> Run:
-        return Run.of(await self._service.store.get(run_id))
+        run = await self._service.store.get(run_id)
+        return Run.of(run, input_=await self._service.shown_input(run))
 
     async def list_runs(
         self, *, state: str | None = None, skill: str | None = None, engine: str | None = None, page_size: int = 50
