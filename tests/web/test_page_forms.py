@@ -164,7 +164,7 @@ def test_lines_of_a_list_are_added_and_removed_by_the_keyboard(blank: Page) -> N
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "short": ({"type": "string", "minLength": 3}, "ab", "Too short: at least 3 characters are required, this has 2."),
     "long": ({"type": "string", "maxLength": 2}, "a🙂c", "Too long: at most 2 characters are allowed, this has 3."),
-    "pattern": ({"type": "string", "pattern": "^[a-z]+$"}, "A1", "form that is wanted: ^[a-z]+$"),
+    "pattern": ({"type": "string", "pattern": "^[a-z]+$"}, "A1", "required pattern: ^[a-z]+$"),
     "e-mail": ({"type": "string", "format": "email"}, "a@", "not an e-mail address"),
     "address": ({"type": "string", "format": "uri"}, "example", "not a complete URL"),
     "integer": ({"type": "integer"}, "1.5", "A whole number is required."),
@@ -290,7 +290,7 @@ def test_a_question_that_was_settled_elsewhere_says_so_kindly(blank: Page) -> No
     ask(blank, options=["a"])
     blank.get_by_role("button", name="a", exact=True).click()
     let_go(blank, {"message": "conflict", "status": 409, "code": "INTERACTION_NOT_PENDING"})
-    expect(blank.get_by_role("alert")).to_contain_text("already been settled")
+    expect(blank.get_by_role("alert")).to_contain_text("already closed")
     expect(blank.get_by_role("button", name="a", exact=True)).to_be_disabled()
 
 

@@ -100,7 +100,7 @@ def test_a_dropped_file_the_fields_and_the_options_reach_the_run(site: Site, fur
     page.get_by_label("May ask questions").check()
     page.get_by_text("More options").click()
     page.get_by_label("Time for a turn, in seconds").fill("600")
-    page.get_by_label("The engine decides").check()
+    page.get_by_label("The engine decides", exact=True).check()
     start(page)
     made = run_id(page)
     assert sent[0].post_data_json == {
