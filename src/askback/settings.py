@@ -297,7 +297,8 @@ class Settings(BaseSettings):
         (), description="Folders that contain skill folders; in the environment separated by `:`, or as JSON."
     )
     default_engine: str | None = Field(
-        None, description="The engine if neither run nor skill names one; default: the first that is installed."
+        None,
+        description="The engine if neither run nor skill names one; default: an installed one, signed-in ones first.",
     )
     sandbox: Literal["auto", "on", "off"] = Field(
         "auto",

@@ -47,7 +47,7 @@ class RunCreate(Body):
     skill: Annotated[str, about("The ID of the skill.", "trip-planner", min_length=1, max_length=_NAME_CHARS)]
     engine: Annotated[
         Annotated[str, Meta(max_length=100)] | None,
-        about("Default: the first installed engine that the skill supports.", "scripted"),
+        about("Default: the first installed engine that the skill supports, signed-in ones first.", "scripted"),
     ] = None
     mode: Annotated[Mode | None, about("Default: the first of the skill's `execution_modes`.", "interactive")] = None
     input: Annotated[

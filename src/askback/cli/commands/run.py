@@ -31,7 +31,9 @@ _LIST = "?"
 
 @click.command("run", short_help="Run a skill in this program, and ask on this terminal.")
 @click.argument("skill", required=False)
-@click.option("--engine", metavar="E", help="Engine to use; default: the skill's first engine that is installed.")
+@click.option(
+    "--engine", metavar="E", help="Engine to use; default: the skill's first installed engine, signed-in ones first."
+)
 @click.option("--mode", type=click.Choice(["auto", "interactive"]), help="Whether the skill may ask questions.")
 @click.option(
     "--input",
