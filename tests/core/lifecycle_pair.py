@@ -289,7 +289,9 @@ class Pair:
 
     async def compare_all_lists(self) -> None:
         models = self.models.values()
-        waiting = sorted((self.asked[m.id], m.id) for m in models if m.state == "waiting_user")
+        # A question may be closed before its resident process has ended: nobody can answer it then.
+        asking = [m for m in models if m.state == "waiting_user" and m.pending is not None]
+        waiting = sorted((self.asked[m.id], m.id) for m in asking)
         pending = (await self.store.pending(limit=1000)).items
         assert [run.id for run in pending if run.id in self.models] == [id_ for _, id_ in waiting]
         held = [m.id for m in models if m.state == "running" or (m.state == "waiting_user" and m.stays)]
