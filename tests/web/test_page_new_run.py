@@ -65,6 +65,8 @@ def test_the_whole_story_by_keyboard_alone(site: Site) -> None:
     page.keyboard.press("Enter")
     made = run_id(page)
     expect(page.get_by_role("form", name="What pace would you like in Lisbon?")).to_be_visible()
+    # A key right after the form has appeared is ignored.
+    expect(page.locator("[aria-disabled=true]")).to_have_count(0)
     option = page.get_by_role("button", name="Relaxed: one thing a day")
     option.focus()
     page.keyboard.press("Enter")
