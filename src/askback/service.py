@@ -92,7 +92,7 @@ class _Checked:
     mode: Mode
     options: RunOptions
     summary: str | None
-    secret_inputs: tuple[str, ...]
+    secret_inputs: tuple[str, ...] | None
 
 
 class Service:
@@ -196,7 +196,8 @@ class Service:
             mode=mode,
             options=merge_options(package.options, options),
             summary=summarize(given, template=package.summary, schema=package.input_schema, secrets=secrets),
-            secret_inputs=secrets,
+            # A large input would be read and sent with every look at the run.
+            secret_inputs=None if is_large(given) else secrets,
         )
 
     async def _create(self, decision: Decision, wanted: Submission) -> Run:
@@ -293,7 +294,7 @@ class Service:
         return await read_inbox(self.store, cursor, limit)
 
     async def shown_input(self, run: Run) -> dict[str, Json] | None:
-        """The input of the run without secrets; None if it is unknown which parts are secret."""
+        """The input of the run without secrets; None if it is large, or if it is unknown which parts are secret."""
         if run.secret_inputs is None:
             return None
         return masked((await self.store.request(run.id)).input, run.secret_inputs)

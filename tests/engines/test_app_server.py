@@ -43,7 +43,7 @@ COLOUR = {"id": "colour", "question": "Which colour?", "options": [{"label": "re
 SIZE = {"id": "size", "question": "How big?"}
 
 
-def told(talk: Conversation, *messages: dict[str, Any]) -> list[EngineEvent]:
+def events_of(talk: Conversation, *messages: dict[str, Any]) -> list[EngineEvent]:
     return [seen for each in messages for seen in talk.feed(Stream.STDOUT, json.dumps(each).encode())]
 
 
@@ -71,7 +71,7 @@ def working(**about: Any) -> Conversation:
     """A talk whose first turn is under way."""
     talk = engine().conversation(turn_of(engine(), about))
     list(talk.say("Go."))
-    told(talk, {"id": 1, "result": {}}, {"id": 2, "result": {"thread": {"id": THREAD}}}, {"id": 3, "result": {}})
+    events_of(talk, {"id": 1, "result": {}}, {"id": 2, "result": {"thread": {"id": THREAD}}}, {"id": 3, "result": {}})
     return talk
 
 
@@ -130,7 +130,7 @@ def test_a_turn_that_failed_does_not_end_the_talk() -> None:
 )
 def test_why_a_turn_failed_is_read_from_its_error(error: dict[str, Any], code: str) -> None:
     talk = working()
-    assert told(talk, said("Half."), done("failed", **error))[-1] == TurnOver()
+    assert events_of(talk, said("Half."), done("failed", **error))[-1] == TurnOver()
     outcome = talk.outcome()
     assert isinstance(outcome, TurnFailed)
     assert outcome.code == code
@@ -138,7 +138,7 @@ def test_why_a_turn_failed_is_read_from_its_error(error: dict[str, Any], code: s
 
 def test_a_turn_that_was_broken_off_is_no_success() -> None:
     talk = working()
-    assert told(talk, done("interrupted")) == [TurnOver()]
+    assert events_of(talk, done("interrupted")) == [TurnOver()]
     outcome = talk.outcome()
     assert isinstance(outcome, TurnFailed)
     assert outcome.code is ErrorCode.ENGINE_CRASHED
@@ -148,8 +148,8 @@ def test_a_turn_that_was_broken_off_is_no_success() -> None:
 def test_a_refused_request_ends_the_turn_and_the_next_begins_where_it_stopped(at: int) -> None:
     talk = engine().conversation(turn_of(engine(), {}))
     list(talk.say("Go."))
-    told(talk, *({"id": number, "result": {"thread": {"id": THREAD}}} for number in range(1, at)))
-    assert told(talk, {"id": at, "error": {"code": -32600, "message": "not logged in"}}) == [TurnOver()]
+    events_of(talk, *({"id": number, "result": {"thread": {"id": THREAD}}} for number in range(1, at)))
+    assert events_of(talk, {"id": at, "error": {"code": -32600, "message": "not logged in"}}) == [TurnOver()]
     outcome = talk.outcome()
     assert isinstance(outcome, TurnFailed)
     assert (outcome.code, outcome.detail) == (ErrorCode.ENGINE_AUTH_REQUIRED, "not logged in")
@@ -168,7 +168,7 @@ def test_approvals_are_given_and_what_is_not_offered_is_refused() -> None:
         asking(number=3),
         event("attestation/generate") | {"id": 4},
     ]
-    answers = {each["id"]: each.get("result", each.get("error")) for each in sent(told(talk, *requests))}
+    answers = {each["id"]: each.get("result", each.get("error")) for each in sent(events_of(talk, *requests))}
     assert answers.pop(4)["code"] == -32601
     assert answers == {
         "a": {"decision": "accept"},
@@ -186,18 +186,18 @@ def test_approvals_are_given_and_what_is_not_offered_is_refused() -> None:
 )
 def test_a_question_that_is_left_to_the_engine_takes_the_first_choice_or_none(questions: Any, answers: Any) -> None:
     talk = working()
-    told(talk, asking(*questions))
+    events_of(talk, asking(*questions))
     assert sent(talk.say("Decide.", LEFT_OPEN)) == [{"id": 0, "result": {"answers": answers}}]
 
 
 def test_a_secret_is_asked_as_one() -> None:
-    (asked,) = told(working(), asking({**SIZE, "isSecret": True}))
+    (asked,) = events_of(working(), asking({**SIZE, "isSecret": True}))
     assert asked == Asked(question=Question(prompt="How big?", interaction_id="size", kind="secret"))
 
 
 def test_two_questions_at_once_are_asked_one_after_the_other() -> None:
     talk = working()
-    assert len(told(talk, asking(COLOUR, number=7), asking(SIZE, number="x"))) == 1
+    assert len(events_of(talk, asking(COLOUR, number=7), asking(SIZE, number="x"))) == 1
     answer, asked = talk.say("In words.", BLUE)
     assert sent([answer]) == [{"id": 7, "result": {"answers": {"colour": {"answers": ["blue"]}}}}]
     assert isinstance(asked, Asked)
@@ -206,8 +206,8 @@ def test_two_questions_at_once_are_asked_one_after_the_other() -> None:
 
 def test_after_a_question_that_it_dropped_the_words_begin_a_turn() -> None:
     talk = working()
-    told(talk, asking(COLOUR), said("Meanwhile."))
-    assert told(talk, event("serverRequest/resolved", requestId=0)) == []
+    events_of(talk, asking(COLOUR), said("Meanwhile."))
+    assert events_of(talk, event("serverRequest/resolved", requestId=0)) == []
     (begun,) = sent(talk.say("The answer is blue.", BLUE))
     assert begun["params"]["input"] == [{"type": "text", "text": "The answer is blue."}]
 
@@ -216,11 +216,11 @@ def test_what_comes_between_turns_or_of_other_threads_belongs_to_no_turn() -> No
     talk = working()
     other = event("item/completed", item={"type": "agentMessage", "text": "Helper."})
     other["params"]["threadId"] = "other"
-    assert told(talk, other, said("One."), done()) == [AssistantMessage(text="One."), TurnOver()]
-    assert told(talk, said("Late."), done()) == []
-    assert sent(told(talk, asking(COLOUR))) == [{"id": 0, "result": {"answers": {}}}]
+    assert events_of(talk, other, said("One."), done()) == [AssistantMessage(text="One."), TurnOver()]
+    assert events_of(talk, said("Late."), done()) == []
+    assert sent(events_of(talk, asking(COLOUR))) == [{"id": 0, "result": {"answers": {}}}]
     list(talk.say("Next."))
-    assert told(talk, said("Two."), done()) == [AssistantMessage(text="Two."), TurnOver()]
+    assert events_of(talk, said("Two."), done()) == [AssistantMessage(text="Two."), TurnOver()]
     assert talk.outcome() == Completed(messages=("Two.",))
 
 
@@ -228,9 +228,9 @@ def test_what_comes_between_turns_or_of_other_threads_belongs_to_no_turn() -> No
 def test_time_that_ran_out_while_it_tried_to_connect_is_told_so() -> None:
     talk, late = working(), Exit(code=-9, timed_out=True)
     trying = {"message": "Reconnecting... 2/5", "additionalDetails": "Connection failed: error sending request"}
-    told(talk, event("error", error=trying, willRetry=True))
+    events_of(talk, event("error", error=trying, willRetry=True))
     assert talk.finish(late).code is ErrorCode.ENGINE_UNREACHABLE
-    told(talk, said("It got through."))
+    events_of(talk, said("It got through."))
     assert talk.finish(late).code is ErrorCode.TURN_TIMEOUT
     list(talk.feed(Stream.STDERR, b"out of memory"))
     assert talk.finish(Exit(code=1)).detail == "out of memory"
@@ -247,7 +247,7 @@ def test_a_key_is_told_and_stays_in_memory() -> None:
         of = replace(turn_of(engine(), {}), env=env, credentials=credentials)
         talk = engine().conversation(of)
         list(talk.say("Go."))
-        _, step = sent(told(talk, {"id": 1, "result": {}}))
+        _, step = sent(events_of(talk, {"id": 1, "result": {}}))
         assert (step["method"] == "account/login/start", step["params"].get("apiKey")) == (key is not None, key)
         assert ('cli_auth_credentials_store="ephemeral"' in engine().launch_resident(of).argv) == (key is not None)
 

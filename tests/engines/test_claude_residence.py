@@ -41,7 +41,7 @@ SIZE = {"question": "How big?"}
 DONE = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "x"}
 
 
-def told(talk: Conversation, *events: dict[str, Any]) -> list[EngineEvent]:
+def events_of(talk: Conversation, *events: dict[str, Any]) -> list[EngineEvent]:
     seen = [one for each in events for one in talk.feed(Stream.STDOUT, json.dumps(each).encode())]
     return [one for one in seen if not isinstance(one, UsageSeen)]
 
@@ -67,7 +67,7 @@ def working() -> Conversation:
     """A talk whose first turn is under way."""
     talk = engine().conversation(turn_of(engine(), {}))
     list(talk.say("Go."))
-    told(talk, heard(1))
+    events_of(talk, heard(1))
     return talk
 
 
@@ -117,8 +117,8 @@ def test_a_refused_key_is_told_as_one() -> None:
 def test_a_failure_ends_the_turn_though_our_message_did_not_come_so_far() -> None:
     talk = engine().conversation(turn_of(engine(), {}))
     list(talk.say("Go."))
-    assert told(talk, said("Not ours."), DONE) == []
-    assert told(talk, {**DONE, "is_error": True, "api_error_status": 429}) == [TurnOver()]
+    assert events_of(talk, said("Not ours."), DONE) == []
+    assert events_of(talk, {**DONE, "is_error": True, "api_error_status": 429}) == [TurnOver()]
     outcome = talk.outcome()
     assert isinstance(outcome, TurnFailed)
     assert outcome.code is ErrorCode.ENGINE_RATE_LIMITED
@@ -128,7 +128,7 @@ def test_tools_are_allowed_and_what_is_not_offered_is_refused() -> None:
     tool = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}}
     requests = [{"type": "control_request", "request_id": "a", "request": tool}]
     requests += [{"type": "control_request", "request_id": "b", "request": {"subtype": "hook_callback"}}]
-    allowed, refused = (each["response"] for each in sent(told(working(), *requests)))
+    allowed, refused = (each["response"] for each in sent(events_of(working(), *requests)))
     assert allowed["response"] == {"behavior": "allow", "updatedInput": {"command": "ls"}}
     assert (refused["request_id"], refused["subtype"]) == ("b", "error")
 
@@ -136,7 +136,7 @@ def test_tools_are_allowed_and_what_is_not_offered_is_refused() -> None:
 @pytest.mark.parametrize(("question", "behavior"), [(COLOUR, "allow"), (SIZE, "deny")])
 def test_a_question_that_is_left_to_the_engine_takes_the_first_choice_or_none(question: Any, behavior: str) -> None:
     talk = working()
-    assert isinstance(told(talk, asking(question))[0], Asked)
+    assert isinstance(events_of(talk, asking(question))[0], Asked)
     (answer,) = sent(talk.say("Decide.", LEFT_OPEN))
     response = answer["response"]["response"]
     assert response["behavior"] == behavior
@@ -145,38 +145,38 @@ def test_a_question_that_is_left_to_the_engine_takes_the_first_choice_or_none(qu
 
 def test_two_questions_at_once_are_asked_one_after_the_other() -> None:
     talk = working()
-    assert len(told(talk, said("Hm."), asking(COLOUR, request_id="a"), asking(SIZE, request_id="b"))) == 1
+    assert len(events_of(talk, said("Hm."), asking(COLOUR, request_id="a"), asking(SIZE, request_id="b"))) == 1
     answer, asked = talk.say("In words.", BLUE)
     assert sent([answer])[0]["response"]["request_id"] == "a"
     assert isinstance(asked, Asked)
     (answer,) = talk.say("In words.", BLUE)
     assert sent([answer])[0]["response"]["response"]["updatedInput"]["answers"] == {"How big?": "blue"}
-    assert told(talk, said("Two."), DONE)[-1] == TurnOver()
+    assert events_of(talk, said("Two."), DONE)[-1] == TurnOver()
 
 
 def test_after_a_question_that_it_dropped_the_words_begin_a_turn() -> None:
     for dropped in ({"type": "control_cancel_request", "request_id": "r"}, DONE):
         talk = working()
-        told(talk, asking(COLOUR))
-        assert told(talk, dropped) == []
+        events_of(talk, asking(COLOUR))
+        assert events_of(talk, dropped) == []
         (begun,) = sent(talk.say("The answer is blue.", BLUE))
         assert begun["message"]["content"] == "The answer is blue."
 
 
 def test_nobody_is_asked_outside_of_a_turn() -> None:
     talk = working()
-    assert told(talk, said("One."), DONE) == [AssistantMessage(text="One."), TurnOver()]
-    assert told(talk, said("Late."), DONE) == []
-    (answer,) = sent(told(talk, asking(COLOUR)))
+    assert events_of(talk, said("One."), DONE) == [AssistantMessage(text="One."), TurnOver()]
+    assert events_of(talk, said("Late."), DONE) == []
+    (answer,) = sent(events_of(talk, asking(COLOUR)))
     assert answer["response"]["response"]["behavior"] == "deny"
 
 
 @pytest.mark.contract("X-9")
 def test_time_that_ran_out_while_it_tried_to_connect_is_told_so() -> None:
     talk, late = working(), Exit(code=-9, timed_out=True)
-    told(talk, {"type": "system", "subtype": "api_retry", "error_status": None})
+    events_of(talk, {"type": "system", "subtype": "api_retry", "error_status": None})
     assert talk.finish(late).code is ErrorCode.ENGINE_UNREACHABLE
-    told(talk, said("It got through."))
+    events_of(talk, said("It got through."))
     assert talk.finish(late).code is ErrorCode.TURN_TIMEOUT
     list(talk.feed(Stream.STDERR, b"out of memory"))
     assert talk.finish(Exit(code=1)).detail == "out of memory"

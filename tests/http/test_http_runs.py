@@ -29,6 +29,14 @@ def test_a_run_shows_its_input_and_lists_show_a_summary(client: httpx.Client) ->
     assert "input" not in listed[made["id"]]
 
 
+def test_a_large_input_is_not_sent_with_every_look_at_its_run(client: httpx.Client) -> None:
+    made = client.post("/v1/runs", json=BODY | {"input": {"city": "Lisbon", "text": "x" * 100_000}}).json()
+    found = client.get(f"/v1/runs/{made['id']}")
+    assert "input" not in found.json()
+    assert found.json()["summary"].startswith("Lisbon · ")
+    assert len(found.content) < 10_000
+
+
 def test_a_run_goes_from_its_creation_to_its_result(client: httpx.Client) -> None:
     made = client.post("/v1/runs", json=BODY | {"skill": "asking"})
     run = made.json()

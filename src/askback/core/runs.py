@@ -162,7 +162,7 @@ class Run:
     summary: str | None = None
     """Its input in one line, for people."""
     secret_inputs: tuple[str, ...] | None = None
-    """The names of the inputs that must not be shown; None if this is unknown."""
+    """The names of the inputs that must not be shown; None if the input is not shown at all."""
     version: int = 1
     epoch: int = 0
     attempt_number: int = 1

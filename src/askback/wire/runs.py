@@ -151,7 +151,8 @@ class Run(Shape, omit_defaults=True):
     input: Annotated[
         dict[str, Any] | None,
         about(
-            "Only in the response of `GET /v1/runs/{run_id}`: the input. Files are paths, and secrets are `[redacted]`.",
+            "Only in the response of `GET /v1/runs/{run_id}`: the input, unless it is larger than about 64 KB. Files are "
+            "paths, and secrets are `[redacted]`.",
             {"destination": "Lisbon", "days": 3},
         ),
     ] = None
