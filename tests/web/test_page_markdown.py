@@ -89,3 +89,17 @@ def test_markdown_is_shown_and_a_long_context_is_clamped(desk: Site) -> None:
     page = desk.open("/")
     expect(page.locator(".context strong")).to_have_text("240")
     expect(page.get_by_role("button", name="Show all")).to_be_hidden()
+
+
+HOSTILE = ["a|b\n|" + "-" * 99_000 + "x", "* " * 49_000 + "x", "*" * 99_000, "[" * 99_000, "`" * 99_000, "> " * 49_000]
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_no_message_makes_the_page_hang(desk: Site, number: int) -> None:
+    page = desk.open("/")
+    render = """async (text) => {
+        const { markdown } = await import("/static/markdown.js");
+        setTimeout(() => { for (let i = 0; i < 10; i += 1) markdown(text); window.rendered = true; });
+    }"""
+    page.evaluate(render, HOSTILE[number])
+    page.wait_for_function("window.rendered === true", timeout=60_000)

@@ -11,7 +11,8 @@ const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
 const RULE = /^ {0,3}(?:(?:\* *){3,}|(?:- *){3,}|(?:_ *){3,})$/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( +|$)(.*)$/;
-const DIVIDER = /^ {0,3}\|?[ :|-]*-[ :|-]*$/;
+// One class only after the lookahead: two in a row take quadratic time on a long line that does not match.
+const DIVIDER = /^(?=[^-]*-) {0,3}\|?[ :|-]*$/;
 const LINK = /\[([^[\]\n]{1,500})\]\(<?([^\s<>()]{1,2000})>?(?: +"[^"\n]{0,300}")?\)/y;
 const ADDRESS = /<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/y;
 const SPECIAL = /[\\`[<*_~]/g;
