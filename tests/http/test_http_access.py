@@ -15,7 +15,7 @@ from askback.core.errors import Unavailable
 from askback.files.atomic import write_private
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens, stored_secret
-from support.api import calling, exchange, openapi, operations, refused, start, waiting, within
+from support.api import calling, exchange, newest_run, openapi, operations, refused, start, waiting, within
 from support.data_folder import World, run_async
 from support.server import Server
 
@@ -234,10 +234,10 @@ def test_our_own_hosts_are_answered(server: Server, client: httpx.Client, host: 
 )
 def test_a_write_from_another_site_is_refused(server: Server, client: httpx.Client, headers: dict[str, str]) -> None:
     told = {name: value.format(port=server.port) for name, value in headers.items()}
-    newest = client.get("/v1/runs", params={"limit": 1}, headers=told).json()["items"]
+    newest = newest_run(client)
     refused(client.post("/v1/runs", json={"skill": "quick", "engine": "scripted"}, headers=told), 403, "FORBIDDEN")
     refused(client.delete("/v1/skills/quick", headers=told), 403, "FORBIDDEN")
-    assert client.get("/v1/runs", params={"limit": 1}).json()["items"] == newest
+    assert newest_run(client) == newest
 
 
 def test_no_page_of_another_origin_is_told_that_it_may_read(client: httpx.Client) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from support.api import PATIENCE_SEC, exchange, get, over, refused, reply, start, waiting
+from support.api import PATIENCE_SEC, exchange, get, newest_run, over, refused, reply, start, waiting
 from support.server import Server
 
 MB = 1 << 20
@@ -85,11 +85,6 @@ def test_a_length_is_believed_before_the_body_comes(server: Server) -> None:
         f"Content-Type: application/json\r\nContent-Length: {10**18}\r\nExpect: 100-continue\r\n\r\n"
     )
     assert exchange(server, head.encode()).startswith(b"HTTP/1.1 413 ")
-
-
-def newest_run(client: httpx.Client) -> list[str]:
-    """By its id alone: it may be another test's, and go on."""
-    return [run["id"] for run in client.get("/v1/runs", params={"limit": 1}).json()["items"]]
 
 
 def test_a_client_that_leaves_in_the_middle_leaves_nothing(server: Server, client: httpx.Client) -> None:

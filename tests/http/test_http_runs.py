@@ -12,7 +12,7 @@ import pytest
 
 import support.data_folder as world
 from askback.core.runs import RunState
-from support.api import RFC_3339_UTC, calling, over, reach, refused, reply, start, waiting, within
+from support.api import RFC_3339_UTC, calling, newest_run, over, reach, refused, reply, start, waiting, within
 from support.data_folder import World, run_async
 from support.server import Server
 
@@ -114,10 +114,10 @@ def test_a_run_that_failed_says_why(client: httpx.Client) -> None:
 def test_what_cannot_be_run_is_refused_before_a_run_exists(
     client: httpx.Client, change: dict[str, Any], status: int, code: str, told: str
 ) -> None:
-    newest = client.get("/v1/runs", params={"limit": 1}).json()["items"]
+    newest = newest_run(client)
     detail = refused(client.post("/v1/runs", json=BODY | change), status, code)["detail"]
     assert told in detail
-    assert client.get("/v1/runs", params={"limit": 1}).json()["items"] == newest
+    assert newest_run(client) == newest
 
 
 def test_every_mistake_is_named_at_once_by_its_path(client: httpx.Client) -> None:

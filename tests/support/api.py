@@ -169,6 +169,11 @@ def over(client: httpx.Client, run_id: str) -> dict[str, Any]:
     return reach(client, run_id, *FINAL)
 
 
+def newest_run(client: httpx.Client) -> list[str]:
+    """The id of the newest run: the run itself may belong to another test and change at any time."""
+    return [run["id"] for run in client.get("/v1/runs", params={"limit": 1}).json()["items"]]
+
+
 def refused(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     """What was told of a refusal of this kind."""
     assert response.status_code == status, (response.status_code, response.text)
