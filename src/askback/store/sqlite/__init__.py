@@ -137,6 +137,7 @@ class SqliteStore:
     interactions = _reading(reads.interactions)
     pending = _reading(reads.pending)
     inbox_count = _reading(reads.inbox_count)
+    closed_questions = _reading(reads.closed_questions)
     run_stats = _reading(reads.run_stats)
     queued = _reading(reads.queued)
     held = _reading(reads.held)
