@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,13 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.interactions import InboxOrder
 from askback.core.runs import Run, RunState
 from askback.service import Service
-from askback.store.base import RunFilter, RunPage
+from askback.store.base import InboxFilter, RunFilter, RunPage
 from askback.web import files
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext, duration_text, size_text
+from askback.web.translations import Translations
 from askback.wire import runs as wire
 from askback.wire.base import plain
 from askback.wire.server import Engine
@@ -23,6 +26,7 @@ PAGE_SIZE = 50
 MAX_SEARCHED = 1000
 """How many runs one search examines; the next page continues from there."""
 _SCAN = 200
+_MAX_WORDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,12 +203,51 @@ _RUN = (Page(path="/runs/{run_id}", show=run),)
 
 
 async def inbox(context: PageContext, request: Request) -> Response:
-    page = await context.service.inbox(limit=200)
-    first = plain(page.shown())
-    return context.show(request, "inbox.html", first=first)
+    given = request.query_params
+    where = InboxFilter(
+        skill=given.get("skill") or None, engine=given.get("engine") or None, words=given.get("q", "")[:_MAX_WORDS]
+    )
+    page = await context.service.inbox(limit=200, where=where, order=InboxOrder.DEADLINE)
+    asked_before = bool((await context.service.store.closed_questions(limit=1)).items)
+    return context.show(request, "inbox.html", first=plain(page.shown()), asked_before=asked_before)
 
 
-_INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)),)
+async def answered(context: PageContext, request: Request) -> Response:
+    cursor = request.query_params.get("cursor") or None
+    page = await context.service.store.closed_questions(cursor, PAGE_SIZE)
+    texts = context.translations_for(request)
+    shown = [wire.ClosedQuestion.with_run(each) for each in page.items]
+    return context.show(
+        request,
+        "answered.html",
+        questions=[
+            plain(each) | {"answer": answer_text(each, texts), "answered_at": each.answered_at} for each in shown
+        ],
+        first=cursor is None,
+        further=_address("/answered", {"cursor": page.next_cursor}) if page.next_cursor else None,
+    )
+
+
+def answer_text(closed: wire.Interaction, texts: Translations) -> str | None:
+    """The answer in words; None if there is none or if it is secret."""
+    match closed.response:
+        case None:
+            return texts("answered.secret") if closed.secret and closed.outcome == "answered" else None
+        case bool(flag):
+            return texts("form.yes" if flag else "form.no")
+        case str() | int() | float() as plain_answer:
+            return str(plain_answer)
+        case Mapping() as fields:
+            return " · ".join(f"{name}: {_in_words(value)}" for name, value in fields.items())
+        case other:
+            return _in_words(other)
+
+
+def _in_words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)), Page(path="/answered", show=answered))
 
 
 async def engines(context: PageContext, request: Request) -> Response:
