@@ -279,8 +279,15 @@ async def answer(context: PageContext, request: Request) -> Response:
     asked = run.pending_interaction
     pending = asked is not None and asked.interaction_id == link.interaction_id
     first = plain(wire.PendingQuestion.in_run(run)) if pending else None
+    closed = None if pending else await _closed(context, run.id, link.interaction_id)
     here = f"/answers/{request.path_params['link']}"
-    return context.show(request, "answer.html", first=first, here=here)
+    about = {"skill": run.skill.id, "summary": run.summary}
+    return context.show(request, "answer.html", first=first, closed=closed, about=about, here=here)
+
+
+async def _closed(context: PageContext, run_id: str, interaction_id: str) -> Any:
+    asked = await context.service.store.interactions(run_id)
+    return next((plain(wire.Interaction.of(each)) for each in asked if each.interaction_id == interaction_id), None)
 
 
 _ANSWER = (Page(path=PATH, show=answer, by_link=True),)

@@ -83,6 +83,7 @@ export function ignoreMoving(container, onIgnored) {
   );
   // Text that was typed after the movement shows that the field is the intended one.
   container.addEventListener("input", ({ target }) => {
+    look();
     if (known.has(target)) known.set(target, { ...known.get(target), at: -Infinity });
   });
   const scroll = ({ target }) => {
@@ -93,6 +94,7 @@ export function ignoreMoving(container, onIgnored) {
     else look();
   };
   document.addEventListener("scroll", scroll, { passive: true, capture: true });
+  container.addEventListener("toggle", look, { capture: true });
   // A countdown changes texts only.
   const isElement = (node) => node.nodeType === Node.ELEMENT_NODE;
   new MutationObserver((changes) => {
