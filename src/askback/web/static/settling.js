@@ -5,6 +5,8 @@ const TOLERANCE_PX = 1;
 const CONTROLS = ".answer button, .answer input, .answer textarea, .sent-row a, .empty a";
 const CLICKED = "button, a";
 const TYPED = "input, textarea";
+const PINNED = ".pinned";
+const PINNED_CONTROLS = ".pinned .answer :is(button, input, textarea)";
 
 /**
  * Watch the answer forms in an element. An ignored click or key calls `onIgnored`.
@@ -26,18 +28,31 @@ export function ignoreMoving(container, onIgnored) {
     scrolled = window.scrollY;
     height = tall;
     for (const control of container.querySelectorAll(CONTROLS)) {
-      const box = control.getBoundingClientRect();
-      const [left, top] = [box.left, box.top + scrolled];
+      const [left, top, shift] = placeOf(control, by);
       const before = known.get(control);
       const moved =
         before === undefined ||
         Math.abs(left - before.left) > TOLERANCE_PX ||
-        Math.abs(top - before.top - by) > TOLERANCE_PX;
+        Math.abs(top - before.top - shift) > TOLERANCE_PX;
       known.set(control, { left, top, at: moved ? now : before.at });
       if (moved) unsettled.add(control);
     }
     for (const control of unsettled) ownerOf(control).setAttribute("aria-disabled", "true");
     if (unsettled.size > 0) timer ??= setTimeout(settle, SETTLE_MS);
+  }
+
+  /** The place in the page, or in the window for a control that is pinned there, and how far the browser scrolled it. */
+  function placeOf(control, by) {
+    const { left, top } = control.getBoundingClientRect();
+    return control.closest(PINNED) === null ? [left, top + scrolled, by] : [left, top, 0];
+  }
+
+  /** At the end of the page, what is pinned scrolls with it. */
+  function followPinned() {
+    for (const control of container.querySelectorAll(PINNED_CONTROLS)) {
+      const [left, top] = placeOf(control, 0);
+      if (known.has(control)) known.set(control, { ...known.get(control), left, top });
+    }
   }
 
   function settle() {
@@ -78,8 +93,9 @@ export function ignoreMoving(container, onIgnored) {
     if (known.has(target)) known.set(target, { ...known.get(target), at: -Infinity });
   });
   const scroll = () => {
-    if (document.documentElement.scrollHeight === height) scrolled = window.scrollY;
-    else look();
+    if (document.documentElement.scrollHeight !== height) return look();
+    scrolled = window.scrollY;
+    followPinned();
   };
   window.addEventListener("scroll", scroll, { passive: true });
   // A countdown changes texts only.
