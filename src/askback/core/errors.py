@@ -141,6 +141,7 @@ class RefusalCode(StrEnum):
     STORE_READ_ONLY = "STORE_READ_ONLY"
     STORE_UNUSABLE = "STORE_UNUSABLE"
     DISK_FULL = "DISK_FULL"
+    FILES_UNREMOVABLE = "FILES_UNREMOVABLE"
     PORT_UNUSABLE = "PORT_UNUSABLE"
     RESOURCE_SHORTAGE = "RESOURCE_SHORTAGE"
     SERVER_BUSY = "SERVER_BUSY"
@@ -180,6 +181,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
     RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
     RefusalCode.DISK_FULL: "The disk is full; everything stored before is safe.",
+    RefusalCode.FILES_UNREMOVABLE: "Files of the run cannot be removed; the log of the server says why.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
     RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
     RefusalCode.SERVER_BUSY: "Too many requests of this kind are waiting; try again after `Retry-After`.",
@@ -266,6 +268,7 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.STORE_READ_ONLY: Unavailable,
     RefusalCode.STORE_UNUSABLE: Unavailable,
     RefusalCode.DISK_FULL: Unavailable,
+    RefusalCode.FILES_UNREMOVABLE: Unavailable,
     RefusalCode.PORT_UNUSABLE: Unavailable,
     RefusalCode.RESOURCE_SHORTAGE: Unavailable,
     RefusalCode.SERVER_BUSY: Unavailable,
