@@ -31,6 +31,7 @@ from askback.core.runs import (
 )
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.core.webhooks import Webhook, webhook_problems
+from askback.deletion import Deletion
 from askback.following.inbox import Inbox, InboxPage, read_inbox
 from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
@@ -108,6 +109,7 @@ class Service:
         owner: str,
         instances: Instances,
         recovery: Recovery,
+        deletion: Deletion,
         slots: Slots,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
@@ -121,6 +123,7 @@ class Service:
         self._owner = owner
         self._instances = instances
         self._recovery = recovery
+        self._deletion = deletion
         self._slots = slots
         self._clock = clock
         self._new_id = new_id
@@ -160,6 +163,9 @@ class Service:
             created_at=now,
             updated_at=now,
         )
+        named_effort = wanted.options.get("effort") is not None
+        if (warning := await self.engines.ignored_effort(run, required=named_effort)) is not None:
+            run = run.evolve(warnings=(warning,))
         data = {
             "skill": package.id,
             "engine": engine.name,
@@ -271,6 +277,10 @@ class Service:
 
     async def cancel(self, run_id: str) -> Run:
         return await move(self.store, run_id, CancelRequested(at=self._clock()))
+
+    async def delete(self, run_id: str) -> None:
+        """Delete a run that is over, with everything that belongs to it."""
+        await self._deletion.delete(run_id)
 
     async def take_over(self, run_id: str) -> Run:
         """Execute the run in this program if its owner has died, also in the middle of a turn."""

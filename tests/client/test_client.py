@@ -278,6 +278,23 @@ def test_what_is_too_early_or_too_late_is_a_conflict(client: Client) -> None:
     refused(lambda: client.interaction(run.id), NotFound, "INTERACTION_NOT_FOUND")
 
 
+@pytest.mark.contract("J-8")
+def test_a_run_is_deleted_once_it_is_over(client: Client, server: Server) -> None:
+    run = client.wait(start(client))
+    refused(lambda: client.delete_run(run.id), Conflict, "RUN_NOT_FINAL")
+    client.cancel(run.id)
+    client.delete_run(run.id)
+    refused(lambda: client.get_run(run.id), NotFound, "RUN_NOT_FOUND")
+    other = client.wait(start(client, "quick"))
+
+    async def main() -> None:
+        async with AsyncClient(server.url, server.token) as twin:
+            await twin.delete_run(other.id)
+
+    asyncio.run(main())
+    refused(lambda: client.delete_run(other.id), NotFound, "RUN_NOT_FOUND")
+
+
 def test_a_wrong_token_and_none_are_unauthorized(server: Server) -> None:
     for token in (None, "wrong"):
         with Client(server.url, token) as stranger:

@@ -79,6 +79,10 @@ class AsyncClient:
     async def cancel(self, run_id: str) -> Run:
         return await self._do(calls.cancel(run_id))
 
+    async def delete_run(self, run_id: str) -> None:
+        """Delete a run with everything that belongs to it. Raises `Conflict` until it is final."""
+        await self._do(calls.delete_run(run_id))
+
     async def result(self, run_id: str) -> Result:
         """The result of the run. Raises `Conflict` until it is final."""
         return await self._do(calls.result(run_id))

@@ -116,6 +116,10 @@ def cancel(run_id: str) -> Call[Run]:
     return Call(method="POST", path=_run(run_id, "cancel"), returns=Run)
 
 
+def delete_run(run_id: str) -> Call[None]:
+    return Call(method="DELETE", path=_run(run_id), returns=type(None))
+
+
 def result(run_id: str) -> Call[Result]:
     return Call(method="GET", path=_run(run_id, "result"), returns=Result)
 

@@ -80,6 +80,10 @@ class Client:
     def cancel(self, run_id: str) -> Run:
         return self._do(calls.cancel(run_id))
 
+    def delete_run(self, run_id: str) -> None:
+        """Delete a run with everything that belongs to it. Raises `Conflict` until it is final."""
+        self._do(calls.delete_run(run_id))
+
     def result(self, run_id: str) -> Result:
         """The result of the run. Raises `Conflict` until it is final."""
         return self._do(calls.result(run_id))

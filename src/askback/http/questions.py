@@ -68,6 +68,7 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
     _, files = context.files_of({"answer": body.response})
     if "answer" in files:
         run = await context.service.reply_with_file(run_id, files["answer"], body.interaction_id)
+        await context.note_use(files.values(), run)
     else:
         run = await context.service.reply(run_id, body.response, body.interaction_id)
     return json_response(context.run(run), HTTPStatus.ACCEPTED)

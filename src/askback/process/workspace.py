@@ -23,6 +23,7 @@ from typing import BinaryIO
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.files import beneath
+from askback.files.atomic import sync_folder
 from askback.files.tree import remove_tree
 from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
@@ -177,6 +178,8 @@ class Workspaces:
 
     def __init__(self, root: Path, sign_ins: Sequence[str] = ()) -> None:
         self._root = root
+        self._marks = root.with_name("deleting")
+        """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
         """The sign-in files of all engines, relative to a home."""
 
@@ -199,6 +202,21 @@ class Workspaces:
     def remove(self, run_id: str) -> None:
         """Remove all files of a run, even from folders that its engine made read-only."""
         remove_tree(self._root / run_id)
+
+    def mark_for_deletion(self, run_id: str) -> None:
+        self._marks.mkdir(exist_ok=True, mode=0o700)
+        (self._marks / run_id).touch()
+        sync_folder(self._marks)
+
+    def marked_for_deletion(self) -> list[str]:
+        """Runs whose deletion began and has not ended."""
+        with suppress(FileNotFoundError):
+            return [mark.name for mark in self._marks.iterdir()]
+        return []
+
+    def unmark(self, run_ids: Sequence[str]) -> None:
+        for run_id in run_ids:
+            (self._marks / run_id).unlink(missing_ok=True)
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
