@@ -25,7 +25,7 @@ LAYERS = (
     ("web",),
     ("http", "mcp"),
     ("service", "webhooks", "work"),
-    ("following", "installed", "recovery", "testing"),
+    ("following", "inheritance", "installed", "recovery", "testing"),
     ("wire",),
     ("engines", "process", "skills", "store"),
     ("files",),
