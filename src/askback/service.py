@@ -21,6 +21,7 @@ from askback.core.lifecycle import Decision
 from askback.core.runs import (
     SHARED,
     Mode,
+    Origin,
     Run,
     RunOptions,
     RunRequest,
@@ -35,6 +36,7 @@ from askback.deletion import Deletion
 from askback.following.inbox import Inbox, InboxPage, read_inbox
 from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
+from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
 from askback.process.artifacts import Bundle
 from askback.process.locks import Instances
@@ -65,6 +67,8 @@ class Submission:
     options: Mapping[str, Json] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     key: IdempotencyKey | None = None
+    origin: Origin | None = None
+    """The run that this one continues."""
     webhooks: tuple[Webhook, ...] = ()
     created_by: str | None = None
     """The name of the caller's token."""
@@ -115,6 +119,7 @@ class Service:
         new_id: Callable[[], str],
         private_webhooks: bool,
         pools: Pools,
+        inheritance: Inheritance,
     ) -> None:
         self.store = store
         self.skills = library
@@ -129,6 +134,7 @@ class Service:
         self._new_id = new_id
         self._private_webhooks = private_webhooks
         self.pools = pools
+        self._inheritance = inheritance
         self._run_events = RunEvents(store)
         self._waiting = Inbox(store)
         self._run_changes = RunChanges(store)
@@ -138,6 +144,7 @@ class Service:
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
         package = await self._package(wanted)
+        source = None if wanted.origin is None else await self._inheritance.source(wanted.origin)
         named = None if wanted.engine is None else await self.engines.choose(package, wanted.engine)
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
             checked = await self.pools.parsing.run(self._check, package, wanted)
@@ -160,19 +167,22 @@ class Service:
             created_by=wanted.created_by,
             summary=checked.summary,
             secret_inputs=checked.secret_inputs,
+            origin=wanted.origin,
             created_at=now,
             updated_at=now,
         )
         named_effort = wanted.options.get("effort") is not None
         if (warning := await self.engines.ignored_effort(run, required=named_effort)) is not None:
             run = run.evolve(warnings=(warning,))
-        data = {
+        data: dict[str, Json] = {
             "skill": package.id,
             "engine": engine.name,
             "mode": checked.mode,
             "interactive_profile": asdict(profile),
         }
-        return await self._create(lifecycle.create(run, data), wanted)
+        if wanted.origin is not None:
+            data["from_run"] = asdict(wanted.origin)
+        return await self._create(lifecycle.create(run, data), wanted, source)
 
     async def _package(self, wanted: Submission) -> SkillPackage:
         """Reading and copying a package may take a while, so a thread does it."""
@@ -206,16 +216,19 @@ class Service:
             secret_inputs=None if is_large(given) else secrets,
         )
 
-    async def _create(self, decision: Decision, wanted: Submission) -> Run:
+    async def _create(self, decision: Decision, wanted: Submission, source: Run | None) -> Run:
         """Store the run with its files. If no new run is created, its files are removed."""
         run_id = decision.run.id
         try:
+            if source is not None and wanted.origin is not None:
+                limits = self.engines.copy_limits(decision.run.engine)
+                await self._inheritance.copy(source, wanted.origin, run_id, limits)
             request = await self._stage(run_id, wanted)
             run = await self.store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
         except (AskbackError, OSError):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
             raise
-        if run.id != run_id and wanted.files:
+        if run.id != run_id and (wanted.files or source is not None):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
         return run
 

@@ -73,6 +73,17 @@ def refused(call: Callable[[], Any], kind: type[Refused], code: str) -> Refused:
 # The way of a run.
 
 
+def test_a_run_continues_another(client: Client) -> None:
+    source = start(client)
+    client.reply(source, client.wait(source).pending_interaction.interaction_id, "red")  # type: ignore[union-attr]
+    client.wait(source)
+    run = client.create_run("quick", engine="scripted", from_run={"run_id": source, "files": "artifacts"})
+    assert run.from_run is not None
+    assert run.from_run.run_id == source
+    client.wait(run.id)
+    assert [each.path for each in client.artifacts(run.id)] == ["deep/a b.txt"]
+
+
 def test_a_run_is_carried_from_its_creation_to_its_result(client: Client, tmp_path: Path) -> None:
     run = client.wait(start(client))
     assert (run.state, run.skill, run.engine, run.mode) == (RunState.WAITING_USER, "asking", "scripted", "interactive")

@@ -50,6 +50,7 @@ class AsyncClient:
         input: Mapping[str, Any] = {},  # noqa: A002 as in the API
         parameter: Mapping[str, Any] = {},
         options: Mapping[str, Any] = {},
+        from_run: Mapping[str, Any] | None = None,
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
@@ -62,6 +63,7 @@ class AsyncClient:
                 input=input,
                 parameter=parameter,
                 options=options,
+                from_run=from_run,
                 webhooks=webhooks,
                 idempotency_key=idempotency_key,
             )

@@ -86,6 +86,7 @@ def create_run(
     input: Mapping[str, Any],  # noqa: A002 as in the API
     parameter: Mapping[str, Any],
     options: Mapping[str, Any],
+    from_run: Mapping[str, Any] | None,
     webhooks: Sequence[Mapping[str, Any]],
     idempotency_key: str | None,
 ) -> Call[Run]:
@@ -95,6 +96,7 @@ def create_run(
         "input": dict(input),
         "parameter": dict(parameter),
         "options": dict(options),
+        "from_run": None if from_run is None else dict(from_run),
         "webhooks": [dict(each) for each in webhooks],
     }
     wanted = {"skill": skill, **{name: value for name, value in given.items() if value}}

@@ -51,6 +51,7 @@ class Client:
         input: Mapping[str, Any] = {},  # noqa: A002 as in the API
         parameter: Mapping[str, Any] = {},
         options: Mapping[str, Any] = {},
+        from_run: Mapping[str, Any] | None = None,
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
@@ -63,6 +64,7 @@ class Client:
                 input=input,
                 parameter=parameter,
                 options=options,
+                from_run=from_run,
                 webhooks=webhooks,
                 idempotency_key=idempotency_key,
             )

@@ -104,6 +104,21 @@ class TurnOrder:
     problems: tuple[str, ...] = ()
 
 
+class InheritedFiles(StrEnum):
+    """What a run copies of another run's files."""
+
+    ARTIFACTS = "artifacts"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The run that another one continues (`from_run`), and what is copied from it."""
+
+    run_id: str
+    files: InheritedFiles | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
     """Identifies a process permanently: a pid alone may be reused."""
@@ -164,6 +179,8 @@ class Run:
     """Its input in one line, for people."""
     secret_inputs: tuple[str, ...] | None = None
     """The names of the inputs that must not be shown; None if the input is not shown at all."""
+    origin: Origin | None = None
+    """The run that it continues."""
     version: int = 1
     epoch: int = 0
     attempt_number: int = 1

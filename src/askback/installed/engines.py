@@ -9,6 +9,7 @@ from askback.core.errors import Invalid, RefusalCode, RunWarning, WarningCode
 from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, Run, RunOptions
 from askback.engines.base import Engine, Probe
 from askback.engines.registry import Engines
+from askback.files.copies import CopyLimits
 from askback.installed.probes import EngineSetup, Installed, Probes, is_signed_in, program_path
 from askback.skills.package import SkillPackage
 from askback.wire import server as wire
@@ -137,6 +138,11 @@ class EnginesHere:
             )
             for name, engine in self._engines.items()
         ]
+
+    def copy_limits(self, name: str) -> CopyLimits:
+        """How much a run on this engine may copy from another run."""
+        resources = self._setups[name].resources
+        return CopyLimits(max_bytes=resources.disk_bytes, reserve_bytes=resources.reserve_bytes)
 
     @property
     def names(self) -> tuple[str, ...]:

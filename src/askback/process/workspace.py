@@ -15,15 +15,17 @@ import itertools
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import Invalid, RefusalCode
+from askback.core.runs import InheritedFiles
 from askback.files import beneath
 from askback.files.atomic import sync_folder
+from askback.files.copies import CopyRules, TreeCopy
 from askback.files.tree import remove_tree
 from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
@@ -99,6 +101,20 @@ class Workspace:
         """The run is over: no turn restarts, and none needs a sign-in."""
         self.remove_sign_ins()
         beneath.remove(self.root, self._below(self._snapshots))
+
+    @property
+    def started(self) -> bool:
+        """Whether a turn has ever started here, and the files have not been removed."""
+        return beneath.has_folder(self.root, self._below(self.turns)) if self.root.is_dir() else False
+
+    def copy_files(self, source: Workspace, files: InheritedFiles, copying: TreeCopy, config: Collection[str]) -> None:
+        """Copy the files of another run in which nothing writes. What configures an engine is left out."""
+        if files is InheritedFiles.ARTIFACTS:
+            artifacts = self._below(self.artifacts_path)
+            copying.copy(source.root, artifacts, artifacts, CopyRules(links=False))
+        else:
+            work = self._below(self.cwd)
+            copying.copy(source.root, work, work, CopyRules(leave_out={SKILL_DIR, *config}))
 
     def stage_input(self, key: str, source: Path) -> str:
         """Copy an input file into the run. Returns its path as the engine sees it.
@@ -200,7 +216,12 @@ class Workspaces:
         return []
 
     def remove(self, run_id: str) -> None:
-        """Remove all files of a run, even from folders that its engine made read-only."""
+        """Remove all files of a run, even from folders that its engine made read-only.
+
+        The turns go first: while they exist, everything else is complete, and may be copied for another run.
+        """
+        with suppress(FileNotFoundError, NotADirectoryError):
+            beneath.remove(self._root / run_id, "turns")
         remove_tree(self._root / run_id)
 
     def mark_for_deletion(self, run_id: str) -> None:
