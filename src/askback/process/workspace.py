@@ -6,6 +6,8 @@
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
 <run>/snapshots/        the home before the current turn, from the second turn on; without sign-ins
+<run>/tmp/              the engine's temporary files
+<run>/turn.lock         held while a process of the run is alive
 <run>/turns/            prompt and raw output of every turn
 """
 
