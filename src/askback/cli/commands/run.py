@@ -177,7 +177,7 @@ def _list_resumable(settings: Settings, *, as_json: bool) -> int:
             output.print_json([plain(WireRun.of(run)) for run in runs])
             return 0
         for run in runs:
-            print(resumable_line(run))
+            output.print_line(resumable_line(run), indent=2)
         hint = "continue one with: askback run --continue RUN" if runs else "no run can be continued"
         output.to_stderr(hint)
         return 0

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import exit_codes, output
+from askback.cli import exit_codes, layout, output
 from askback.cli.connection import complete_run, on_runs
 from askback.cli.exit_codes import run_async
-from askback.text.formatting import printable
+from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
     from askback.cli.connection import Access
@@ -48,11 +48,15 @@ def runs_command(
     if as_json:
         output.print_json([render.document(run) for run in runs[:limit]])
         return 0
-    width = output.columns()
-    if width is not None and runs:
-        print(render.HEADING)
-    for run in runs[:limit]:
-        output.print_line(render.line(run) if width is None else render.row(run, width))
+    width = layout.columns()
+    if width is None:
+        for run in runs[:limit]:
+            output.print_line(render.line(run))
+    elif runs:
+        heading, *lines = render.table(runs[:limit], width)
+        output.print_heading(heading)
+        for line in lines:
+            output.print_line(line)
     if not runs:
         output.to_stderr("no run matches" if state or skill or engine else "there are no runs yet")
     if len(runs) > limit:
@@ -169,9 +173,10 @@ def inbox_command(access: Access, as_json: bool) -> int:
         output.print_json(msgspec.to_builtins(questions))
         return 0
     for each in questions:
-        output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}")
+        about = f" · {one_line(each.summary, 200)}" if each.summary else ""
+        output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}{about}")
         for line in render.question(each.run_id, each, each.wait_deadline_at):
-            output.print_line(line, indent=6)
+            output.print_line(line)
     if not questions:
         output.to_stderr("no question is pending")
     return 0
@@ -192,9 +197,9 @@ def cancel_command(access: Access, as_json: bool, run: str) -> int:
         if as_json:
             output.print_json(render.document(found))
         elif found.state.final:
-            print(f"■ run {name} is {found.state}")
+            output.print_line(f"■ run {name} is {found.state}")
         else:
-            print(f"… run {name} is being canceled; follow it with: askback watch {name}")
+            output.print_line(f"… run {name} is being canceled; follow it with: askback watch {name}")
         return 0
 
     return run_async(main)
