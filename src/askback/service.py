@@ -9,7 +9,7 @@ import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
@@ -49,7 +49,7 @@ from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import masked, secret_inputs, summarize
 from askback.skills.validation import check_request, reply_problems
-from askback.store.base import IdempotencyKey, Store, move
+from askback.store.base import IdempotencyKey, RunStats, Store, move
 from askback.text.json_text import is_large
 
 
@@ -315,6 +315,11 @@ class Service:
     async def inbox(self, cursor: str | None = None, limit: int = 50) -> InboxPage:
         """Pending questions, with their total number."""
         return await read_inbox(self.store, cursor, limit)
+
+    async def stats(self, days: int) -> RunStats:
+        """The statistics of the last days, today included. Days are UTC days."""
+        today = self._clock().astimezone(UTC).date()
+        return await self.store.run_stats(today - timedelta(days=days - 1), today)
 
     async def shown_input(self, run: Run) -> dict[str, Json] | None:
         """The input of the run without secrets; None if it is large, or if it is unknown which parts are secret."""

@@ -263,6 +263,18 @@ def test_engines_and_health_can_be_asked_for(client: Client, server: Server) -> 
     assert (health.status, health.slots.total > 0) == ("ok", True)
 
 
+def test_statistics_count_what_ended(client: Client) -> None:
+    before = client.statistics()
+    client.wait(start(client, "quick"))
+    stats = client.statistics(days=7)
+    assert (len(before.days), len(stats.days)) == (30, 7)
+    assert (stats.first, stats.last) == (stats.days[0].date, stats.days[-1].date)
+    runs = {each.name: each.succeeded for each in stats.skills}
+    assert runs["quick"] == {each.name: each.succeeded for each in before.skills}.get("quick", 0) + 1
+    with pytest.raises(Refused):
+        client.statistics(days=0)
+
+
 # Refusals.
 
 

@@ -26,6 +26,7 @@ from askback.client.requests import (
 )
 from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
 from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
+from askback.wire.statistics import Statistics
 
 T = TypeVar("T")
 
@@ -195,6 +196,10 @@ class AsyncClient:
 
     async def engines(self) -> list[Engine]:
         return [each async for each in self._items(calls.engines())]
+
+    async def statistics(self, days: int = 30) -> Statistics:
+        """Runs, failures and tokens of the last days, and what waits now."""
+        return await self._do(calls.statistics(days))
 
     async def health(self) -> Health:
         """The state of the server. Requires no token."""

@@ -15,6 +15,7 @@ from askback.client.errors import AnswerUnreadable, Refused, refusal
 from askback.wire.base import Page
 from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
 from askback.wire.server import Engine, Health, Problem, Skill, SkillDetails, Upload
+from askback.wire.statistics import Statistics
 
 T = TypeVar("T")
 
@@ -209,6 +210,10 @@ def delete_skill(skill_id: str) -> Call[None]:
 
 def engines() -> Listing[Engine]:
     return Listing(call=Call(method="GET", path="/v1/engines", returns=Page[Engine]))
+
+
+def statistics(days: int) -> Call[Statistics]:
+    return Call(method="GET", path="/v1/stats", returns=Statistics, params={"days": str(days)})
 
 
 def health() -> Call[Health]:

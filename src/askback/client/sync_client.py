@@ -27,6 +27,7 @@ from askback.client.requests import (
 )
 from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
 from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
+from askback.wire.statistics import Statistics
 
 T = TypeVar("T")
 
@@ -188,6 +189,10 @@ class Client:
 
     def engines(self) -> list[Engine]:
         return list(self._items(calls.engines()))
+
+    def statistics(self, days: int = 30) -> Statistics:
+        """Runs, failures and tokens of the last days, and what waits now."""
+        return self._do(calls.statistics(days))
 
     def health(self) -> Health:
         """The state of the server. Requires no token."""

@@ -57,7 +57,7 @@ _TAGS = [
     {"name": "skills", "description": "List, install and delete skills."},
     {"name": "engines", "description": "The engines that execute runs."},
     {"name": "sessions", "description": "Browsers that are signed in to the page."},
-    {"name": "server", "description": "Health and metrics."},
+    {"name": "server", "description": "Health, metrics and statistics."},
 ]
 _PATH_PARAMETERS = {
     "run_id": ("The ID of the run.", "1m7gekfsksrgk77s"),

@@ -138,6 +138,10 @@ class RunQuery(Shape):
     limit: Limit = 50
 
 
+class StatisticsQuery(Shape):
+    days: Annotated[int, about("How many days, today included.", 30, ge=1, le=366)] = 30
+
+
 class EventQuery(Shape):
     after: Annotated[int, about("Only events after this number.", 0, ge=0, le=MAX_SEQ)] = 0
     limit: Annotated[int, about("The maximum number of events. Not used for a stream.", ge=1, le=1000)] = 1000

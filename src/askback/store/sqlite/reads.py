@@ -15,8 +15,8 @@ import apsw
 
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.interactions import Interaction, Json
-from askback.core.runs import Run, RunRequest, RunState
-from askback.store.base import PAGE_BYTES, DeliveryPage, EventPage, InboxCount, RunFilter, RunPage, RunStats
+from askback.core.runs import Run, RunRequest
+from askback.store.base import PAGE_BYTES, DeliveryPage, EventPage, InboxCount, RunFilter, RunPage
 from askback.store.sqlite import errors, outbox, rows
 from askback.store.sqlite.connection import Presence, fetch, fetch_page, open_reader, statements
 from askback.text.json_text import clean
@@ -49,7 +49,13 @@ def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None 
 
 
 def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
-    """The SQL of a list and its values.
+    """The SQL of a list and its values."""
+    terms, values = conditions(where)
+    return statements("reads")["list_runs"].format(filters=terms), values
+
+
+def conditions(where: RunFilter) -> tuple[str, dict[str, str]]:
+    """The conditions of a filter as SQL, and their values.
 
     For a state combined with other filters, finished runs have their own indices. Unfinished runs are few, so the index
     on the state is enough; the unary plus keeps SQLite from choosing another one.
@@ -62,7 +68,7 @@ def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
     values = {column: clean(value) for column, value in wanted.items() if value is not None}
     plus = "+" if combined and not over else ""
     terms = [f" AND {plus if column in more else ''}{column} = :{column}" for column in values]
-    return statements("reads")["list_runs"].format(filters="".join(terms)), values
+    return "".join(terms), values
 
 
 def pending(connection: apsw.Connection, cursor: str | None = None, limit: int = 50) -> RunPage:
@@ -140,15 +146,6 @@ def deliveries(
     found = outbox.page(connection, run, before, size + 1)
     here = tuple(found[:size])
     return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
-
-
-def run_stats(connection: apsw.Connection, latest: int = 500) -> RunStats:
-    counts = statements("reads")["count_in_state"]
-    waits = fetch(connection, statements("reads")["answer_times"], {"latest": _bounded(latest)})
-    return RunStats(
-        runs={state: int(connection.execute(counts, (state.value,)).get) for state in RunState},
-        answer_sec=tuple(micros / 1_000_000 for (micros,) in waits),
-    )
 
 
 def count_runs(connection: apsw.Connection) -> int:

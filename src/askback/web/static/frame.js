@@ -131,6 +131,10 @@ function showPlace() {
 
 showPlace();
 document.getElementById("theme-switch").addEventListener("click", nextTheme);
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest("[data-copy]");
+  if (button !== null) copyText(button.dataset.copy);
+});
 for (const button of document.querySelectorAll("[data-language]")) {
   button.addEventListener("click", () => chooseLanguage(button.dataset.language));
 }
