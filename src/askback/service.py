@@ -16,7 +16,7 @@ from typing import BinaryIO
 from askback.core import lifecycle
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
-from askback.core.interactions import Interaction, Json
+from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision
 from askback.core.runs import (
     SHARED,
@@ -49,7 +49,7 @@ from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import masked, secret_inputs, summarize
 from askback.skills.validation import check_request, reply_problems
-from askback.store.base import IdempotencyKey, RunStats, Store, move
+from askback.store.base import IdempotencyKey, InboxFilter, RunStats, Store, move
 from askback.text.json_text import is_large
 
 
@@ -312,9 +312,15 @@ class Service:
 
     # Reading.
 
-    async def inbox(self, cursor: str | None = None, limit: int = 50) -> InboxPage:
+    async def inbox(
+        self,
+        cursor: str | None = None,
+        limit: int = 50,
+        where: InboxFilter = InboxFilter(),  # noqa: B008 a frozen value
+        order: InboxOrder = InboxOrder.OLDEST,
+    ) -> InboxPage:
         """Pending questions, with their total number."""
-        return await read_inbox(self.store, cursor, limit)
+        return await read_inbox(self.store, cursor, limit, where, order)
 
     async def stats(self, days: int) -> RunStats:
         """The statistics of the last days, today included. Days are UTC days."""

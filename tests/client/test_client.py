@@ -18,6 +18,7 @@ from askback.client import (
     AsyncClient,
     CallFailed,
     Client,
+    ClosedQuestion,
     Conflict,
     Interaction,
     NotFound,
@@ -189,8 +190,14 @@ def test_the_inbox_names_the_run_of_each_question(client: Client) -> None:
     (asked,) = [each for each in client.inbox() if each.run_id == run.id]
     assert isinstance(asked, PendingQuestion)
     assert (asked.skill, asked.engine, asked.prompt) == ("asking", "scripted", "Which colour?")
+    filtered = client.inbox(skill="asking", engine="scripted", words="which COLOUR", order="deadline")
+    assert run.id in [each.run_id for each in filtered]
+    assert list(client.inbox(words="no-such-word")) == []
     assert client.cancel(run.id).state is RunState.CANCELED
     assert run.id not in [each.run_id for each in client.inbox()]
+    closed = next(each for each in client.closed_questions() if each.run_id == run.id)
+    assert isinstance(closed, ClosedQuestion)
+    assert (closed.outcome, closed.state, closed.skill) == ("canceled", RunState.CANCELED, "asking")
 
 
 # Skills, uploads, engines.

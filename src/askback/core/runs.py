@@ -229,3 +229,15 @@ class RunRequest:
 
     input: dict[str, Any] = field(default_factory=dict)
     parameter: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedQuestion:
+    """A question that is no longer pending, with the run that asked it."""
+
+    run_id: str
+    skill: str
+    engine: str
+    state: RunState
+    summary: str | None
+    interaction: Interaction

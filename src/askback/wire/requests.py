@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from askback.core.interactions import InboxOrder
 from askback.core.runs import InheritedFiles, Mode, RunState
 from askback.core.webhooks import WebhookKind
 from askback.wire.base import Shape, about
@@ -126,6 +127,21 @@ Cursor = Annotated[Text | None, about("The `next_cursor` of the previous page.")
 
 
 class PageQuery(Shape):
+    cursor: Cursor = None
+    limit: Limit = 50
+
+
+class InboxQuery(Shape):
+    skill: Annotated[Text | None, about("Only questions of this skill.")] = None
+    engine: Annotated[Text | None, about("Only questions of runs on this engine.")] = None
+    q: Annotated[
+        Text | None,
+        about("Only questions with all of these words in the skill, the summary, the prompt or the context."),
+    ] = None
+    order: Annotated[
+        InboxOrder,
+        about("`oldest` first, or the nearest `deadline` first and then the oldest. A cursor belongs to one order."),
+    ] = InboxOrder.OLDEST
     cursor: Cursor = None
     limit: Limit = 50
 
