@@ -15,7 +15,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test storm nightly check fmt docs bench lock clean
+.PHONY: help demo test storm nightly check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -52,6 +52,10 @@ bench: $(VENV)/.dev ## run the benchmarks
 	@set -e; for file in $$(grep -l __main__ benchmarks/*.py); do \
 		echo "== $$file"; $(BIN)/python "$$file" $(ARGS); \
 	done
+
+dist: $(VENV)/.dev ## build wheels and source distributions into dist/: the server, and the client alone
+	@$(BIN)/python -m hatchling build -d dist
+	@cd clients/python && ../../$(BIN)/python -m hatchling build -d ../../dist
 
 lock: ## resolve the dependencies of pyproject.toml anew, with hashes
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
