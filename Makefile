@@ -25,7 +25,7 @@ demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no netw
 	@$(BIN)/askback demo $(ARGS)
 
 test: check $(CLIS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test
-	@$(BIN)/pytest -n 2 --dist loadgroup --durations=10 $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 $(ARGS)
 
 storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
