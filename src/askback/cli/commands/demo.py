@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options
+from askback.cli.help import Command
 from askback.text.formatting import printable
 
 if TYPE_CHECKING:
@@ -23,7 +24,13 @@ _ANSWER = "balanced"
 
 
 @click.command(
-    "demo", short_help="Take a tour: a skill asks a question, gets an answer, and prints its validated output."
+    "demo",
+    cls=Command,
+    short_help="Take a tour: a skill asks a question, gets an answer, and prints its validated output.",
+    examples=(
+        "askback demo",
+        "askback demo --answer packed        # without a terminal",
+    ),
 )
 @click.option(
     "--answer", "answers", multiple=True, metavar="TEXT", help="The answer, instead of asking on this terminal."

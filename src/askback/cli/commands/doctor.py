@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options, output
+from askback.cli.help import Command
 from askback.text.formatting import count, printable, size
 
 if TYPE_CHECKING:
@@ -34,7 +35,12 @@ class Finding:
     warning: bool = False
 
 
-@click.command("doctor", short_help="Check this machine, and say how to fix what is wrong.")
+@click.command(
+    "doctor",
+    cls=Command,
+    short_help="Check this machine, and say how to fix what is wrong.",
+    examples=("askback doctor",),
+)
 @options.common
 def command(settings: Settings, as_json: bool) -> int:
     """Check the database, the disk, the sandbox, the limits and the engines. Exit code 1 if something is wrong."""

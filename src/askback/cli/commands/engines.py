@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options, output
+from askback.cli.help import Command
 from askback.core.runs import ProfileKind
 from askback.text.formatting import printable
 
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 
-@click.command("engines", short_help="List the engines: installed or not, version, how runs wait.")
+@click.command(
+    "engines",
+    cls=Command,
+    short_help="List the engines: installed or not, version, how runs wait.",
+    examples=(
+        "askback engines",
+        "askback engines --refresh            # after an update, or a slow first look",
+    ),
+)
 @options.common
 def command(settings: Settings, as_json: bool) -> int:
     """List every engine: installed or not, its version, how its runs wait, signed in or not, and what to do."""

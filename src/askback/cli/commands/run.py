@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options, output
+from askback.cli.completion import complete_engine, complete_open_run, complete_skill
+from askback.cli.help import Command
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
 
@@ -29,10 +31,22 @@ _LIST = "?"
 """The value of `--continue` without a run."""
 
 
-@click.command("run", short_help="Run a skill in this program, and ask on this terminal.")
-@click.argument("skill", required=False)
+@click.command(
+    "run",
+    cls=Command,
+    short_help="Run a skill in this program, and ask on this terminal.",
+    examples=(
+        "askback run ./my-skill --input topic=search --input draft=@draft.md",
+        "askback run trip-planner --engine scripted --answer balanced",
+        "askback run --continue               # list the runs that can be continued",
+    ),
+)
+@click.argument("skill", required=False, shell_complete=complete_skill)
 @click.option(
-    "--engine", metavar="E", help="Engine to use; default: the skill's first installed engine, signed-in ones first."
+    "--engine",
+    metavar="E",
+    shell_complete=complete_engine,
+    help="Engine to use; default: the skill's first installed engine, signed-in ones first.",
 )
 @click.option("--mode", type=click.Choice(["auto", "interactive"]), help="Whether the skill may ask questions.")
 @click.option(
@@ -53,6 +67,7 @@ _LIST = "?"
     metavar="[RUN]",
     is_flag=False,
     flag_value=_LIST,
+    shell_complete=complete_open_run,
     help="Continue a run that waits or was interrupted; without RUN, list these.",
 )
 @options.common

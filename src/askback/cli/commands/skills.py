@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from askback.cli import options, output
+from askback.cli.help import Group
 from askback.text.formatting import count, one_line, printable
 
 if TYPE_CHECKING:
@@ -18,7 +19,18 @@ if TYPE_CHECKING:
     from askback.skills.package import SkillPackage
 
 
-@click.group("skills", invoke_without_command=True, short_help="List, install and check skills.")
+@click.group(
+    "skills",
+    cls=Group,
+    invoke_without_command=True,
+    short_help="List, install and check skills.",
+    examples=(
+        "askback skills",
+        "askback skills new my-skill",
+        "askback skills check ./my-skill",
+        "askback skills install ./my-skill",
+    ),
+)
 @options.common
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
