@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from askback.core.errors import Invalid, RefusalCode
@@ -111,12 +111,19 @@ class EnginesHere:
         reason = probe.reason if kind is probe.kind else f"the run asked for it; {probe.reason}"
         return Profile(kind=kind, reason=reason, session_timeout_sec=options.session_timeout_sec)
 
-    async def views(self) -> list[wire.Engine]:
+    async def views(self, *, refresh: bool = False) -> list[wire.Engine]:
         """Each engine as the API shows it, including third-party engines that cannot be loaded."""
         broken = [wire.Engine(name=name, found=False, advice=why) for name, why in self._engines.broken.items()]
-        return [*(_shown(report) for report in await self.reports()), *broken]
+        return [*(_shown(report) for report in await self.reports(refresh=refresh)), *broken]
 
-    async def reports(self) -> Sequence[EngineReport]:
+    def watch_probes(self, listener: Callable[[str], None]) -> None:
+        """Call the listener with the name of every engine before its program is probed."""
+        self._probes.on_probe = listener
+
+    async def reports(self, *, refresh: bool = False) -> Sequence[EngineReport]:
+        """All engines. `refresh`: probe also those that were probed before."""
+        if refresh:
+            self._probes.forget()
         return [
             EngineReport(
                 engine=engine, setup=self._setups[name], installed=await self._probes.find(engine, self._setups[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -118,10 +119,12 @@ def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_j
     from askback.cli.exit_codes import run_async
     from askback.cli.terminal.conversation import converse, print_result
     from askback.cli.terminal.live import choose
+    from askback.cli.terminal.probing import probing_shown
 
     async def main() -> int:
         async with opened(settings) as app:
-            run = await start(app)
+            with nullcontext() if as_json else probing_shown(app.service.engines):
+                run = await start(app)
             with choose(as_json=as_json) as display:
                 opening = f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}"
                 ending = await converse(app, run, display, answers=answers, can_ask=can_ask, opening=opening)

@@ -35,6 +35,8 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     if as_json:
         output.print_json([_view(each) for each in sessions])
         return 0
+    if sessions:
+        output.print_heading("SESSION, TOKEN, BROWSER, LAST SEEN")
     for each in sessions:
         output.print_line(_line(each), indent=2)
     if not sessions:

@@ -44,6 +44,8 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     if as_json:
         output.print_json([_view(listing) for listing in listings])
         return 0
+    if listings:
+        output.print_heading(f"  {'SKILL':<24} {'VERSION':<8} DESCRIPTION")
     for listing in listings:
         output.print_line(_line(listing), indent=36)
     if not listings:

@@ -42,6 +42,8 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     if as_json:
         output.print_json([_view(token) for token in tokens])
         return 0
+    if tokens:
+        output.print_heading(f"{'NAME':<24} {'SCOPES':<24} CREATED AND EXPIRES")
     for token in tokens:
         output.print_line(_line(token), indent=2)
     if not tokens:
