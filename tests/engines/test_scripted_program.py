@@ -148,7 +148,7 @@ def test_a_script_that_is_over_fails_the_turn(stage: Stage) -> None:
     played = stage.play(reply("x"), resume=session_id)
     assert played.session_id == session_id
     assert isinstance(played.result, TurnFailed)
-    assert played.result.code is ErrorCode.ENGINE_API_ERROR
+    assert played.result.code is ErrorCode.SCRIPT_INVALID
     assert played.result.detail == "the script ends after turn 1; there is no turn 2"
 
 

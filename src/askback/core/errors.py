@@ -41,6 +41,7 @@ class ErrorCode(StrEnum):
     ENGINE_UNREACHABLE = "ENGINE_UNREACHABLE"
     ENGINE_API_ERROR = "ENGINE_API_ERROR"
     ENGINE_CRASHED = "ENGINE_CRASHED"
+    SCRIPT_INVALID = "SCRIPT_INVALID"
     TURN_TIMEOUT = "TURN_TIMEOUT"
     OUTPUT_LIMIT_EXCEEDED = "OUTPUT_LIMIT_EXCEEDED"
     ENGINE_START_FAILED = "ENGINE_START_FAILED"
@@ -66,6 +67,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.ENGINE_UNREACHABLE: "The engine could not connect to the model provider.",
     ErrorCode.ENGINE_API_ERROR: "The model provider returned an error, refused, or closed the connection.",
     ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",
+    ErrorCode.SCRIPT_INVALID: "The script of the engine `scripted` cannot be played; `detail` says why.",
     ErrorCode.TURN_TIMEOUT: "The turn took longer than `turn_timeout_sec`; the engine was ended.",
     ErrorCode.OUTPUT_LIMIT_EXCEEDED: "The engine printed more in one turn than `limits.output` allows; it was ended.",
     ErrorCode.ENGINE_START_FAILED: "For several minutes the machine had no processes, memory or open files left to start the engine.",
