@@ -101,6 +101,8 @@ def test_runs_of_the_first_formats_keep_their_owner_and_their_restarts(database:
         "UPDATE runs SET owner = 'program-1'",
         "ALTER TABLE runs RENAME COLUMN owner TO keeper",
         "ALTER TABLE queue RENAME COLUMN owner TO keeper",
+        "DROP INDEX runs_waiting_by_deadline",
+        "DROP INDEX interactions_closed",
         "PRAGMA user_version = 3",
     )
 
@@ -319,7 +321,8 @@ def test_a_file_from_before_webhooks_keeps_its_runs_and_gets_them(tmp_path: Path
         async with opened("sqlite", tmp_path) as store:
             run = await create(store, new_run())
         renamed_later = (
-            "ALTER TABLE runs RENAME COLUMN owner TO keeper; ALTER TABLE queue RENAME COLUMN owner TO keeper"
+            "DROP INDEX runs_waiting_by_deadline; DROP INDEX interactions_closed;"
+            " ALTER TABLE runs RENAME COLUMN owner TO keeper; ALTER TABLE queue RENAME COLUMN owner TO keeper"
         )
         before_creators = f"{renamed_later}; DROP INDEX runs_open_by_creator; ALTER TABLE runs DROP COLUMN creator"
         changed(path, f"DROP TABLE deliveries; DROP TABLE webhooks; {before_creators}; PRAGMA user_version = 1")

@@ -27,6 +27,7 @@ _COMMANDS = {
     "watch": "Follow a run live until it ends.",
     "inbox": "List the pending questions.",
     "cancel": "Cancel a run.",
+    "delete": "Delete a run that is over.",
     "tokens": "List, create and revoke tokens of a server.",
     "sessions": "List and revoke browser sessions of a server.",
     "skills": "List, install and check skills.",
@@ -35,7 +36,7 @@ _COMMANDS = {
     "doctor": "Check this machine, and say how to fix what is wrong.",
 }
 
-_MODULES = dict.fromkeys(("runs", "show", "watch", "inbox", "cancel"), "runs")
+_MODULES = dict.fromkeys(("runs", "show", "watch", "inbox", "cancel", "delete"), "runs")
 """Commands that share a module. Every other command has a module with its name."""
 
 

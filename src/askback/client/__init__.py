@@ -27,6 +27,7 @@ from askback.client.sync_client import Client
 from askback.core.runs import RunState
 from askback.wire.runs import (
     Artifact,
+    ClosedQuestion,
     Delivery,
     Event,
     HeldProcess,
@@ -47,6 +48,7 @@ __all__ = [
     "AsyncClient",
     "CallFailed",
     "Client",
+    "ClosedQuestion",
     "Conflict",
     "Delivery",
     "Engine",

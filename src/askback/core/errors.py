@@ -91,6 +91,7 @@ class WarningCode(StrEnum):
     QUESTION_TRUNCATED = "QUESTION_TRUNCATED"
     RESPONSE_SCHEMA_IGNORED = "RESPONSE_SCHEMA_IGNORED"
     ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
+    EFFORT_IGNORED = "EFFORT_IGNORED"
 
 
 WARNING_MEANINGS: dict[WarningCode, str] = {
@@ -103,6 +104,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of them.",
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
     WarningCode.RESPONSE_SCHEMA_IGNORED: "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",
+    WarningCode.EFFORT_IGNORED: "The skill or the settings name an `effort`, but the installed engine has no such option.",
     WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
 }
 
@@ -141,6 +143,7 @@ class RefusalCode(StrEnum):
     STORE_READ_ONLY = "STORE_READ_ONLY"
     STORE_UNUSABLE = "STORE_UNUSABLE"
     DISK_FULL = "DISK_FULL"
+    FILES_UNREMOVABLE = "FILES_UNREMOVABLE"
     PORT_UNUSABLE = "PORT_UNUSABLE"
     RESOURCE_SHORTAGE = "RESOURCE_SHORTAGE"
     SERVER_BUSY = "SERVER_BUSY"
@@ -180,6 +183,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
     RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
     RefusalCode.DISK_FULL: "The disk is full; everything stored before is safe.",
+    RefusalCode.FILES_UNREMOVABLE: "Files of the run cannot be removed; the log of the server says why.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
     RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
     RefusalCode.SERVER_BUSY: "Too many requests of this kind are waiting; try again after `Retry-After`.",
@@ -266,6 +270,7 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.STORE_READ_ONLY: Unavailable,
     RefusalCode.STORE_UNUSABLE: Unavailable,
     RefusalCode.DISK_FULL: Unavailable,
+    RefusalCode.FILES_UNREMOVABLE: Unavailable,
     RefusalCode.PORT_UNUSABLE: Unavailable,
     RefusalCode.RESOURCE_SHORTAGE: Unavailable,
     RefusalCode.SERVER_BUSY: Unavailable,

@@ -1,4 +1,4 @@
-"""Runs: create, list, read, cancel and follow them, and read their results and the deliveries to their webhooks."""
+"""Runs: create, list, read, cancel, delete and follow them, and read their results and the deliveries to their webhooks."""
 
 from __future__ import annotations
 
@@ -63,12 +63,15 @@ _RUN_STREAM = {
         RefusalCode.ENGINE_UNSUITABLE,
         RefusalCode.PROFILE_UNAVAILABLE,
         RefusalCode.IDEMPOTENCY_KEY_REUSED,
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.STATE_UNSUITABLE,
     ),
 )
 async def create_run(request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate) -> Response:
     """Validate the request and queue a run of the skill."""
     submission = await context.submission(body, headers.idempotency_key, request.scope["grant"])
     run = await context.service.submit(submission)
+    await context.note_use(submission.files.values(), run)
     return json_response(context.run(run), HTTPStatus.CREATED, {"Location": f"/v1/runs/{run.id}"})
 
 
@@ -122,6 +125,27 @@ async def get_run(request: Request, context: Context, *, run_id: str) -> Respons
 async def cancel_run(request: Request, context: Context, *, run_id: str) -> Response:
     """Cancel the run. It becomes `canceled` when all processes of its engine have ended. 409 if it is already final."""
     return json_response(context.run(await context.service.cancel(run_id)), HTTPStatus.ACCEPTED)
+
+
+@router.add(
+    "DELETE /v1/runs/{run_id}",
+    "Delete a run",
+    scopes=(AccessScope.SUBMIT,),
+    status=HTTPStatus.NO_CONTENT,
+    description="The run is deleted.",
+    refusals=(
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.RUN_NOT_FINAL,
+        RefusalCode.FILES_UNREMOVABLE,
+        RequestCode.BODY_TOO_LARGE,
+    ),
+)
+async def delete_run(request: Request, context: Context, *, run_id: str) -> Response:
+    """Delete the run with everything that belongs to it: its files, events, questions, links, the notifications that were
+    not sent yet, and the uploads that no other run has used. 409 until it is final.
+    """
+    await context.service.delete(run_id)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.add(

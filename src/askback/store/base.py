@@ -14,9 +14,9 @@ from typing import Protocol, Self
 
 from askback.core.errors import Conflict
 from askback.core.events import Event, NewEvent
-from askback.core.interactions import Interaction, Json
+from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision, Stay, decide
-from askback.core.runs import Run, RunRequest, RunState, Usage
+from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
 from askback.core.signals import Signal
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 
@@ -52,11 +52,33 @@ class RunPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InboxFilter:
+    """Which questions are wanted. `words` must all occur in the skill, the summary, the prompt or the context."""
+
+    skill: str | None = None
+    engine: str | None = None
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InboxCount:
-    """How many runs wait for their user, and when the latest question was asked."""
+    """How many questions match a filter, and when the latest of all was asked.
+
+    `skills` ignores the skill of the filter, and `engines` its engine: they count what another choice would show.
+    """
 
     total: int
     newest_at: datetime | None
+    skills: tuple[tuple[str, int], ...] = ()
+    engines: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedPage:
+    """Newest first. `next_cursor` is None on the last page."""
+
+    items: tuple[ClosedQuestion, ...]
+    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,12 +220,22 @@ class Store(Protocol):
         """All questions of the run, in the order they were asked."""
         ...
 
-    async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
-        """Runs that wait for their user, the oldest question first."""
+    async def pending(
+        self,
+        cursor: str | None = None,
+        limit: int = 50,
+        where: InboxFilter = InboxFilter(),  # noqa: B008 a frozen value
+        order: InboxOrder = InboxOrder.OLDEST,
+    ) -> RunPage:
+        """Runs that wait for their user. A cursor belongs to one order."""
         ...
 
-    async def inbox_count(self) -> InboxCount:
-        """Counts the runs that wait for their user. Costs a scan: use it only if they do not fit on one page."""
+    async def inbox_count(self, where: InboxFilter = InboxFilter()) -> InboxCount:  # noqa: B008 a frozen value
+        """Counts the pending questions. Costs a scan of them: use it only if they do not fit on one page."""
+        ...
+
+    async def closed_questions(self, cursor: str | None = None, limit: int = 50) -> ClosedPage:
+        """The questions of all runs that are no longer pending, the last closed first."""
         ...
 
     async def run_stats(self, first: date, last: date, latest: int = 1000) -> RunStats:

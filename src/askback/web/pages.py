@@ -142,7 +142,7 @@ _RUN = (Page(path="/runs/{run_id}", show=run),)
 
 async def inbox(context: PageContext, request: Request) -> Response:
     page = await context.service.inbox(limit=200)
-    first = plain(wire.Inbox.of(page.items, page.next_cursor, page.count.total))
+    first = plain(page.shown())
     return context.show(request, "inbox.html", first=first)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ import click
 from askback.cli import options, output
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
+from askback.core.runs import InheritedFiles, Origin
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
@@ -46,6 +47,12 @@ _LIST = "?"
 @click.option(
     "--option", "run_options", multiple=True, metavar="K=V", help="A run option, such as turn_timeout_sec=60."
 )
+@click.option("--from", "source", metavar="RUN", help="Start with the files of another run, which stays as it is.")
+@click.option(
+    "--from-files",
+    type=click.Choice(["artifacts", "workspace"]),
+    help="Which files to copy: its output files (default), or its whole working directory.",
+)
 @click.option("--answer", "answers", multiple=True, metavar="TEXT", help="An answer in advance; repeatable.")
 @click.option(
     "--continue",
@@ -65,6 +72,8 @@ def command(
     inputs: tuple[str, ...],
     params: tuple[str, ...],
     run_options: tuple[str, ...],
+    source: str | None,
+    from_files: str | None,
     answers: tuple[str, ...],
     continued: str | None,
 ) -> int:
@@ -75,8 +84,10 @@ def command(
     """
     if (skill is None) == (continued is None):
         raise click.UsageError("name a SKILL to run, or a run to continue: --continue RUN")
-    if continued is not None and (engine or mode or inputs or params or run_options):
+    if continued is not None and (engine or mode or inputs or params or run_options or source):
         raise click.UsageError("--continue uses the run as it was submitted: only --answer can be added")
+    if from_files is not None and source is None:
+        raise click.UsageError("--from-files needs a run: --from RUN")
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
     from askback.bootstrap import open_library
@@ -88,7 +99,13 @@ def command(
     start: Start = partial(_take_over, given=continued or "")
     if skill is not None:
         arguments = Arguments(
-            skill=skill, engine=engine, mode=mode, inputs=inputs, params=params, run_options=run_options
+            skill=skill,
+            engine=engine,
+            mode=mode,
+            inputs=inputs,
+            params=params,
+            run_options=run_options,
+            origin=None if source is None else Origin(run_id=source, files=InheritedFiles(from_files or "artifacts")),
         )
         package = open_library(settings).find(skill)
         may_ask = can_ask or bool(answers)
@@ -120,12 +137,22 @@ async def _submit(app: App, *, wanted: Submission, package: SkillPackage, can_as
     """Required inputs that are missing are asked for, or described in the error."""
     from askback.cli.terminal.missing_input import ask_missing, described
 
+    if wanted.origin is not None:
+        wanted = replace(wanted, origin=await _full_origin(app, wanted.origin))
     if can_ask:
         wanted = await ask_missing(wanted, package)
     try:
         return await app.service.submit(wanted)
     except Invalid as error:
         raise Invalid(error.code, error.message, described(error.problems, package)) from None
+
+
+async def _full_origin(app: App, origin: Origin) -> Origin:
+    """The user may have given the start of the run's id."""
+    from askback.cli.local_runs import LocalRuns
+    from askback.cli.run_ids import full_id
+
+    return replace(origin, run_id=await full_id(LocalRuns(app), origin.run_id))
 
 
 async def _take_over(app: App, *, given: str) -> Run:
@@ -150,7 +177,7 @@ def _list_resumable(settings: Settings, *, as_json: bool) -> int:
             output.print_json([plain(WireRun.of(run)) for run in runs])
             return 0
         for run in runs:
-            print(resumable_line(run))
+            output.print_line(resumable_line(run), indent=2)
         hint = "continue one with: askback run --continue RUN" if runs else "no run can be continued"
         output.to_stderr(hint)
         return 0
@@ -168,6 +195,7 @@ class Arguments:
     inputs: Sequence[str]
     params: Sequence[str]
     run_options: Sequence[str]
+    origin: Origin | None = None
 
 
 def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
@@ -189,6 +217,7 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, ma
         parameter=_typed(package.parameter_schema, params, "--param", max_bytes),
         options=options.typed_options(options.pairs(arguments.run_options, "--option")),
         files=files,
+        origin=arguments.origin,
     )
 
 

@@ -1,4 +1,4 @@
-"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`."""
+"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`, `delete`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import exit_codes, output
+from askback.cli import exit_codes, layout, output
 from askback.cli.connection import complete_run, on_runs
 from askback.cli.exit_codes import run_async
-from askback.text.formatting import printable
+from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
     from askback.cli.connection import Access
@@ -48,11 +48,15 @@ def runs_command(
     if as_json:
         output.print_json([render.document(run) for run in runs[:limit]])
         return 0
-    width = output.columns()
-    if width is not None and runs:
-        print(render.HEADING)
-    for run in runs[:limit]:
-        output.print_line(render.line(run) if width is None else render.row(run, width))
+    width = layout.columns()
+    if width is None:
+        for run in runs[:limit]:
+            output.print_line(render.line(run))
+    elif runs:
+        heading, *lines = render.table(runs[:limit], width)
+        output.print_heading(heading)
+        for line in lines:
+            output.print_line(line)
     if not runs:
         output.to_stderr("no run matches" if state or skill or engine else "there are no runs yet")
     if len(runs) > limit:
@@ -169,9 +173,10 @@ def inbox_command(access: Access, as_json: bool) -> int:
         output.print_json(msgspec.to_builtins(questions))
         return 0
     for each in questions:
-        output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}")
+        about = f" · {one_line(each.summary, 200)}" if each.summary else ""
+        output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}{about}")
         for line in render.question(each.run_id, each, each.wait_deadline_at):
-            output.print_line(line, indent=6)
+            output.print_line(line)
     if not questions:
         output.to_stderr("no question is pending")
     return 0
@@ -192,9 +197,32 @@ def cancel_command(access: Access, as_json: bool, run: str) -> int:
         if as_json:
             output.print_json(render.document(found))
         elif found.state.final:
-            print(f"■ run {name} is {found.state}")
+            output.print_line(f"■ run {name} is {found.state}")
         else:
-            print(f"… run {name} is being canceled; follow it with: askback watch {name}")
+            output.print_line(f"… run {name} is being canceled; follow it with: askback watch {name}")
+        return 0
+
+    return run_async(main)
+
+
+@click.command("delete", short_help="Delete a run that is over.")
+@click.argument("run", shell_complete=complete_run)
+@on_runs
+def delete_command(access: Access, as_json: bool, run: str) -> int:
+    """Delete RUN with everything that belongs to it: files, events, questions, links and unsent notifications.
+
+    A run that is not over is refused; cancel it first.
+    """
+    from askback.cli.run_ids import full_id
+
+    async def main() -> int:
+        async with access() as runs:
+            run_id = await full_id(runs, run)
+            await runs.delete_run(run_id)
+        if as_json:
+            output.print_json({"deleted": run_id})
+        else:
+            print(f"✔ run {printable(run_id)} is deleted")
         return 0
 
     return run_async(main)

@@ -26,7 +26,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
         output.print_json([_view(each) for each in sessions])
         return 0
     for each in sessions:
-        print(_line(each))
+        output.print_line(_line(each), indent=2)
     if not sessions:
         output.to_stderr("no browser is signed in; 'askback serve' prints the address for signing in")
     return 0
@@ -46,7 +46,7 @@ def revoke(settings: Settings, as_json: bool, session_id: str | None, every: boo
         output.print_json({"revoked": ids})
         return 0
     for each in ids:
-        print(f"✔ {printable(each)} is signed out")
+        output.print_line(f"✔ {printable(each)} is signed out")
     return 0
 
 

@@ -35,8 +35,8 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     for listing in listings:
         output.print_line(_line(listing), indent=36)
     if not listings:
-        print("no skill is installed; install one with: askback skills install ZIP_OR_FOLDER,")
-        print("or run one from its folder: askback run FOLDER")
+        output.print_line("no skill is installed; install one with: askback skills install ZIP_OR_FOLDER,")
+        output.print_line("run one from its folder: askback run FOLDER, or make one: askback skills new NAME")
     return 0
 
 
@@ -51,7 +51,7 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
     if as_json:
         output.print_json({"id": package.id, "version": package.version, "digest": package.digest})
     else:
-        print(f"✔ {package.id} is installed; run it with: askback run {package.id}")
+        output.print_line(f"✔ {package.id} is installed; run it with: askback run {package.id}")
     return 0
 
 
@@ -134,7 +134,7 @@ def _summary(package: SkillPackage) -> Iterator[str]:
 
 def _listed(what: str, schema: Mapping[str, Any] | None, otherwise: str) -> Iterator[str]:
     """The fields of a schema, one in a line."""
-    from askback.cli.terminal.fields import describe
+    from askback.cli.terminal.values import describe
 
     fields = (schema or {}).get("properties", {})
     required = (schema or {}).get("required", ())

@@ -33,7 +33,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
         output.print_json([_view(token) for token in tokens])
         return 0
     for token in tokens:
-        print(_line(token))
+        output.print_line(_line(token), indent=2)
     if not tokens:
         output.to_stderr("there are no additional tokens; create one with: askback tokens create NAME --scope read")
     return 0
@@ -80,7 +80,7 @@ def revoke(settings: Settings, as_json: bool, name: str) -> int:
     if as_json:
         output.print_json({"name": name, "revoked": True})
     else:
-        print(f"✔ {printable(name)} is revoked")
+        output.print_line(f"✔ {printable(name)} is revoked")
     return 0
 
 

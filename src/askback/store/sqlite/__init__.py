@@ -137,6 +137,7 @@ class SqliteStore:
     interactions = _reading(reads.interactions)
     pending = _reading(reads.pending)
     inbox_count = _reading(reads.inbox_count)
+    closed_questions = _reading(reads.closed_questions)
     run_stats = _reading(statistics.run_stats)
     count_by_state = _reading(statistics.count_by_state)
     queued = _reading(reads.queued)

@@ -145,6 +145,7 @@ def _turn(
         probe=probe,
         handle=run.handle,
         model=run.options.model or setup.model,
+        effort=(run.options.effort or setup.effort) if run.process_profile in probe.effort else None,
         output_schema=package.output_schema,
         extra_args=setup.extra_args,
         env=setup.env,
@@ -194,7 +195,7 @@ async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instru
     order, slow = run.next_turn, not package.checks_quickly()
     if order.kind is TurnKind.START:
         request = await store.request(run.id)
-        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR)
+        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR, run.origin)
         return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
     interactions = await store.interactions(run.id)
     secrets = _secret_answers(interactions)
