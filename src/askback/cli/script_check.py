@@ -22,8 +22,7 @@ from askback.skills.package import SkillPackage
 _CHECK_SEC = 60
 _PLACEHOLDER = re.compile(r"\{\{\s*([a-z_]+)((?:\.[A-Za-z0-9_-]+)*)\s*(\|[^}]*)?\}\}")
 _FACTS = frozenset(
-    ("input", "parameter", "reply", "reply_json", "replies", "values")
-    + ("turn", "session_id", "prompt", "prompt_length", "index", "item")
+    "input parameter reply reply_json replies values turn session_id prompt prompt_length index item".split()  # noqa: SIM905
 )
 _QUESTION = ("interaction_id", "prompt", "kind", "options", "default", "context", "response_schema")
 _ALIASES = ("question", "choices")

@@ -47,6 +47,8 @@ def _view(engine: Engine, t: Translations) -> dict[str, Any]:
     condition = condition_of(engine)
     profile = engine.interactive_profile
     view: dict[str, Any] = plain(engine)
+    title, _, about = (engine.title or engine.name).partition(" (")
+    view["title"], view["about"] = title, t.find(f"engines.about.{engine.name}") or about.rstrip(")")
     view["condition"] = condition
     view["todo"] = advice(engine.name, condition, engine.advice, t)
     view["finding"] = finding(profile.reason, t) if profile else None

@@ -69,8 +69,9 @@ export function titleOf(name) {
 function leaf(schema, spot, control) {
   const { t } = spot;
   const problem = make("p", { class: "problem", id: newId("problem"), hidden: true });
-  const hints = [schema.description, spot.bare ? null : rangeOf(schema, t)].filter(Boolean);
-  const help = hints.length > 0 ? make("p", { class: "hint", id: newId("help") }, hints.join(" · ")) : null;
+  const range = spot.bare ? null : rangeOf(schema, t);
+  const hints = [schema.description, range && make("span", { class: "hint-range" }, range)].filter(Boolean);
+  const help = hints.length > 0 ? make("p", { class: "hint", id: newId("help") }, ...hints) : null;
   const element = framed(spot, control, help, problem);
   const described = [help?.id, problem.id].filter(Boolean).join(" ");
   if (control.role) element.setAttribute("role", control.role);

@@ -87,6 +87,10 @@ function followRuns() {
   });
 }
 
+// On a phone the chips are wider than the screen: show the current one.
+const chip = document.querySelector(".chips [aria-current]");
+if (chip) chip.parentElement.scrollLeft = chip.offsetLeft - (chip.parentElement.clientWidth - chip.offsetWidth) / 2;
+
 if (part !== null) {
   followRuns();
   document.addEventListener("visibilitychange", followRuns);
