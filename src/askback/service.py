@@ -163,6 +163,9 @@ class Service:
             created_at=now,
             updated_at=now,
         )
+        named_effort = wanted.options.get("effort") is not None
+        if (warning := await self.engines.ignored_effort(run, required=named_effort)) is not None:
+            run = run.evolve(warnings=(warning,))
         data = {
             "skill": package.id,
             "engine": engine.name,

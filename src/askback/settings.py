@@ -205,6 +205,11 @@ class EngineSettings(_Section):
         None, min_length=1, description="The command that starts the engine; default: its name on PATH."
     )
     model: str | None = Field(None, description="The model to use if a run names none.")
+    effort: str | None = Field(
+        None,
+        pattern=r"^[a-z][a-z0-9_-]{0,39}$",
+        description="How much the model reasons, in the engine's own word such as `high`, if a run and its skill name none.",
+    )
     env: dict[str, str] = Field(
         default_factory=dict,
         description="Variables to add to the engine's environment, which is otherwise an allow-list.",

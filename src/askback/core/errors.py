@@ -91,6 +91,7 @@ class WarningCode(StrEnum):
     QUESTION_TRUNCATED = "QUESTION_TRUNCATED"
     RESPONSE_SCHEMA_IGNORED = "RESPONSE_SCHEMA_IGNORED"
     ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
+    EFFORT_IGNORED = "EFFORT_IGNORED"
 
 
 WARNING_MEANINGS: dict[WarningCode, str] = {
@@ -103,6 +104,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of them.",
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
     WarningCode.RESPONSE_SCHEMA_IGNORED: "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",
+    WarningCode.EFFORT_IGNORED: "The skill or the settings name an `effort`, but the installed engine has no such option.",
     WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
 }
 

@@ -76,6 +76,7 @@ class RunOptions:
     ask_user_validation: Validation = Validation.LENIENT
     repair_attempts: int = 1
     model: str | None = None
+    effort: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +190,11 @@ class Run:
     def sticky(self) -> bool:
         """Whether it keeps its process from turn to turn. A run that never asks does not need to."""
         return self.mode is Mode.INTERACTIVE and self.profile.kind is ProfileKind.STICKY_PROCESS
+
+    @property
+    def process_profile(self) -> ProfileKind:
+        """How its processes are started, which is not its profile if it never asks."""
+        return ProfileKind.STICKY_PROCESS if self.sticky else ProfileKind.RESUMABLE
 
     @property
     def expired(self) -> bool:

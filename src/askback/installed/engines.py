@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from askback.core.errors import Invalid, RefusalCode
-from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, RunOptions
+from askback.core.errors import Invalid, RefusalCode, RunWarning, WarningCode
+from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, Run, RunOptions
 from askback.engines.base import Engine, Probe
 from askback.engines.registry import Engines
 from askback.installed.probes import EngineSetup, Installed, Probes, is_signed_in, program_path
@@ -110,6 +110,20 @@ class EnginesHere:
             _check_profile(engine, kind, probe, asked_for=choice is not ProfileChoice.AUTO)
         reason = probe.reason if kind is probe.kind else f"the run asked for it; {probe.reason}"
         return Profile(kind=kind, reason=reason, session_timeout_sec=options.session_timeout_sec)
+
+    async def ignored_effort(self, run: Run, *, required: bool) -> RunWarning | None:
+        """A warning if the installed engine has no option for the effort; an error if the run itself names one."""
+        engine, setup = self._engines[run.engine], self._setups[run.engine]
+        wanted = run.options.effort or setup.effort
+        installed = None if wanted is None else await self._probes.find(engine, setup)
+        if installed is None or run.process_profile in installed.probe.effort:
+            return None
+        version = f" {installed.probe.version}" if installed.probe.version else ""
+        kind = f" in {run.process_profile} runs" if installed.probe.effort else ""
+        message = f"engine '{engine.name}'{version} has no option for the effort {wanted!r}{kind}"
+        if required:
+            raise Invalid(RefusalCode.INPUT_INVALID, f"{message}; leave it out", [f"options.effort: {message}"])
+        return RunWarning(code=WarningCode.EFFORT_IGNORED, message=message)
 
     async def views(self) -> list[wire.Engine]:
         """Each engine as the API shows it, including third-party engines that cannot be loaded."""

@@ -80,6 +80,7 @@ class Scripted:
             kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
             reason="its --help offers --resume" if resumes else f"its --help does not offer --resume{_why(usage)}",
             version=number[0] if number else None,
+            effort=tuple(sorted(self.profiles)) if usage is not None and "--effort" in usage.stdout else (),
             resident=usage is not None and usage.exit_code == 0 and "--stay" in usage.stdout,
         )
 
@@ -103,6 +104,8 @@ def _argv(turn: Turn) -> list[str]:
     argv = [*turn.command, f"--mode={turn.mode}", f"--default-script={turn.skill_dir}/{SCRIPT}"]
     if turn.model:
         argv.append(f"--model={turn.model}")
+    if turn.effort:
+        argv.append(f"--effort={turn.effort}")
     return [*argv, *turn.extra_args]
 
 
