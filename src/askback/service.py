@@ -36,6 +36,7 @@ from askback.deletion import Deletion
 from askback.following.inbox import Inbox, InboxPage, read_inbox
 from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
+from askback.following.run_versions import RunVersions
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
 from askback.process.artifacts import Bundle
@@ -138,6 +139,7 @@ class Service:
         self._run_events = RunEvents(store)
         self._waiting = Inbox(store)
         self._run_changes = RunChanges(store)
+        self._run_versions = RunVersions(store)
 
     # Submitting.
 
@@ -383,6 +385,14 @@ class Service:
     def follow_runs(self) -> AsyncGenerator[Sequence[Run]]:
         """Runs as they are created or change their state; see `RunChanges.follow`."""
         return self._run_changes.follow()
+
+    async def changed(self, run_id: str, version: int | None) -> Run:
+        """Wait until the run has another version than this one or is final; without one, until it asks its user."""
+
+        def is_new(run: Run) -> bool:
+            return run.state.final or (run.settled if version is None else run.version != version)
+
+        return await self._run_versions.wait(run_id, is_new)
 
     async def settled(self, run_id: str, interaction_id: str) -> None:
         """Wait until the question is closed, however that happens."""

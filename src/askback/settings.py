@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -67,6 +67,10 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_ORIGIN = r"^https?://[a-z0-9.\[\]:-]+$"
+"""As browsers send it: no path, no user, no wildcard, in lower case."""
+
+
 class ServerSettings(_Section):
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
@@ -75,6 +79,10 @@ class ServerSettings(_Section):
     )
     allowed_hosts: tuple[str, ...] = Field(
         (), description="Additional `Host` values that requests may have, with port: `askback.example:8765`."
+    )
+    allowed_origins: tuple[Annotated[str, StringConstraints(pattern=_ORIGIN, max_length=300)], ...] = Field(
+        (),
+        description="Origins of pages that may call the API with a token (CORS), such as `https://app.example`. Cookies are never accepted from them.",
     )
     public_url: str | None = Field(
         None,

@@ -209,6 +209,11 @@ class Run:
         return self.mode is Mode.INTERACTIVE and self.profile.kind is ProfileKind.STICKY_PROCESS
 
     @property
+    def settled(self) -> bool:
+        """Whether it is final, or waits for its user."""
+        return self.state.final or self.state is RunState.WAITING_USER
+
+    @property
     def process_profile(self) -> ProfileKind:
         """How its processes are started, which is not its profile if it never asks."""
         return ProfileKind.STICKY_PROCESS if self.sticky else ProfileKind.RESUMABLE

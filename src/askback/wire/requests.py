@@ -158,6 +158,19 @@ class StatisticsQuery(Shape):
     days: Annotated[int, about("How many days, today included.", 30, ge=1, le=366)] = 30
 
 
+class RunWait(Shape):
+    wait: Annotated[
+        float,
+        about(
+            "How long to wait for a change, in seconds. With `If-None-Match`: until the run differs from that `ETag`. "
+            "Without: until the run waits for its user or is final.",
+            30,
+            ge=0,
+            le=60,
+        ),
+    ] = 0.0
+
+
 class EventQuery(Shape):
     after: Annotated[int, about("Only events after this number.", 0, ge=0, le=MAX_SEQ)] = 0
     limit: Annotated[int, about("The maximum number of events. Not used for a stream.", ge=1, le=1000)] = 1000
@@ -167,6 +180,13 @@ class RunCreateHeaders(Shape):
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
         about("The same key with the same body returns the same run. With another body it is refused.", "order-4711"),
+    ] = None
+
+
+class RunHeaders(Shape):
+    if_none_match: Annotated[
+        Annotated[str, Meta(max_length=1000)] | None,
+        about("The `ETag` of an earlier response. If the run is still the same, the response is 304.", 'W/"5"'),
     ] = None
 
 
