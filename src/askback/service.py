@@ -146,8 +146,9 @@ class Service:
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
         package = await self._package(wanted)
-        source = None if wanted.origin is None else await self._inheritance.source(wanted.origin)
-        named = None if wanted.engine is None else await self.engines.choose(package, wanted.engine)
+        source = None if wanted.origin is None else await self._inheritance.source(wanted.origin, wanted.engine)
+        engine_name = wanted.engine or (source.engine if source and wanted.origin and wanted.origin.session else None)
+        named = None if engine_name is None else await self.engines.choose(package, engine_name)
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
             checked = await self.pools.parsing.run(self._check, package, wanted)
         else:
@@ -182,8 +183,9 @@ class Service:
             "mode": checked.mode,
             "interactive_profile": asdict(profile),
         }
-        if wanted.origin is not None:
+        if source is not None and wanted.origin is not None:
             data["from_run"] = asdict(wanted.origin)
+            run = self._inheritance.continued(run, wanted.origin, source)
         return await self._create(lifecycle.create(run, data), wanted, source)
 
     async def _package(self, wanted: Submission) -> SkillPackage:

@@ -204,6 +204,8 @@ export interface FromRun {
   run_id: string;
   /** `artifacts`: its output files. `workspace`: its whole working directory. */
   files?: InheritedFiles | null;
+  /** Whether the engine's session is copied and continued: the model sees the earlier conversation. */
+  session?: boolean;
 }
 
 /** The state of the server. */
@@ -399,6 +401,8 @@ export interface Origin {
   run_id: string;
   /** Which of its files were copied. */
   files?: InheritedFiles;
+  /** Whether the engine's session was copied and continued. */
+  session?: boolean;
 }
 
 /** A pending question with the run that asks it. */
@@ -559,7 +563,7 @@ export interface RunCreate {
   parameter?: { [key: string]: Json };
   /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `model`, `effort`. */
   options?: { [key: string]: Json };
-  /** Start with the files of another run. Requires the scope `read` as well. */
+  /** Start with the files or the session of another run. Requires the scope `read` as well. */
   from_run?: FromRun | null;
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;

@@ -94,7 +94,6 @@ class WarningCode(StrEnum):
     RESPONSE_SCHEMA_IGNORED = "RESPONSE_SCHEMA_IGNORED"
     EFFORT_IGNORED = "EFFORT_IGNORED"
     ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
-    EFFORT_IGNORED = "EFFORT_IGNORED"
 
 
 WARNING_MEANINGS: dict[WarningCode, str] = {
@@ -162,7 +161,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.REPLY_INVALID: "The reply does not match the question.",
     RefusalCode.ENGINE_UNKNOWN: "No engine has that name.",
     RefusalCode.ENGINE_NOT_FOUND: "The engine is known, but its program is not installed; the message says what to install.",
-    RefusalCode.ENGINE_UNSUITABLE: "The skill does not allow that engine or mode.",
+    RefusalCode.ENGINE_UNSUITABLE: "The skill, or the session that the run continues, does not allow that engine or mode.",
     RefusalCode.PROFILE_UNAVAILABLE: "The engine does not support the requested profile; the message says what the probe saw.",
     RefusalCode.IDEMPOTENCY_KEY_REUSED: "The idempotency key was used before, for another request.",
     RefusalCode.RUN_NOT_FOUND: "There is no such run.",

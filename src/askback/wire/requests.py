@@ -51,6 +51,10 @@ class FromRun(Body):
         InheritedFiles | None,
         about("`artifacts`: its output files. `workspace`: its whole working directory.", "artifacts"),
     ] = None
+    session: Annotated[
+        bool,
+        about("Whether the engine's session is copied and continued: the model sees the earlier conversation.", False),
+    ] = False
 
 
 class RunCreate(Body):
@@ -81,7 +85,7 @@ class RunCreate(Body):
         ),
     ] = msgspec.field(default_factory=dict)
     from_run: Annotated[
-        FromRun | None, about("Start with the files of another run. Requires the scope `read` as well.")
+        FromRun | None, about("Start with the files or the session of another run. Requires the scope `read` as well.")
     ] = None
     webhooks: Annotated[
         tuple[WebhookCreate, ...], about("Notified when this run changes its state.", max_length=8)

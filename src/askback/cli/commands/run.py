@@ -66,7 +66,10 @@ _LIST = "?"
 @click.option(
     "--from-files",
     type=click.Choice(["artifacts", "workspace"]),
-    help="Which files to copy: its output files (default), or its whole working directory.",
+    help="Which files to copy: its output files, or its whole working directory (default with --from-session).",
+)
+@click.option(
+    "--from-session", is_flag=True, help="Also continue the engine's session: the model sees the earlier conversation."
 )
 @click.option("--answer", "answers", multiple=True, metavar="TEXT", help="An answer in advance; repeatable.")
 @click.option(
@@ -90,6 +93,7 @@ def command(
     run_options: tuple[str, ...],
     source: str | None,
     from_files: str | None,
+    from_session: bool,
     answers: tuple[str, ...],
     continued: str | None,
 ) -> int:
@@ -102,8 +106,8 @@ def command(
         raise click.UsageError("name a SKILL to run, or a run to continue: --continue RUN")
     if continued is not None and (engine or mode or inputs or params or run_options or source):
         raise click.UsageError("--continue uses the run as it was submitted: only --answer can be added")
-    if from_files is not None and source is None:
-        raise click.UsageError("--from-files needs a run: --from RUN")
+    if source is None and (from_files is not None or from_session):
+        raise click.UsageError("--from-files and --from-session need a run: --from RUN")
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
     from askback.bootstrap import open_library
@@ -121,7 +125,7 @@ def command(
             inputs=inputs,
             params=params,
             run_options=run_options,
-            origin=None if source is None else Origin(run_id=source, files=InheritedFiles(from_files or "artifacts")),
+            origin=None if source is None else _origin(source, from_files, session=from_session),
         )
         package = open_library(settings).find(skill)
         may_ask = can_ask or bool(answers)
@@ -163,6 +167,11 @@ async def _submit(app: App, *, wanted: Submission, package: SkillPackage, can_as
         return await app.service.submit(wanted)
     except Invalid as error:
         raise Invalid(error.code, error.message, described(error.problems, package)) from None
+
+
+def _origin(source: str, files: str | None, *, session: bool) -> Origin:
+    default = InheritedFiles.WORKSPACE if session else InheritedFiles.ARTIFACTS
+    return Origin(run_id=source, files=default if files is None else InheritedFiles(files), session=session)
 
 
 async def _full_origin(app: App, origin: Origin) -> Origin:

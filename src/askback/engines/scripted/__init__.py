@@ -29,6 +29,7 @@ from askback.engines.base import (
     Probe,
     Reply,
     Send,
+    SessionMove,
     SessionNamed,
     Stream,
     ToolEnded,
@@ -95,6 +96,9 @@ class Scripted:
 
     def parser(self, turn: Turn) -> ScriptedParser:
         return ScriptedParser()
+
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
+        return SessionMove()
 
     def launch_resident(self, turn: Turn) -> Launch:
         return Launch(argv=(*_argv(turn), "--stay"), env={"HOME": turn.home})
