@@ -250,7 +250,7 @@ class Service:
         if pending is None:
             raise Conflict(
                 RefusalCode.INTERACTION_NOT_PENDING,
-                f"run {run.id} is {run.state}: it has no pending question",
+                f"run {run.id} has no pending question; its state is {run.state}",
             )
         wanted = interaction_id or pending.interaction_id
         if wanted == pending.interaction_id and (problems := await self._reply_problems(pending, response)):

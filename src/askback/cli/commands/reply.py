@@ -96,7 +96,9 @@ def _pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
 
     pending = run.pending_interaction
     if pending is None:
-        raise Conflict(RefusalCode.INTERACTION_NOT_PENDING, f"run {run.id} is {run.state}: it has no pending question")
+        raise Conflict(
+            RefusalCode.INTERACTION_NOT_PENDING, f"run {run.id} has no pending question; its state is {run.state}"
+        )
     if wanted is not None and wanted != pending.interaction_id:
         raise Conflict(
             RefusalCode.INTERACTION_NOT_PENDING,

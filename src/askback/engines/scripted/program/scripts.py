@@ -106,13 +106,14 @@ def problems(script: Any) -> Iterator[tuple[str, str]]:
     parts, values = script.get("parts", {}), script.get("values", {})
     for name, named in (("parts", parts), ("values", values)):
         if not isinstance(named, dict):
-            yield "", f'must be an object whose "parts" and "values" are objects: "{name}" is none'
+            yield "", f'has "{name}" that are not an object'
     parts = parts if isinstance(parts, dict) else {}
     for name, steps in parts.items():
         yield from _step_problems(steps, {}, f"part {name!r}")
     for number, entry in enumerate(turns, start=1):
-        for steps in entry.values() if isinstance(entry, dict) else [entry]:
-            yield from _step_problems(steps, parts, f"turn {number}")
+        by_mode = entry if isinstance(entry, dict) else {"": entry}
+        for mode, steps in by_mode.items():
+            yield from _step_problems(steps, parts, f"turn {number}" + (f" ({mode})" if mode else ""))
 
 
 def _step_problems(steps: Any, parts: dict[str, Any], where: str) -> Iterator[tuple[str, str]]:
