@@ -1,106 +1,68 @@
-// Unsent answers. This tab keeps them until they are sent or dropped, also when the page is loaded again. Secrets and
-// files are not kept.
+// Answers that were begun, kept in this tab until they are sent. Secrets and files are never kept.
 
 const PREFIX = "askback-draft ";
-const MOST_CHARACTERS = 200_000;
-const CONTROLS = "textarea, select, input:not([type=password], [type=file])";
-const TYPED = "textarea, input:not([type=checkbox], [type=radio])";
 
 /**
- * Restore the draft of this key, then keep what is entered in the form. Call it before the form is shown.
- * `text()` is what was entered in words, or null if nothing was. `drop()` ends it.
- * @param {string} key
- * @param {HTMLElement} form
- * @returns {{text: () => string | null, drop: () => void}}
+ * The draft of one question; null if its answer is secret.
+ * @returns {{read(): unknown, keep(value: unknown): void, drop(): void} | null}
  */
-export function keepDraft(key, form) {
-  const untouched = JSON.stringify(stateOf(form));
-  const kept = read(PREFIX + key);
-  if (kept !== null) restore(form, kept);
-  const text = () => wordsOf(form, JSON.parse(untouched));
-  const keep = () => {
-    const state = stateOf(form);
-    if (JSON.stringify(state) === untouched) write(PREFIX + key, null);
-    else write(PREFIX + key, { ...state, text: text() });
-  };
-  for (const type of ["input", "change", "click"]) form.addEventListener(type, keep);
-  const drop = () => {
-    for (const type of ["input", "change", "click"]) form.removeEventListener(type, keep);
-    write(PREFIX + key, null);
-  };
-  return { text, drop };
-}
-
-/** Take the drafts whose keys start so, except one: `[{key, text}]`. Nothing can restore them any more. */
-export function takeDrafts(start, except = null) {
-  const found = [];
-  for (const name of names()) {
-    const key = name.slice(PREFIX.length);
-    if (!key.startsWith(start) || key === except) continue;
-    const text = read(name)?.text;
-    if (typeof text === "string") found.push({ key, text });
-    write(name, null);
-  }
-  return found;
-}
-
-function stateOf(form) {
-  const controls = [...form.querySelectorAll(CONTROLS)];
+export function draftOf(runId, { interaction_id: id, kind, response_schema: schema }) {
+  if (kind === "secret" || kind === "file" || isPrivate(schema)) return null;
+  const key = `${PREFIX}${runId} ${id}`;
   return {
-    rows: [...form.querySelectorAll(".lines")].map((list) => list.childElementCount),
-    values: controls.map((each) => (["checkbox", "radio"].includes(each.type) ? each.checked : each.value)),
+    read() {
+      try {
+        return JSON.parse(sessionStorage.getItem(key)) ?? undefined;
+      } catch {
+        return undefined;
+      }
+    },
+    keep(value) {
+      try {
+        if (value === undefined || value === "") sessionStorage.removeItem(key);
+        else sessionStorage.setItem(key, JSON.stringify(publicPart(schema, value)));
+      } catch {
+        // Without storage, or if it is full, the draft lasts for this page.
+      }
+    },
+    drop() {
+      try {
+        sessionStorage.removeItem(key);
+      } catch {
+        // There is nothing to remove.
+      }
+    },
   };
 }
 
-function restore(form, { rows, values }) {
-  // A list has as many rows as its button has added. An outer list comes before the lists in its rows.
-  for (const [place, count] of (rows ?? []).entries()) {
-    const list = form.querySelectorAll(".lines")[place];
-    for (let more = count - (list?.childElementCount ?? count); more > 0; more -= 1) list.nextElementSibling?.click();
+/** Take the texts of the drafts of a run, except the one of its pending question: nobody can send them any more. */
+export function takeDrafts(runId, pending) {
+  const start = `${PREFIX}${runId} `;
+  const found = [];
+  try {
+    for (const key of Object.keys(sessionStorage)) {
+      if (!key.startsWith(start) || key === start + pending) continue;
+      found.push(draftText(JSON.parse(sessionStorage.getItem(key))));
+      sessionStorage.removeItem(key);
+    }
+  } catch {
+    // Without storage, there are none.
   }
-  const controls = [...form.querySelectorAll(CONTROLS)];
-  if (controls.length !== values?.length) return;
-  for (const [place, each] of controls.entries()) {
-    const isTick = typeof values[place] === "boolean";
-    if (values[place] === (isTick ? each.checked : each.value)) continue;
-    if (isTick) each.checked = values[place];
-    else each.value = values[place];
-    each.closest("details")?.setAttribute("open", "");
-    for (const type of ["input", "change"]) each.dispatchEvent(new Event(type, { bubbles: true }));
-  }
+  return found.filter((text) => text !== null);
 }
 
-/** The typed texts that differ from the form's first state. */
-function wordsOf(form, { values }) {
-  const words = [...form.querySelectorAll(CONTROLS)]
-    .map((each, place) => (each.matches(TYPED) && each.value !== values[place] ? each.value.trim() : ""))
-    .filter((each) => each !== "");
+/** What was entered in words; null if nothing was. */
+export function draftText(value) {
+  const values = typeof value === "object" && value !== null ? Object.values(value).flat() : [value];
+  const words = values.filter((each) => typeof each === "string" && each.trim() !== "");
   return words.length > 0 ? words.join("\n") : null;
 }
 
-function names() {
-  try {
-    return Object.keys(sessionStorage).filter((each) => each.startsWith(PREFIX));
-  } catch {
-    return [];
-  }
+function isPrivate(schema) {
+  return schema?.format === "password" || schema?.writeOnly === true || schema?.["x-input-source"] === "file";
 }
 
-function read(name) {
-  try {
-    return JSON.parse(sessionStorage.getItem(name));
-  } catch {
-    return null;
-  }
-}
-
-/** Without storage, or without room in it, a draft lasts as long as the page. */
-function write(name, state) {
-  const text = JSON.stringify(state);
-  try {
-    if (state === null || text.length > MOST_CHARACTERS) sessionStorage.removeItem(name);
-    else sessionStorage.setItem(name, text);
-  } catch {
-    // The form still has it.
-  }
+function publicPart(schema, value) {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).filter(([name]) => !isPrivate(schema?.properties?.[name])));
 }

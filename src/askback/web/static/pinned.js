@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import { deadline } from "./deadline.js";
-import { keepDraft, takeDrafts } from "./drafts.js";
+import { draftOf, draftText, takeDrafts } from "./drafts.js";
 import { make, newId } from "./elements.js";
 import { questionForm } from "./form.js";
 import { copyText, toast } from "./frame.js";
@@ -36,24 +36,23 @@ export class PinnedQuestion {
     const isFirst = this.id === null;
     this.leave();
     this.id = id;
-    const key = `${run.id} ${id}`;
     // Another tab may have answered while this page was closed.
-    if (isFirst) for (const { text } of takeDrafts(`${run.id} `, key)) this.sayTaken(text);
+    if (isFirst) for (const text of takeDrafts(run.id, id)) this.sayTaken(text);
     if (asked === null) this.place.replaceChildren();
-    else this.place.replaceChildren(this.card(run, asked, key));
+    else this.place.replaceChildren(this.card(run, asked));
   }
 
   leave() {
-    const text = this.sent ? null : (this.draft?.text() ?? null);
+    const text = this.sent ? null : draftText(this.draft?.read());
     this.draft?.drop();
     if (text !== null || this.refused) this.sayTaken(text);
     Object.assign(this, { id: null, draft: null, sent: false, refused: false });
   }
 
-  card(run, asked, key) {
-    const form = questionForm(asked, { t, onSend: (response) => this.send(run, asked, response) });
-    if (asked.kind !== "secret") this.draft = keepDraft(key, form);
-    const body = make("div", { class: "pinned-body", id: newId("pinned") }, ...questionText(asked), form);
+  card(run, asked) {
+    this.draft = draftOf(run.id, asked);
+    const form = questionForm(asked, { t, draft: this.draft, onSend: (response) => this.send(run, asked, response) });
+    const body = make("div", { class: "pinned-body", id: newId("pinned"), "data-scrolls": true }, ...questionText(asked), form);
     return make(
       "section",
       { class: "card pinned", "aria-label": t("run.asked") },
