@@ -54,7 +54,7 @@ def test_a_session_holds_every_prompt_and_message_in_order(stage: Stage) -> None
         ("message", 2),
         ("completed", 2),
     ]
-    told = {"type": "prompt", "turn": 1, "text": "Start.", "mode": "interactive", "model": "m"}
+    told = {"type": "prompt", "turn": 1, "text": "Start.", "mode": "interactive", "model": "m", "effort": None}
     assert records[0] == told | {"pid": records[0]["pid"]}
     assert records[0]["pid"] != records[4]["pid"]
 

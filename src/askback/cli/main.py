@@ -30,6 +30,7 @@ _GROUPS = {
         "show": "Show a run: input, state, questions, error, usage, files.",
         "watch": "Follow a run live until it ends.",
         "cancel": "Cancel a run.",
+        "delete": "Delete a run that is over.",
     },
     "Skills and engines": {
         "skills": "List, make, check and install skills.",
@@ -53,7 +54,7 @@ _EXAMPLES = (
     "askback skills new my-skill && askback run ./my-skill --engine scripted",
 )
 
-_MODULES = dict.fromkeys(("runs", "show", "watch", "inbox", "cancel"), "runs")
+_MODULES = dict.fromkeys(("runs", "show", "watch", "inbox", "cancel", "delete"), "runs")
 """Commands that share a module. Every other command has a module with its name."""
 
 

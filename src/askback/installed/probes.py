@@ -23,6 +23,8 @@ from askback.process.child import NotStarted, Spawner, call
 from askback.process.isolation import UNLIMITED, Network, ResourceLimits
 
 PROBE_SEC = 15.0
+_FORMAT = "2"
+"""Changes when a probe has a new field: older results do not have it."""
 _MAX_CACHE_BYTES = 1_000_000
 _NOT_STARTED = 127
 """The exit code that a shell uses for a command it cannot find."""
@@ -35,6 +37,7 @@ class EngineSetup:
     command: tuple[str, ...]
     env: Mapping[str, str]
     model: str | None = None
+    effort: str | None = None
     home: Path | None = None
     sign_in_home: Path | None = None
     """The home with the credentials: the configured one, or else the user's."""
@@ -156,7 +159,7 @@ def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
 
 def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:
     """The cache key. It includes every file in the command: `python tool.py` changes with `tool.py`."""
-    parts = [engine.name]
+    parts = [engine.name, _FORMAT]
     for word in (path, *setup.command[1:]):
         parts.append(word)
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`."""
+"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`, `delete`."""
 
 from __future__ import annotations
 
@@ -234,6 +234,34 @@ def cancel_command(access: Access, as_json: bool, run: str) -> int:
             output.print_line(f"■ run {name} is {found.state}")
         else:
             output.print_line(f"… run {name} is being canceled; follow it with: askback watch {name}")
+        return 0
+
+    return run_async(main)
+
+
+@click.command(
+    "delete",
+    cls=Command,
+    short_help="Delete a run that is over.",
+    examples=("askback delete 1m7g",),
+)
+@click.argument("run", shell_complete=complete_run)
+@on_runs
+def delete_command(access: Access, as_json: bool, run: str) -> int:
+    """Delete RUN with everything that belongs to it: files, events, questions, links and unsent notifications.
+
+    A run that is not over is refused; cancel it first.
+    """
+    from askback.cli.run_ids import full_id
+
+    async def main() -> int:
+        async with access() as runs:
+            run_id = await full_id(runs, run)
+            await runs.delete_run(run_id)
+        if as_json:
+            output.print_json({"deleted": run_id})
+        else:
+            output.print_line(f"✔ run {printable(run_id)} is deleted")
         return 0
 
     return run_async(main)

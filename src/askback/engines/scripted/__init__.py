@@ -29,6 +29,7 @@ from askback.engines.base import (
     Probe,
     Reply,
     Send,
+    SessionMove,
     SessionNamed,
     Stream,
     ToolEnded,
@@ -83,6 +84,7 @@ class Scripted:
             kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
             reason="its --help offers --resume" if resumes else f"its --help does not offer --resume{_why(usage)}",
             version=number[0] if number else None,
+            effort=tuple(sorted(self.profiles)) if usage is not None and "--effort" in usage.stdout else (),
             resident=usage is not None and usage.exit_code == 0 and "--stay" in usage.stdout,
         )
 
@@ -95,6 +97,9 @@ class Scripted:
     def parser(self, turn: Turn) -> ScriptedParser:
         return ScriptedParser()
 
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
+        return SessionMove()
+
     def launch_resident(self, turn: Turn) -> Launch:
         return Launch(argv=(*_argv(turn), "--stay"), env={"HOME": turn.home})
 
@@ -106,6 +111,8 @@ def _argv(turn: Turn) -> list[str]:
     argv = [*turn.command, f"--mode={turn.mode}", f"--default-script={turn.skill_dir}/{SCRIPT}"]
     if turn.model:
         argv.append(f"--model={turn.model}")
+    if turn.effort:
+        argv.append(f"--effort={turn.effort}")
     return [*argv, *turn.extra_args]
 
 

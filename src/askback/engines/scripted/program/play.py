@@ -127,7 +127,8 @@ class Player:
         if is_new and not _has_fault(steps, "no_session"):
             self.emit("session.started", session_id=session.id)
         self._named = True
-        session.add("prompt", text=prompt, mode=self._mode, model=self._options.get("model"), pid=os.getpid())
+        chosen = {name: self._options.get(name) for name in ("model", "effort")}
+        session.add("prompt", text=prompt, mode=self._mode, **chosen, pid=os.getpid())
         self.emit("turn.started", turn=session.turn)
         self._do([step for step in steps if not step.get("before_session")])
         self.complete()
