@@ -18,7 +18,6 @@ PHONE = {"width": 360, "height": 740}
 PAGES = (
     "/",
     "/runs",
-    "/new",
     "/new?skill=reads",
     "/skills",
     "/skills/reads",
