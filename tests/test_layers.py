@@ -153,8 +153,13 @@ def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
         if unit not in READS_SETTINGS:
             yield f"{where} imports settings; only {' and '.join(sorted(READS_SETTINGS))} may, others are given values"
     elif unit == "settings":
-        if target not in ("core", "text", "trust", ""):
+        if target not in ("core", "setting_types", "text", "trust", ""):
             yield f"{where} imports {target}; settings knows only core and text"
+    elif unit == "setting_types":
+        if target != "trust":
+            yield f"{where} imports {target}; setting_types knows only trust"
+    elif target == "setting_types":
+        yield f"{where} imports setting_types; it is a part of settings"
     elif unit == "trust":
         if target not in ("core", "files", "text", ""):
             yield f"{where} imports {target}; trust knows only core, files and text"
@@ -302,6 +307,8 @@ VIOLATING = {
     "bootstrap-imports-cli": ("bootstrap.py", "import askback.cli.main"),
     "settings-in-the-service": ("service.py", "from askback.settings import Settings"),
     "settings-in-the-store-for-types": ("store/x.py", "if TYPE_CHECKING:\n    from askback.settings import Settings"),
+    "setting-types-import-core": ("setting_types.py", "from askback.core import runs"),
+    "setting-types-in-bootstrap": ("bootstrap.py", "from askback.setting_types import with_paths"),
     "settings-import-the-store": ("settings.py", "from askback.store import base"),
     "client-in-the-service": ("service.py", "from askback.client import Client"),
     "client-in-bootstrap": ("bootstrap.py", "import askback.client"),

@@ -36,6 +36,7 @@ from askback.deletion import Deletion
 from askback.following.inbox import Inbox, InboxPage, read_inbox
 from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
+from askback.following.run_versions import RunVersions
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
 from askback.process.artifacts import Bundle
@@ -138,14 +139,16 @@ class Service:
         self._run_events = RunEvents(store)
         self._waiting = Inbox(store)
         self._run_changes = RunChanges(store)
+        self._run_versions = RunVersions(store)
 
     # Submitting.
 
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
         package = await self._package(wanted)
-        source = None if wanted.origin is None else await self._inheritance.source(wanted.origin)
-        named = None if wanted.engine is None else await self.engines.choose(package, wanted.engine)
+        source = None if wanted.origin is None else await self._inheritance.source(wanted.origin, wanted.engine)
+        engine_name = wanted.engine or (source.engine if source and wanted.origin and wanted.origin.session else None)
+        named = None if engine_name is None else await self.engines.choose(package, engine_name)
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
             checked = await self.pools.parsing.run(self._check, package, wanted)
         else:
@@ -180,8 +183,9 @@ class Service:
             "mode": checked.mode,
             "interactive_profile": asdict(profile),
         }
-        if wanted.origin is not None:
+        if source is not None and wanted.origin is not None:
             data["from_run"] = asdict(wanted.origin)
+            run = self._inheritance.continued(run, wanted.origin, source)
         return await self._create(lifecycle.create(run, data), wanted, source)
 
     async def _package(self, wanted: Submission) -> SkillPackage:
@@ -246,7 +250,7 @@ class Service:
         if pending is None:
             raise Conflict(
                 RefusalCode.INTERACTION_NOT_PENDING,
-                f"run {run.id} is {run.state}: it has no pending question",
+                f"run {run.id} has no pending question; its state is {run.state}",
             )
         wanted = interaction_id or pending.interaction_id
         if wanted == pending.interaction_id and (problems := await self._reply_problems(pending, response)):
@@ -383,6 +387,14 @@ class Service:
     def follow_runs(self) -> AsyncGenerator[Sequence[Run]]:
         """Runs as they are created or change their state; see `RunChanges.follow`."""
         return self._run_changes.follow()
+
+    async def changed(self, run_id: str, version: int | None) -> Run:
+        """Wait until the run has another version than this one or is final; without one, until it asks its user."""
+
+        def is_new(run: Run) -> bool:
+            return run.state.final or (run.settled if version is None else run.version != version)
+
+        return await self._run_versions.wait(run_id, is_new)
 
     async def settled(self, run_id: str, interaction_id: str) -> None:
         """Wait until the question is closed, however that happens."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 from lives import NOON, at, create, new_run, reply, running, succeeded, waiting
+from old_formats import downgrade
 from stores import OpenStore, opened
 
 from askback.core.errors import ErrorCode, RunError
@@ -170,7 +171,7 @@ def test_the_newest_runs_of_an_older_store_are_added_up(tmp_path: Path, size: in
 
     before = asyncio.run(fill())
     with closing(apsw.Connection(str(tmp_path / "askback.db"))) as connection:
-        connection.execute("DROP TABLE daily_runs; PRAGMA user_version = 4")
+        connection.execute("; ".join(downgrade(4)))
 
     async def look() -> RunStats:
         async with opened("sqlite", tmp_path) as store:
@@ -188,7 +189,7 @@ def test_a_damaged_document_does_not_keep_an_older_store_from_opening(tmp_path: 
 
     asyncio.run(fill())
     with closing(apsw.Connection(str(tmp_path / "askback.db"))) as connection:
-        connection.execute("DROP TABLE daily_runs; PRAGMA user_version = 4")
+        connection.execute("; ".join(downgrade(4)))
         connection.execute("UPDATE runs SET doc = 'no JSON' WHERE id = 'bad'")
         odd = """{"finished_at": 7, "usage": {"total_tokens": "many", "input_tokens": 1e300, "output_tokens": -5}}"""
         connection.execute("UPDATE runs SET doc = ? WHERE id = 'odd'", (odd,))

@@ -124,7 +124,7 @@ def test_a_run_that_is_unknown_empty_or_too_large_leaves_nothing(tmp_path: Path)
             (app.workspaces.of(source.id).artifacts_path / "large").write_bytes(os.urandom(2_000_000))
             with pytest.raises(Invalid) as large:
                 await submit(app, skill, origin=Origin(run_id=source.id, files=InheritedFiles.ARTIFACTS))
-            assert large.value.problems[0].startswith("from_run.files: the files take more than 1 MB")
+            assert large.value.problems[0].startswith("from_run: the files take more than 1 MB")
             app.workspaces.remove(source.id)
             with pytest.raises(Conflict, match="has no files"):
                 await submit(app, skill, origin=Origin(run_id=source.id, files=InheritedFiles.ARTIFACTS))

@@ -172,7 +172,7 @@ export interface EngineProfile {
 }
 
 /** Why a run failed. Each code means one thing and is never reused. */
-export type ErrorCode = "SESSION_RESUME_FAILED" | "INTERACTION_WAIT_TIMEOUT" | "INTERACTION_PROCESS_LOST" | "INTERACTIVE_MAX_ATTEMPT_EXCEEDED" | "ASK_USER_PAYLOAD_INVALID" | "OUTPUT_SCHEMA_INVALID" | "ORCHESTRATOR_RESTART_INTERRUPTED" | "ENGINE_NOT_FOUND" | "ENGINE_AUTH_REQUIRED" | "ENGINE_RATE_LIMITED" | "ENGINE_UNREACHABLE" | "ENGINE_API_ERROR" | "ENGINE_CRASHED" | "TURN_TIMEOUT" | "OUTPUT_LIMIT_EXCEEDED" | "ENGINE_START_FAILED" | "RESOURCE_LIMIT_EXCEEDED" | "MEMORY_LIMIT" | "PROCESS_LIMIT" | "CPU_LIMIT" | "DISK_LIMIT" | "INTERNAL_ERROR";
+export type ErrorCode = "SESSION_RESUME_FAILED" | "INTERACTION_WAIT_TIMEOUT" | "INTERACTION_PROCESS_LOST" | "INTERACTIVE_MAX_ATTEMPT_EXCEEDED" | "ASK_USER_PAYLOAD_INVALID" | "OUTPUT_SCHEMA_INVALID" | "ORCHESTRATOR_RESTART_INTERRUPTED" | "ENGINE_NOT_FOUND" | "ENGINE_AUTH_REQUIRED" | "ENGINE_RATE_LIMITED" | "ENGINE_UNREACHABLE" | "ENGINE_API_ERROR" | "ENGINE_CRASHED" | "SCRIPT_INVALID" | "TURN_TIMEOUT" | "OUTPUT_LIMIT_EXCEEDED" | "ENGINE_START_FAILED" | "RESOURCE_LIMIT_EXCEEDED" | "MEMORY_LIMIT" | "PROCESS_LIMIT" | "CPU_LIMIT" | "DISK_LIMIT" | "INTERNAL_ERROR";
 
 /** Something that happened to a run. */
 export interface Event {
@@ -204,6 +204,8 @@ export interface FromRun {
   run_id: string;
   /** `artifacts`: its output files. `workspace`: its whole working directory. */
   files?: InheritedFiles | null;
+  /** Whether the engine's session is copied and continued: the model sees the earlier conversation. */
+  session?: boolean;
 }
 
 /** The state of the server. */
@@ -399,6 +401,8 @@ export interface Origin {
   run_id: string;
   /** Which of its files were copied. */
   files?: InheritedFiles;
+  /** Whether the engine's session was copied and continued. */
+  session?: boolean;
 }
 
 /** A pending question with the run that asks it. */
@@ -559,7 +563,7 @@ export interface RunCreate {
   parameter?: { [key: string]: Json };
   /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `model`, `effort`. */
   options?: { [key: string]: Json };
-  /** Start with the files of another run. Requires the scope `read` as well. */
+  /** Start with the files or the session of another run. Requires the scope `read` as well. */
   from_run?: FromRun | null;
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;
@@ -762,7 +766,7 @@ export interface Usage {
 }
 
 /** What a run may report without failing. */
-export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "ENGINE_START_DELAYED" | "EFFORT_IGNORED";
+export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "ENGINE_START_DELAYED";
 
 /** A URL that is notified when the run changes its state. */
 export interface WebhookCreate {

@@ -205,7 +205,7 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
             store=parts.store,
             workspaces=parts.workspaces,
             pool=parts.pools.copying,
-            config_names=parts.engines.config_names,
+            engines=parts.engines,
         ),
     )
 

@@ -117,6 +117,8 @@ class Origin:
 
     run_id: str
     files: InheritedFiles | None = None
+    session: bool = False
+    """Whether the engine's session is copied and continued."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +183,8 @@ class Run:
     """The names of the inputs that must not be shown; None if the input is not shown at all."""
     origin: Origin | None = None
     """The run that it continues."""
+    usage_before: Usage | None = None
+    """What its session had used before the run, if it continues one."""
     version: int = 1
     epoch: int = 0
     attempt_number: int = 1
@@ -209,9 +213,19 @@ class Run:
         return self.mode is Mode.INTERACTIVE and self.profile.kind is ProfileKind.STICKY_PROCESS
 
     @property
+    def settled(self) -> bool:
+        """Whether it is final, or waits for its user."""
+        return self.state.final or self.state is RunState.WAITING_USER
+
+    @property
     def process_profile(self) -> ProfileKind:
         """How its processes are started, which is not its profile if it never asks."""
         return ProfileKind.STICKY_PROCESS if self.sticky else ProfileKind.RESUMABLE
+
+    @property
+    def starts_session(self) -> bool:
+        """Whether its next turn starts a new session, in a new home."""
+        return self.next_turn.kind is TurnKind.START and not (self.origin is not None and self.origin.session)
 
     @property
     def expired(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from askback.http.auth import Gate, MainToken, SignInPages
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
 from askback.http.failed_sign_ins import FailedSignIns
+from askback.http.origins import Origins
 from askback.http.quotas import RequestRate
 from askback.http.routing import route
 from askback.http.sign_in import Codes, SignIn
@@ -66,7 +68,13 @@ def api(context: Context) -> Starlette:
 
 
 def application(
-    site: ASGIApp, context: Context, *, pages: SignInPages, tokens: MainToken, failures: FailedSignIns
+    site: ASGIApp,
+    context: Context,
+    *,
+    pages: SignInPages,
+    tokens: MainToken,
+    failures: FailedSignIns,
+    origins: Iterable[str] = (),
 ) -> ASGIApp:
     """The site behind the gate. The gate comes first, so the body of an unauthorized request is never read."""
     entrance = SignIn(
@@ -87,7 +95,7 @@ def application(
         failures=failures,
         pages=pages,
     )
-    return SafeHeaders(gate)
+    return SafeHeaders(Origins(gate, frozenset(origins)))
 
 
 class SafeHeaders:

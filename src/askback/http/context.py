@@ -105,7 +105,7 @@ def _origin(given: FromRun, grant: Grant) -> runs.Origin:
         raise Forbidden(
             RefusalCode.SCOPE_MISSING, "from_run reads another run: the token needs the scope 'read' as well"
         )
-    return runs.Origin(run_id=given.run_id, files=given.files)
+    return runs.Origin(run_id=given.run_id, files=given.files, session=given.session)
 
 
 def _is_upload(value: Any) -> bool:
@@ -125,7 +125,7 @@ def body_digest(body: RunCreate) -> str:
 
 
 def _given_fields(part: Shape) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.structs.asdict(part).items() if value is not None}
+    return {name: value for name, value in msgspec.structs.asdict(part).items() if value not in (None, False)}
 
 
 def json_response(

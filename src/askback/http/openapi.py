@@ -196,7 +196,8 @@ def _responses(operation: Operation) -> Json:
             for name, text in operation.response_headers.items()
         }
     others = {str(int(status)): {**good, "description": text} for status, text in operation.other_statuses.items()}
-    return {str(int(operation.status)): good, **others, **_problems(operation)}
+    empty = {str(int(status)): {"description": text} for status, text in operation.empty_statuses.items()}
+    return {str(int(operation.status)): good, **others, **empty, **_problems(operation)}
 
 
 def _problems(operation: Operation) -> Json:

@@ -284,5 +284,7 @@ def _linked(run: Run, link: Link) -> Interaction:
 
 def _pending(run: Run) -> Interaction:
     if run.pending_interaction is None:
-        raise NotFound(RefusalCode.INTERACTION_NOT_FOUND, f"run {run.id} is {run.state} and has no pending question")
+        raise NotFound(
+            RefusalCode.INTERACTION_NOT_FOUND, f"run {run.id} has no pending question; its state is {run.state}"
+        )
     return run.pending_interaction

@@ -40,6 +40,7 @@ ARTIFACTS_DIR = "artifacts"
 MAX_LISTED = 100_000
 """How many files of one folder are listed."""
 _MAX_BUNDLED = 50_000
+_MAX_REWRITTEN = 128_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,32 @@ class Workspace:
         else:
             work = self._below(self.cwd)
             copying.copy(source.root, work, work, CopyRules(leave_out={SKILL_DIR, *config}))
+
+    def copy_home(self, source: Workspace, copying: TreeCopy) -> None:
+        """Copy the home of another run, without sign-ins. No process of that run is alive."""
+        copying.copy(source.root, self.home.name, self.home.name, CopyRules())
+        self.remove_sign_ins()
+
+    def rename_in_home(self, old: str, new: str) -> None:
+        """Rename a folder of a home that no process uses yet, if it exists."""
+        if old != new and beneath.has_folder(self.home, old):
+            beneath.move_in(self.home / old, self.home, new)
+
+    def remove_in_home(self, pattern: str) -> None:
+        for path in self.home.glob(pattern):
+            beneath.remove(self.root, self._below(path))
+
+    def rewrite_in_home(self, pattern: str, old: str, new: str) -> None:
+        """Replace a text in the files that match a pattern, in a home that no process uses yet."""
+        for path in sorted(self.home.glob(pattern)):
+            name = self._below(path)
+            file = open_below(self.root, name)
+            if file is None:
+                continue
+            with file:
+                content = file.read(_MAX_REWRITTEN + 1)
+            if len(content) <= _MAX_REWRITTEN and old.encode() in content:
+                beneath.write(self.root, name, content.replace(old.encode(), new.encode()), durable=True)
 
     def stage_input(self, key: str, source: Path) -> str:
         """Copy an input file into the run. Returns its path as the engine sees it.

@@ -49,6 +49,11 @@ def first_prompt(
 def _inherited(origin: Origin | None) -> Iterator[str]:
     if origin is None:
         return
+    if origin.session:
+        yield (
+            "You did all of the above in an earlier run, which is over. This is a new run with a new working directory; "
+            "paths of the earlier one are no longer valid."
+        )
     match origin.files:
         case InheritedFiles.ARTIFACTS:
             yield "The output files of an earlier run are in `artifacts/`. They belong to this run now: use and change them."

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.interactions import InboxOrder
 from askback.core.runs import Run, RunState
 from askback.service import Service
-from askback.store.base import RunFilter, RunPage
+from askback.store.base import InboxFilter, RunFilter, RunPage
 from askback.web import files
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
+from askback.web.translations import Translations
 from askback.wire import runs as wire
 from askback.wire.base import plain
 
@@ -23,6 +27,7 @@ MAX_SEARCHED = 1000
 MAX_COUNTED = 999
 """How far the runs of each state are counted."""
 _SCAN = 200
+_MAX_WORDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +146,51 @@ _RUN = (Page(path="/runs/{run_id}", show=run),)
 
 
 async def inbox(context: PageContext, request: Request) -> Response:
-    page = await context.service.inbox(limit=200)
-    first = plain(page.shown())
-    return context.show(request, "inbox.html", first=first)
+    given = request.query_params
+    where = InboxFilter(
+        skill=given.get("skill") or None, engine=given.get("engine") or None, words=given.get("q", "")[:_MAX_WORDS]
+    )
+    page = await context.service.inbox(limit=200, where=where, order=InboxOrder.DEADLINE)
+    asked_before = bool((await context.service.store.closed_questions(limit=1)).items)
+    return context.show(request, "inbox.html", first=plain(page.shown()), asked_before=asked_before)
 
 
-_INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)),)
+async def answered(context: PageContext, request: Request) -> Response:
+    cursor = request.query_params.get("cursor") or None
+    page = await context.service.store.closed_questions(cursor, PAGE_SIZE)
+    texts = context.translations_for(request)
+    shown = [wire.ClosedQuestion.with_run(each) for each in page.items]
+    return context.show(
+        request,
+        "answered.html",
+        questions=[
+            plain(each) | {"answer": answer_text(each, texts), "answered_at": each.answered_at} for each in shown
+        ],
+        first=cursor is None,
+        further=_address("/answered", {"cursor": page.next_cursor}) if page.next_cursor else None,
+    )
+
+
+def answer_text(closed: wire.Interaction, texts: Translations) -> str | None:
+    """The answer in words; None if there is none or if it is secret."""
+    match closed.response:
+        case None:
+            return texts("answered.secret") if closed.secret and closed.outcome == "answered" else None
+        case bool(flag):
+            return texts("form.yes" if flag else "form.no")
+        case str() | int() | float() as plain_answer:
+            return str(plain_answer)
+        case Mapping() as fields:
+            return " · ".join(f"{name}: {_in_words(value)}" for name, value in fields.items())
+        case other:
+            return _in_words(other)
+
+
+def _in_words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)), Page(path="/answered", show=answered))
 
 
 PATH = "/answers/{link}"
@@ -158,8 +202,15 @@ async def answer(context: PageContext, request: Request) -> Response:
     asked = run.pending_interaction
     pending = asked is not None and asked.interaction_id == link.interaction_id
     first = plain(wire.PendingQuestion.in_run(run)) if pending else None
+    closed = None if pending else await _closed(context, run.id, link.interaction_id)
     here = f"/answers/{request.path_params['link']}"
-    return context.show(request, "answer.html", first=first, here=here)
+    about = {"skill": run.skill.id, "summary": run.summary}
+    return context.show(request, "answer.html", first=first, closed=closed, about=about, here=here)
+
+
+async def _closed(context: PageContext, run_id: str, interaction_id: str) -> Any:
+    asked = await context.service.store.interactions(run_id)
+    return next((plain(wire.Interaction.of(each)) for each in asked if each.interaction_id == interaction_id), None)
 
 
 _ANSWER = (Page(path=PATH, show=answer, by_link=True),)

@@ -51,6 +51,10 @@ class FromRun(Body):
         InheritedFiles | None,
         about("`artifacts`: its output files. `workspace`: its whole working directory.", "artifacts"),
     ] = None
+    session: Annotated[
+        bool,
+        about("Whether the engine's session is copied and continued: the model sees the earlier conversation.", False),
+    ] = False
 
 
 class RunCreate(Body):
@@ -81,7 +85,7 @@ class RunCreate(Body):
         ),
     ] = msgspec.field(default_factory=dict)
     from_run: Annotated[
-        FromRun | None, about("Start with the files of another run. Requires the scope `read` as well.")
+        FromRun | None, about("Start with the files or the session of another run. Requires the scope `read` as well.")
     ] = None
     webhooks: Annotated[
         tuple[WebhookCreate, ...], about("Notified when this run changes its state.", max_length=8)
@@ -158,6 +162,19 @@ class StatisticsQuery(Shape):
     days: Annotated[int, about("How many days, today included.", 30, ge=1, le=366)] = 30
 
 
+class RunWait(Shape):
+    wait: Annotated[
+        float,
+        about(
+            "How long to wait for a change, in seconds. With `If-None-Match`: until the run differs from that `ETag`. "
+            "Without: until the run waits for its user or is final.",
+            30,
+            ge=0,
+            le=60,
+        ),
+    ] = 0.0
+
+
 class EventQuery(Shape):
     after: Annotated[int, about("Only events after this number.", 0, ge=0, le=MAX_SEQ)] = 0
     limit: Annotated[int, about("The maximum number of events. Not used for a stream.", ge=1, le=1000)] = 1000
@@ -167,6 +184,13 @@ class RunCreateHeaders(Shape):
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
         about("The same key with the same body returns the same run. With another body it is refused.", "order-4711"),
+    ] = None
+
+
+class RunHeaders(Shape):
+    if_none_match: Annotated[
+        Annotated[str, Meta(max_length=1000)] | None,
+        about("The `ETag` of an earlier response. If the run is still the same, the response is 304.", 'W/"5"'),
     ] = None
 
 

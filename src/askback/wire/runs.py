@@ -140,10 +140,11 @@ class Origin(Shape, omit_defaults=True):
 
     run_id: RunId
     files: Annotated[InheritedFiles | None, about("Which of its files were copied.")] = None
+    session: Annotated[bool, about("Whether the engine's session was copied and continued.")] = False
 
     @classmethod
     def of(cls, origin: runs.Origin | None) -> Self | None:
-        return None if origin is None else cls(run_id=origin.run_id, files=origin.files)
+        return None if origin is None else cls(run_id=origin.run_id, files=origin.files, session=origin.session)
 
 
 class Run(Shape, omit_defaults=True):

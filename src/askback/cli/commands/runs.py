@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import exit_codes, layout, output
-from askback.cli.connection import complete_run, on_runs
+from askback.cli.completion import complete_engine, complete_open_run, complete_run, complete_skill
+from askback.cli.connection import on_runs
 from askback.cli.exit_codes import run_async
+from askback.cli.help import Command
 from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
@@ -21,10 +23,19 @@ if TYPE_CHECKING:
 _STATES = ("queued", "running", "waiting_user", "succeeded", "failed", "canceled")
 
 
-@click.command("runs", short_help="List the runs.")
+@click.command(
+    "runs",
+    cls=Command,
+    short_help="List the runs.",
+    examples=(
+        "askback runs",
+        "askback runs --state waiting_user",
+        "askback runs --skill trip-planner --json",
+    ),
+)
 @click.option("--state", type=click.Choice(_STATES), help="Only runs in this state.")
-@click.option("--skill", metavar="ID", help="Only runs of this skill.")
-@click.option("--engine", metavar="E", help="Only runs on this engine.")
+@click.option("--skill", metavar="ID", shell_complete=complete_skill, help="Only runs of this skill.")
+@click.option("--engine", metavar="E", shell_complete=complete_engine, help="Only runs on this engine.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of runs.")
 @on_runs
 def runs_command(
@@ -64,7 +75,12 @@ def runs_command(
     return 0
 
 
-@click.command("show", short_help="Show a run: state, questions, warnings, error, usage, files.")
+@click.command(
+    "show",
+    cls=Command,
+    short_help="Show a run: state, questions, warnings, error, usage, files.",
+    examples=("askback show 1m7g                    # the start of an id is enough",),
+)
 @click.argument("run", shell_complete=complete_run)
 @on_runs
 def show_command(access: Access, as_json: bool, run: str) -> int:
@@ -90,7 +106,12 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
     return run_async(main)
 
 
-@click.command("watch", short_help="Follow a run live until it ends.")
+@click.command(
+    "watch",
+    cls=Command,
+    short_help="Follow a run live until it ends.",
+    examples=("askback watch 1m7g",),
+)
 @click.argument("run", shell_complete=complete_run)
 @on_runs
 def watch_command(access: Access, as_json: bool, run: str) -> int:
@@ -153,7 +174,15 @@ async def _show_event(runs: AsyncClient | LocalRuns, event: Event, display: Disp
             display.wait_until(run.wait_deadline_at)
 
 
-@click.command("inbox", short_help="List the pending questions.")
+@click.command(
+    "inbox",
+    cls=Command,
+    short_help="List the pending questions.",
+    examples=(
+        "askback inbox",
+        "askback inbox --url https://askback.example --token TOKEN",
+    ),
+)
 @on_runs
 def inbox_command(access: Access, as_json: bool) -> int:
     """List the pending questions of all runs, oldest first, with age, deadline and how to answer."""
@@ -182,8 +211,13 @@ def inbox_command(access: Access, as_json: bool) -> int:
     return 0
 
 
-@click.command("cancel", short_help="Cancel a run.")
-@click.argument("run", shell_complete=complete_run)
+@click.command(
+    "cancel",
+    cls=Command,
+    short_help="Cancel a run.",
+    examples=("askback cancel 1m7g",),
+)
+@click.argument("run", shell_complete=complete_open_run)
 @on_runs
 def cancel_command(access: Access, as_json: bool, run: str) -> int:
     """Cancel RUN. Its engine is asked to end, then killed. The run is `canceled` when all its processes have ended."""
@@ -205,7 +239,12 @@ def cancel_command(access: Access, as_json: bool, run: str) -> int:
     return run_async(main)
 
 
-@click.command("delete", short_help="Delete a run that is over.")
+@click.command(
+    "delete",
+    cls=Command,
+    short_help="Delete a run that is over.",
+    examples=("askback delete 1m7g",),
+)
 @click.argument("run", shell_complete=complete_run)
 @on_runs
 def delete_command(access: Access, as_json: bool, run: str) -> int:
@@ -222,7 +261,7 @@ def delete_command(access: Access, as_json: bool, run: str) -> int:
         if as_json:
             output.print_json({"deleted": run_id})
         else:
-            print(f"✔ run {printable(run_id)} is deleted")
+            output.print_line(f"✔ run {printable(run_id)} is deleted")
         return 0
 
     return run_async(main)

@@ -7,12 +7,22 @@ from pathlib import Path
 import click
 
 from askback.cli import output
+from askback.cli.help import Command
 from askback.text.formatting import one_line
 
 _MAX_PATH = 4096
 
 
-@click.command("trust", short_help="Trust the settings file of a folder.")
+@click.command(
+    "trust",
+    cls=Command,
+    short_help="Trust the settings file of a folder.",
+    examples=(
+        "askback trust",
+        "askback trust --list",
+        "askback trust ../project --revoke",
+    ),
+)
 @click.argument("folder", required=False, default=".", type=click.Path(path_type=Path))
 @click.option("--revoke", is_flag=True, help="Stop trusting it.")
 @click.option("--list", "listing", is_flag=True, help="List the trusted files.")

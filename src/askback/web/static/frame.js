@@ -118,6 +118,7 @@ function notify(asked) {
 
 function inboxChanged(page, live) {
   if (page !== null) showCount(page);
+  if (live && latest?.live === false) window.dispatchEvent(new Event("askback-reconnected"));
   latest = { page: page ?? latest?.page ?? null, live };
   for (const listener of listeners) listener(page, live);
 }

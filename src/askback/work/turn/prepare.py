@@ -97,7 +97,7 @@ def _prepare_files(
     engine, setup = context.engines[run.engine], context.setups[run.engine]
     workspace = context.workspaces.of(run.id)
     workspace.prepare(package.folder)
-    if run.next_turn.kind is TurnKind.START:
+    if run.starts_session:
         workspace.begin_first_turn(setup.home)
     else:
         workspace.begin_later_turn(run.attempt_number)

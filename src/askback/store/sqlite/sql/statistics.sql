@@ -34,7 +34,7 @@ GROUP BY day, code
 -- name: answer_times
 SELECT answered_at - asked_at
 FROM interactions
-WHERE number > (SELECT max(number) FROM interactions) - :latest AND outcome = 'answered' AND answered_at >= :since
+WHERE number > (SELECT max(number) FROM interactions) - :latest AND outcome = 'answered' AND +answered_at >= :since
 
 -- name: count_in_state
 SELECT count(*) FROM runs WHERE state = ?
