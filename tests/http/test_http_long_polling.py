@@ -14,7 +14,6 @@ from support.data_folder import World, run_async
 from support.program import until
 from support.server import Server
 
-
 ASKING = {"skill": "asking", "engine": "scripted", "mode": "interactive"}
 
 
