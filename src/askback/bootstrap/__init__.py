@@ -22,6 +22,7 @@ from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
 from askback.deletion import Deletion
 from askback.engines import registry
 from askback.engines.registry import Engines
+from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
@@ -200,6 +201,12 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         new_id=new_run_id,
         private_webhooks=parts.settings.notifications.allow_private,
         pools=parts.pools,
+        inheritance=Inheritance(
+            store=parts.store,
+            workspaces=parts.workspaces,
+            pool=parts.pools.copying,
+            engines=parts.engines,
+        ),
     )
 
 

@@ -41,6 +41,7 @@ class ErrorCode(StrEnum):
     ENGINE_UNREACHABLE = "ENGINE_UNREACHABLE"
     ENGINE_API_ERROR = "ENGINE_API_ERROR"
     ENGINE_CRASHED = "ENGINE_CRASHED"
+    SCRIPT_INVALID = "SCRIPT_INVALID"
     TURN_TIMEOUT = "TURN_TIMEOUT"
     OUTPUT_LIMIT_EXCEEDED = "OUTPUT_LIMIT_EXCEEDED"
     ENGINE_START_FAILED = "ENGINE_START_FAILED"
@@ -66,6 +67,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.ENGINE_UNREACHABLE: "The engine could not connect to the model provider.",
     ErrorCode.ENGINE_API_ERROR: "The model provider returned an error, refused, or closed the connection.",
     ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",
+    ErrorCode.SCRIPT_INVALID: "The script of the engine `scripted` cannot be played; `detail` says why.",
     ErrorCode.TURN_TIMEOUT: "The turn took longer than `turn_timeout_sec`; the engine was ended.",
     ErrorCode.OUTPUT_LIMIT_EXCEEDED: "The engine printed more in one turn than `limits.output` allows; it was ended.",
     ErrorCode.ENGINE_START_FAILED: "For several minutes the machine had no processes, memory or open files left to start the engine.",
@@ -90,8 +92,8 @@ class WarningCode(StrEnum):
     EVENTS_TRUNCATED = "EVENTS_TRUNCATED"
     QUESTION_TRUNCATED = "QUESTION_TRUNCATED"
     RESPONSE_SCHEMA_IGNORED = "RESPONSE_SCHEMA_IGNORED"
-    ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
     EFFORT_IGNORED = "EFFORT_IGNORED"
+    ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
 
 
 WARNING_MEANINGS: dict[WarningCode, str] = {
@@ -159,7 +161,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.REPLY_INVALID: "The reply does not match the question.",
     RefusalCode.ENGINE_UNKNOWN: "No engine has that name.",
     RefusalCode.ENGINE_NOT_FOUND: "The engine is known, but its program is not installed; the message says what to install.",
-    RefusalCode.ENGINE_UNSUITABLE: "The skill does not allow that engine or mode.",
+    RefusalCode.ENGINE_UNSUITABLE: "The skill, or the session that the run continues, does not allow that engine or mode.",
     RefusalCode.PROFILE_UNAVAILABLE: "The engine does not support the requested profile; the message says what the probe saw.",
     RefusalCode.IDEMPOTENCY_KEY_REUSED: "The idempotency key was used before, for another request.",
     RefusalCode.RUN_NOT_FOUND: "There is no such run.",

@@ -106,6 +106,23 @@ class TurnOrder:
     problems: tuple[str, ...] = ()
 
 
+class InheritedFiles(StrEnum):
+    """What a run copies of another run's files."""
+
+    ARTIFACTS = "artifacts"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The run that another one continues (`from_run`), and what is copied from it."""
+
+    run_id: str
+    files: InheritedFiles | None = None
+    session: bool = False
+    """Whether the engine's session is copied and continued."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
     """Identifies a process permanently: a pid alone may be reused."""
@@ -166,6 +183,10 @@ class Run:
     """Its input in one line, for people."""
     secret_inputs: tuple[str, ...] | None = None
     """The names of the inputs that must not be shown; None if the input is not shown at all."""
+    origin: Origin | None = None
+    """The run that it continues."""
+    usage_before: Usage | None = None
+    """What its session had used before the run, if it continues one."""
     version: int = 1
     epoch: int = 0
     attempt_number: int = 1
@@ -204,6 +225,11 @@ class Run:
         return ProfileKind.STICKY_PROCESS if self.sticky else ProfileKind.RESUMABLE
 
     @property
+    def starts_session(self) -> bool:
+        """Whether its next turn starts a new session, in a new home."""
+        return self.next_turn.kind is TurnKind.START and not (self.origin is not None and self.origin.session)
+
+    @property
     def expired(self) -> bool:
         """Whether its deadline has passed. It fails as soon as its process tree has ended."""
         return self.error is not None and not self.state.final
@@ -219,3 +245,15 @@ class RunRequest:
 
     input: dict[str, Any] = field(default_factory=dict)
     parameter: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedQuestion:
+    """A question that is no longer pending, with the run that asked it."""
+
+    run_id: str
+    skill: str
+    engine: str
+    state: RunState
+    summary: str | None
+    interaction: Interaction

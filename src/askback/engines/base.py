@@ -257,6 +257,28 @@ class RenewingEngine(Engine, Protocol):
     """The credentials and fields that may be renewed. Never a settings file."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionMove:
+    """What has to change in a copy of a home, so that its session resumes in another working directory.
+
+    Paths are relative to the home. `*` stands for one name.
+    """
+
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Folders, with their new paths."""
+    removed: tuple[str, ...] = ()
+    """Files that are created again when they are missing."""
+    rewritten: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Text files, with a text in them and what replaces it."""
+
+
+@runtime_checkable
+class PortableEngine(Engine, Protocol):
+    """An engine whose session can be resumed in a copy of its home, by another run."""
+
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove: ...
+
+
 # Resident processes.
 
 

@@ -76,6 +76,8 @@ _RUN_STREAM = {
         RefusalCode.ENGINE_UNSUITABLE,
         RefusalCode.PROFILE_UNAVAILABLE,
         RefusalCode.IDEMPOTENCY_KEY_REUSED,
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.STATE_UNSUITABLE,
     ),
 )
 async def create_run(request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate) -> Response:

@@ -121,8 +121,7 @@ class Streams:
     def encoded_inbox(self, page: InboxPage) -> bytes:
         """The pending questions as they are sent, encoded once for all clients."""
         if self._inbox is None or self._inbox[0] is not page:
-            data = wire.Inbox.of(page.items, page.next_cursor, page.count.total)
-            self._inbox = page, b"event: inbox\ndata: %s\n\n" % msgspec.json.encode(data)
+            self._inbox = page, b"event: inbox\ndata: %s\n\n" % msgspec.json.encode(page.shown())
         return self._inbox[1]
 
 

@@ -21,6 +21,7 @@ from askback.engines.base import (
     Exit,
     Launch,
     Probe,
+    SessionMove,
     SessionNamed,
     Stream,
     Turn,
@@ -147,6 +148,10 @@ class Codex:
 
     def parser(self, turn: Turn) -> CodexParser:
         return CodexParser(resuming=turn.handle is not None)
+
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
+        """Codex finds a session by its id. Its databases name the file by its path, in the home of the other run."""
+        return SessionMove(removed=(".codex/*.sqlite", ".codex/*.sqlite-shm", ".codex/*.sqlite-wal"))
 
     def launch_resident(self, turn: Turn) -> Launch:
         argv = [*turn.command, "app-server", *turn.extra_args]

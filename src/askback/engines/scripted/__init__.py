@@ -11,6 +11,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
 from askback.core.renewals import Renewal
 from askback.core.runs import ProfileKind, Usage
@@ -28,6 +29,7 @@ from askback.engines.base import (
     Probe,
     Reply,
     Send,
+    SessionMove,
     SessionNamed,
     Stream,
     ToolEnded,
@@ -43,6 +45,8 @@ from askback.engines.protocols.json_lines import Tail, as_detail, count_at, deco
 
 SCRIPT = "assets/scripted.json"
 """The path of the script in a skill package."""
+_SCRIPT_INVALID = "script_invalid"
+"""How the program marks a failure that is the script's own."""
 
 
 class Scripted:
@@ -93,6 +97,9 @@ class Scripted:
     def parser(self, turn: Turn) -> ScriptedParser:
         return ScriptedParser()
 
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
+        return SessionMove()
+
     def launch_resident(self, turn: Turn) -> Launch:
         return Launch(argv=(*_argv(turn), "--stay"), env={"HOME": turn.home})
 
@@ -126,6 +133,7 @@ class ScriptedParser:
         self.messages = Messages()
         self._completed = False
         self._failure: str | None = None
+        self._is_script_error = False
         self._retrying = ""
         self._stderr = Tail()
 
@@ -163,12 +171,17 @@ class ScriptedParser:
                 yield TurnOver()
             case "turn.failed":
                 self._failure = text_at(event, "error", "message") or "it did not say why"
+                self._is_script_error = text_at(event, "error", "code") == _SCRIPT_INVALID
                 yield TurnOver()
             case "error":
                 self._failure = text_at(event, "message") or "it did not say why"
+                self._is_script_error = text_at(event, "code") == _SCRIPT_INVALID
 
     def ending(self) -> Completed | TurnFailed | None:
         """The result, if the program ended its turn itself; otherwise None."""
+        if self._failure is not None and self._is_script_error:
+            message = f"the script {SCRIPT} cannot be played"
+            return TurnFailed(code=ErrorCode.SCRIPT_INVALID, message=message, detail=as_detail(self._failure))
         if self._failure is not None:
             return ended_badly(failure_of(self._failure), self._failure)
         return self.messages.completed() if self._completed else None

@@ -103,7 +103,7 @@ def _prepare_files(
     engine, setup = context.engines[run.engine], context.setups[run.engine]
     workspace = context.workspaces.of(run.id)
     workspace.prepare(package.folder)
-    if run.next_turn.kind is TurnKind.START:
+    if run.starts_session:
         workspace.begin_first_turn(setup.home)
     else:
         workspace.begin_later_turn(run.attempt_number)
@@ -201,7 +201,7 @@ async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instru
     order, slow = run.next_turn, not package.checks_quickly()
     if order.kind is TurnKind.START:
         request = await store.request(run.id)
-        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR)
+        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR, run.origin)
         return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
     interactions = await store.interactions(run.id)
     secrets = _secret_answers(interactions)

@@ -126,10 +126,11 @@ Plays a script in place of a coding agent and prints what it does as JSON lines.
   --resume=SESSION_ID    resume a session
   --stay                 keep running and read prompts as JSON lines, in one session
   --no-resume            act as a version that cannot resume a session
+  --check=FILE           print the problems of a script, and play nothing
   --version, --help
 """
 
-_NAMES = ("script", "default-script", "mode", "model", "effort", "resume")
+_NAMES = ("check", "script", "default-script", "mode", "model", "effort", "resume")
 _FLAGS = ("stay", "no-resume")
 
 
