@@ -19,7 +19,7 @@ from stores import opened
 from askback.core.interactions import InboxOrder
 from askback.core.runs import Run, RunState
 from askback.store.base import RunFilter, Store
-from askback.store.sqlite import outbox, reads
+from askback.store.sqlite import outbox, reads, statistics
 from askback.store.sqlite.connection import open_reader, open_writer, statements
 
 FOR_PEOPLE = {"count_runs", "inbox_count"}
@@ -30,6 +30,8 @@ STATEMENTS = {
     **statements("deletion"),
     **{name: outbox.statement(name) for name in statements("outbox")},
     **{name: sql for name, sql in statements("reads").items() if name not in FOR_PEOPLE | {"list_runs"}},
+    **{name: sql for name, sql in statements("statistics").items() if "{" not in sql},
+    **{f"finished_by_{column}": statistics.adding_up_by(column) for column in ("day", "skill", "engine")},
 }
 FILTERS = [
     RunFilter(state=state, skill=skill, engine=engine)
@@ -37,7 +39,7 @@ FILTERS = [
         (None, RunState.WAITING_USER, RunState.FAILED), (None, "skill"), (None, "engine")
     )
 ]
-MAY_BE_SCANNED = r"SCAN (owners VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW)"
+MAY_BE_SCANNED = r"SCAN (owners VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW|\(subquery-\d+\))"
 """What the caller passes, or what the statement itself has made of a few lookups."""
 
 
@@ -72,6 +74,14 @@ def test_no_list_scans_or_sorts(connection: apsw.Connection, where: RunFilter) -
         assert "runs_by_state (state=? AND rowid<?)" in step
     else:
         assert step.count("=?") == len(wanted)
+
+
+@pytest.mark.parametrize("where", FILTERS, ids=str)
+def test_no_count_scans(connection: apsw.Connection, where: RunFilter) -> None:
+    terms, _ = reads.conditions(where)
+    steps = plan(connection, statements("statistics")["count_some"].format(filters=terms))
+    assert scans(steps) == []
+    assert any(step.startswith("SEARCH runs USING") for step in steps)
 
 
 def test_a_scan_would_be_seen(connection: apsw.Connection) -> None:
@@ -131,6 +141,9 @@ READS: dict[str, Callable[[apsw.Connection], Any]] = {
     "overdue": lambda connection: reads.overdue(connection, ["me", "crowd"], FAR, 3),
     "next deadline": lambda connection: reads.next_deadline(connection, ["me", "crowd"]),
     "owners": reads.owners,
+    "finished runs": lambda connection: statistics.finished_by(connection, "skill", NOON.date(), NOON.date(), 3),
+    "answer times": lambda connection: statistics.answer_times(connection, NOON.date(), 10),
+    "counts": lambda connection: statistics.count_by_state(connection, RunFilter(), 3),
 }
 
 

@@ -30,7 +30,7 @@ from askback.core.errors import Invalid
 from askback.core.interactions import InboxOrder, InteractionOutcome
 from askback.core.runs import SHARED, Run, RunOptions, RunState
 from askback.core.signals import Adopted, CancelRequested, Replied, TurnLost
-from askback.store.base import InboxCount, InboxFilter, RunFilter, RunPage, RunStats, Store, move
+from askback.store.base import InboxCount, InboxFilter, RunFilter, RunPage, Store, move
 from askback.store.sqlite.search import register, words_of
 
 
@@ -386,31 +386,5 @@ def test_deadlines_and_places_survive_a_restart(open_store: OpenStore) -> None:
             assert ids(await store.overdue([SHARED], at(TIMEOUT_SEC + 0.123455), 9)) == []
             assert await queue(store) == ["first", "second"]
             assert ids(await store.pending()) == ["waits"]
-
-    asyncio.run(main())
-
-
-# Figures.
-
-
-def test_the_tally_counts_runs_by_state_and_times_only_what_a_user_answered(open_store: OpenStore) -> None:
-    async def main() -> None:
-        async with open_store() as store:
-            assert await store.run_stats() == RunStats(runs=dict.fromkeys(RunState, 0), answer_sec=())
-            await create(store, new_run("queued"))
-            await reply(store, await waiting(store, new_run("answered"), when=at(45)))
-            await reply(store, await waiting(store, new_run("later"), when=at(30.5)))
-            await move(store, (await waiting(store, new_run("gone"))).id, CancelRequested(at=at(1)))
-            await waiting(store, new_run("open"))
-            await succeeded(store, new_run("done"))
-            stats = await store.run_stats()
-            assert {state: count for state, count in stats.runs.items() if count} == {
-                RunState.QUEUED: 3,
-                RunState.WAITING_USER: 1,
-                RunState.CANCELED: 1,
-                RunState.SUCCEEDED: 1,
-            }
-            assert stats.answer_sec == (15.0, 29.5)
-            assert (await store.run_stats(latest=3)).answer_sec == (29.5,)
 
     asyncio.run(main())

@@ -20,7 +20,6 @@ PAGES = (
     "/?q=nothing-has-this-word",
     "/answered",
     "/runs",
-    "/new",
     "/new?skill=reads",
     "/skills",
     "/skills/reads",

@@ -40,6 +40,7 @@ from askback.wire.runs import (
     RunWarning,
 )
 from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
+from askback.wire.statistics import Statistics
 
 __all__ = [
     "AnswerUnreadable",
@@ -69,6 +70,7 @@ __all__ = [
     "ServerUnreachable",
     "Skill",
     "SkillDetails",
+    "Statistics",
     "TokenUnusable",
     "Unauthorized",
     "Upload",

@@ -69,6 +69,7 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
     _, files = context.files_of({"answer": body.response})
     if "answer" in files:
         run = await context.service.reply_with_file(run_id, files["answer"], body.interaction_id)
+        await context.note_use(files.values(), run)
     else:
         run = await context.service.reply(run_id, body.response, body.interaction_id)
     return json_response(context.run(run), HTTPStatus.ACCEPTED)
@@ -283,5 +284,7 @@ def _linked(run: Run, link: Link) -> Interaction:
 
 def _pending(run: Run) -> Interaction:
     if run.pending_interaction is None:
-        raise NotFound(RefusalCode.INTERACTION_NOT_FOUND, f"run {run.id} is {run.state} and has no pending question")
+        raise NotFound(
+            RefusalCode.INTERACTION_NOT_FOUND, f"run {run.id} has no pending question; its state is {run.state}"
+        )
     return run.pending_interaction

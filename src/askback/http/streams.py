@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
@@ -83,6 +83,18 @@ class Streams:
             yield
         finally:
             self._open[token_name] -= 1
+
+    async def until_closing(self, work: Awaitable[object]) -> None:
+        """Wait for the work, or until the server stops."""
+        tasks = [asyncio.ensure_future(work), asyncio.ensure_future(self.closing.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                tasks[0].result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def encoded(self, event: Event) -> bytes:
         """The event as it is sent, encoded once for all clients."""

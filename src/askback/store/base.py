@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Protocol, Self
 
 from askback.core.errors import Conflict
 from askback.core.events import Event, NewEvent
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision, Stay, decide
-from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
+from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
 from askback.core.signals import Signal
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 
@@ -82,10 +82,36 @@ class ClosedPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStats:
-    """The number of runs in each state, and how long each of the latest questions waited for its answer."""
+class Finished:
+    """How many runs ended in each state, and the tokens that they used."""
 
-    runs: Mapping[RunState, int]
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def runs(self) -> int:
+        return self.succeeded + self.failed + self.canceled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStats:
+    """The runs that ended from `first` to `last`, in UTC days, and the runs that are not over now.
+
+    Runs that were deleted since count as well. `answer_sec` has the latest answers of that time, of runs that are kept.
+    """
+
+    first: date
+    last: date
+    days: Mapping[date, Finished]
+    """Only days on which a run ended."""
+    failures: Mapping[date, Mapping[str, int]]
+    """Failed runs by day and error code."""
+    skills: Mapping[str, Finished]
+    """The most used skills, most runs first."""
+    engines: Mapping[str, Finished]
+    unfinished: Mapping[RunState, int]
     answer_sec: tuple[float, ...]
 
 
@@ -212,8 +238,12 @@ class Store(Protocol):
         """The questions of all runs that are no longer pending, the last closed first."""
         ...
 
-    async def run_stats(self, latest: int = 500) -> RunStats:
-        """Statistics for display, with the answer times of the `latest` questions."""
+    async def run_stats(self, first: date, last: date, latest: int = 1000) -> RunStats:
+        """Statistics of these days, with the answer times of the `latest` questions."""
+        ...
+
+    async def count_by_state(self, where: RunFilter, most: int) -> Mapping[RunState, int]:
+        """How many runs of that skill and engine are in each state, counted up to `most`."""
         ...
 
     async def queued(self, owners: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:

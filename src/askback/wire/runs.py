@@ -9,7 +9,7 @@ from askback.core import errors, events, interactions, runs, webhooks
 from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
-from askback.core.runs import Mode, ProfileKind, RunState
+from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.core.webhooks import WebhookKind
 from askback.wire.base import Moment, Page, RunId, Shape, WholeList, about, choice, one_of, utc
 
@@ -135,6 +135,18 @@ class HeldProcess(Shape):
         return cls(pid=run.process.pid, until=utc(run.wait_deadline_at))
 
 
+class Origin(Shape, omit_defaults=True):
+    """The run that another one continues, and what was copied from it."""
+
+    run_id: RunId
+    files: Annotated[InheritedFiles | None, about("Which of its files were copied.")] = None
+    session: Annotated[bool, about("Whether the engine's session was copied and continued.")] = False
+
+    @classmethod
+    def of(cls, origin: runs.Origin | None) -> Self | None:
+        return None if origin is None else cls(run_id=origin.run_id, files=origin.files, session=origin.session)
+
+
 class Run(Shape, omit_defaults=True):
     """One execution of a skill. Optional fields are left out if they have no value."""
 
@@ -142,6 +154,9 @@ class Run(Shape, omit_defaults=True):
     state: Annotated[RunState, about("`succeeded`, `failed` and `canceled` are final.")]
     skill: Annotated[str, about("The ID of the skill.", "trip-planner")]
     skill_version: Annotated[str | None, about("The version of the skill.", "1.0.0")] = None
+    skill_uploaded: Annotated[
+        bool | None, about("True if the skill was uploaded for this run. `skill` is then the ID in the package.")
+    ] = None
     engine: Annotated[str, about("The engine that executes the run.", "scripted")]
     mode: Annotated[Mode, about("Whether the run may ask its user.")]
     summary: Annotated[
@@ -156,6 +171,7 @@ class Run(Shape, omit_defaults=True):
             {"destination": "Lisbon", "days": 3},
         ),
     ] = None
+    from_run: Annotated[Origin | None, about("The run that this one continues.")] = None
     attempt_number: Annotated[int, about("The current or last turn, from 1.", 1, ge=1)]
     interactive_profile: Annotated[Profile, about("How the run waits for its user.")]
     pending_interaction: Annotated[Interaction | None, about("The question that the run waits for.")] = None
@@ -199,10 +215,12 @@ class Run(Shape, omit_defaults=True):
             state=run.state,
             skill=run.skill.id,
             skill_version=run.skill.version,
+            skill_uploaded=run.skill.uploaded or None,
             engine=run.engine,
             mode=run.mode,
             summary=run.summary,
             input=input_,
+            from_run=Origin.of(run.origin),
             attempt_number=run.attempt_number,
             interactive_profile=Profile.of(run.profile),
             pending_interaction=Interaction.of(pending) if pending else None,

@@ -26,7 +26,6 @@ from askback.store.base import (
     InboxFilter,
     RunFilter,
     RunPage,
-    RunStats,
 )
 from askback.store.sqlite import errors, outbox, rows
 from askback.store.sqlite.connection import Presence, fetch, fetch_page, open_reader, statements
@@ -61,7 +60,13 @@ def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None 
 
 
 def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
-    """The SQL of a list and its values.
+    """The SQL of a list and its values."""
+    terms, values = conditions(where)
+    return statements("reads")["list_runs"].format(filters=terms), values
+
+
+def conditions(where: RunFilter) -> tuple[str, dict[str, str]]:
+    """The conditions of a filter as SQL, and their values.
 
     For a state combined with other filters, finished runs have their own indices. Unfinished runs are few, so the index
     on the state is enough; the unary plus keeps SQLite from choosing another one.
@@ -74,7 +79,7 @@ def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
     values = {column: clean(value) for column, value in wanted.items() if value is not None}
     plus = "+" if combined and not over else ""
     terms = [f" AND {plus if column in more else ''}{column} = :{column}" for column in values]
-    return statements("reads")["list_runs"].format(filters="".join(terms)), values
+    return "".join(terms), values
 
 
 _INBOX = {
@@ -206,15 +211,6 @@ def deliveries(
     found = outbox.page(connection, run, before, size + 1)
     here = tuple(found[:size])
     return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
-
-
-def run_stats(connection: apsw.Connection, latest: int = 500) -> RunStats:
-    counts = statements("reads")["count_in_state"]
-    waits = fetch(connection, statements("reads")["answer_times"], {"latest": _bounded(latest)})
-    return RunStats(
-        runs={state: int(connection.execute(counts, (state.value,)).get) for state in RunState},
-        answer_sec=tuple(micros / 1_000_000 for (micros,) in waits),
-    )
 
 
 def count_runs(connection: apsw.Connection) -> int:

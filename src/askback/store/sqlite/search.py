@@ -19,8 +19,9 @@ def words_of(text: str) -> str | None:
     return json.dumps(words) if words else None
 
 
-def _mentions(doc: str, words: str) -> bool:
+def _mentions(*values: Any) -> bool:
     """Whether the question of a run contains all words: in its skill, its summary, its prompt or its context."""
+    doc, words = values
     run = json.loads(doc)
     asked = run.get("pending_interaction") or {}
     texts = (run["skill"]["id"], run.get("summary"), asked.get("prompt"), *_texts(asked.get("context")))

@@ -133,13 +133,5 @@ SELECT doc FROM runs INDEXED BY runs_open
 WHERE state IN ('queued', 'running', 'waiting_user') AND owner = ?
 ORDER BY number
 
--- name: count_in_state
-SELECT count(*) FROM runs WHERE state = ?
-
--- name: answer_times
-SELECT answered_at - asked_at
-FROM interactions
-WHERE number > (SELECT max(number) FROM interactions) - :latest AND outcome = 'answered'
-
 -- name: count_runs
 SELECT count(*) FROM runs
