@@ -75,7 +75,7 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
         problems += _unknown_engines(package, list(engines))
     if as_json:
         documents = [
-            {"severity": each.severity, "where": each.where, "message": each.message, "mend": each.fix}
+            {"severity": each.severity, "where": each.where, "message": each.message, "fix": each.fix}
             for each in problems
         ]
         skill = None if package is None else {"id": package.id, **_facts(package)}
