@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from askback.core.interactions import Json, Question
 from askback.core.outcomes import MARKER, Answer
-from askback.engines.answers.questions import Asked, cut, find_questions, is_question, read_question
+from askback.engines.answers.questions import QuestionBlock, find_questions, is_question, read_question
 from askback.text.json_text import Found, Place, clean, find
 
 Check = Callable[[Json], tuple[str, ...]]
@@ -28,7 +28,7 @@ class _Message:
     text: str
     plain: str
     found: tuple[Found, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[QuestionBlock, ...]
     done: bool
     key_alone: bool
 
@@ -77,7 +77,7 @@ def _read(text: str) -> _Message:
     )
 
 
-def _without_blocks(text: str, asked: Sequence[Asked]) -> str:
+def _without_blocks(text: str, asked: Sequence[QuestionBlock]) -> str:
     """The text without its questions: a marker or an object inside a question is part of the question."""
     pieces, at = [], 0
     for one in asked:
@@ -124,7 +124,7 @@ def _last_question(messages: Sequence[_Message]) -> tuple[Question | None, tuple
 
 
 def _last_text(messages: Sequence[_Message]) -> str:
-    return next((cut(message.plain) for message in reversed(messages) if message.plain), "")
+    return next((message.plain for message in reversed(messages) if message.plain), "")
 
 
 _QUOTES, _CLOSING_QUOTES = "\"'`“‘«", "\"'`”’»"
