@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from askback.core.interactions import Json, Question
+from askback.core.interactions import MAX_PROMPT_BYTES, Json, Question
 from askback.core.outcomes import MARKER, Answer
 from askback.engines.answers.questions import QuestionBlock, find_questions, is_question, read_question
 from askback.text.json_text import Found, Place, clean, find
@@ -19,6 +19,9 @@ Check = Callable[[Json], tuple[str, ...]]
 """Validates a value against the output schema. Returns the errors; empty if it passes."""
 
 _MOST_CHECKED = 100
+
+_MAX_TEXT = 2 * MAX_PROMPT_BYTES
+"""More than is shown of a question, so that it is marked as cut. The rest is not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,7 @@ def _last_question(messages: Sequence[_Message]) -> tuple[Question | None, tuple
 
 
 def _last_text(messages: Sequence[_Message]) -> str:
-    return next((message.plain for message in reversed(messages) if message.plain), "")
+    return next((message.plain[:_MAX_TEXT] for message in reversed(messages) if message.plain), "")
 
 
 _QUOTES, _CLOSING_QUOTES = "\"'`“‘«", "\"'`”’»"
