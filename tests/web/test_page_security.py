@@ -33,7 +33,7 @@ HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGES = (
     "/",
     "/runs",
-    "/new",
+    "/new?skill=asking",
     "/skills",
     "/skills/asking",
     "/engines",
@@ -114,11 +114,15 @@ def test_a_page_is_for_whoever_has_its_scope(furnished_server: FurnishedServer) 
         token = tokens.make(f"only {scope}", (scope,), None)
         headers = HTML | furnished_server.session(token)
         with httpx.Client(base_url=furnished_server.url, headers=headers) as client:
-            answers = [client.get(path) for path in ("/", "/runs", "/new")]
+            answers = [client.get(path) for path in ("/", "/runs", "/skills", "/new?skill=asking")]
         seen[scope] = [answer.status_code for answer in answers]
         for answer in answers:
             assert (answer.status_code == 403) == ("<h1>No access with this token</h1>" in answer.text)
-    assert seen == {"read": [200, 200, 403], "answer": [200, 403, 403], "submit": [403, 403, 200]}
+    assert seen == {
+        "read": [200, 200, 200, 403],
+        "answer": [200, 403, 403, 403],
+        "submit": [403, 403, 200, 200],
+    }
 
 
 # What every page has.

@@ -95,12 +95,13 @@ export function ignoreMoving(container, onIgnored) {
     if (target === document) followPage();
   };
   document.addEventListener("scroll", scroll, { passive: true, capture: true });
-  container.addEventListener("toggle", look, { capture: true });
   // A countdown changes texts only.
   const isElement = (node) => node.nodeType === Node.ELEMENT_NODE;
   new MutationObserver((changes) => {
-    if (changes.some(({ addedNodes, removedNodes }) => [...addedNodes, ...removedNodes].some(isElement))) look();
-  }).observe(container, { childList: true, subtree: true });
+    const isSeen = ({ type, addedNodes, removedNodes }) =>
+      type === "attributes" || [...addedNodes, ...removedNodes].some(isElement);
+    if (changes.some(isSeen)) look();
+  }).observe(container, { childList: true, subtree: true, attributeFilter: ["hidden", "open"] });
   new ResizeObserver(look).observe(container);
   look();
 
