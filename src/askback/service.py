@@ -173,7 +173,9 @@ class Service:
 
     async def _submit(self, run_id: str, package: SkillPackage, wanted: Submission) -> Run:
         source = None if wanted.origin is None else await self._inheritance.source(wanted.origin, wanted.engine)
-        engine_name = wanted.engine or (source.engine if source and wanted.origin and wanted.origin.session else None)
+        engine_name = wanted.engine
+        if engine_name is None and source and wanted.origin and wanted.origin.session:
+            engine_name = source.engine
         named = None if engine_name is None else await self.engines.choose(package, engine_name)
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
             checked = await self.pools.parsing.run(self._check, package, wanted)

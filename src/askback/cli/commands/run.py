@@ -56,7 +56,7 @@ _LIST = "?"
     "inputs",
     multiple=True,
     metavar="K=V",
-    help="An input; K=@FILE reads a file, K=@@… is text that starts with @.",
+    help="An input; K=@FILE reads a file, K=@@TEXT is text that starts with @.",
 )
 @click.option("--param", "params", multiple=True, metavar="K=V", help="A parameter of the skill.")
 @click.option(
