@@ -17,6 +17,8 @@ pytestmark = pytest.mark.xdist_group("browser")
 PHONE = {"width": 360, "height": 740}
 PAGES = (
     "/",
+    "/?q=nothing-has-this-word",
+    "/answered",
     "/runs",
     "/new?skill=reads",
     "/skills",

@@ -282,7 +282,7 @@ def _asked(harmless: Harmless, run_id: str) -> None:
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     expect(page.locator(".tool-body").last).to_be_attached()
     harmless.check_markdown(page, ".message")
-    for place in (".tool-name", ".tool-body", ".asked .prompt", "#pending form"):
+    for place in (".tool-name", ".tool-body", ".pinned .prompt", "#pending form"):
         harmless.check(page, place)
     page.close()
 
@@ -313,7 +313,7 @@ def _files(harmless: Harmless, run_id: str) -> None:
     page.close()
     listed: list[dict[str, Any]] = harmless.site.api.get(f"/v1/runs/{run_id}/artifacts").json()["items"]
     page = harmless.open(f"/runs/{run_id}")
-    links = page.eval_on_selector_all("#files .file-body a", "all => all.map((each) => each.href)")
+    links = page.eval_on_selector_all("#files .file-open", "all => all.map((each) => each.href)")
     assert len(links) == len(listed)
     for address in links[:10]:
         assert harmless.site.api.get(address.removeprefix(harmless.site.url), headers=HTML).status_code == 200

@@ -154,6 +154,9 @@ class Run(Shape, omit_defaults=True):
     state: Annotated[RunState, about("`succeeded`, `failed` and `canceled` are final.")]
     skill: Annotated[str, about("The ID of the skill.", "trip-planner")]
     skill_version: Annotated[str | None, about("The version of the skill.", "1.0.0")] = None
+    skill_uploaded: Annotated[
+        bool | None, about("True if the skill was uploaded for this run. `skill` is then the ID in the package.")
+    ] = None
     engine: Annotated[str, about("The engine that executes the run.", "scripted")]
     mode: Annotated[Mode, about("Whether the run may ask its user.")]
     summary: Annotated[
@@ -212,6 +215,7 @@ class Run(Shape, omit_defaults=True):
             state=run.state,
             skill=run.skill.id,
             skill_version=run.skill.version,
+            skill_uploaded=run.skill.uploaded or None,
             engine=run.engine,
             mode=run.mode,
             summary=run.summary,
