@@ -509,6 +509,8 @@ export interface Run {
   skill: string;
   /** The version of the skill. */
   skill_version?: string;
+  /** True if the skill was uploaded for this run. `skill` is then the ID in the package. */
+  skill_uploaded?: boolean;
   /** The engine that executes the run. */
   engine: string;
   /** Whether the run may ask its user. */
@@ -519,6 +521,8 @@ export interface Run {
   input?: { [key: string]: Json };
   /** The run that this one continues. */
   from_run?: Origin;
+  /** The names of its secret variables. */
+  env_names?: Array<string>;
   /** The current or last turn, from 1. */
   attempt_number: number;
   /** How the run waits for its user. */
@@ -551,8 +555,8 @@ export interface Run {
 
 /** A skill to run, with its input. */
 export interface RunCreate {
-  /** The ID of the skill. */
-  skill: string;
+  /** The ID of the skill, or `{"upload_id": "…"}`: an uploaded zip of its folder. It is checked like an installed skill, used for this run alone, and deleted with it. */
+  skill: string | SkillUpload;
   /** Default: the first installed engine that the skill supports, signed-in ones first. */
   engine?: string | null;
   /** Default: the first of the skill's `execution_modes`. */
@@ -565,6 +569,8 @@ export interface RunCreate {
   options?: { [key: string]: Json };
   /** Start with the files or the session of another run. Requires the scope `read` as well. */
   from_run?: FromRun | null;
+  /** Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything that the run shows, and erased when it is over. Reserved names are refused. */
+  env?: { [key: string]: string };
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;
 }
@@ -691,6 +697,12 @@ export interface SkillSchemas {
   parameter: { [key: string]: Json } | boolean | null;
   /** The schema of `data` in the result. */
   output: { [key: string]: Json } | boolean | null;
+}
+
+/** A skill that comes with its run: an uploaded zip of its folder. */
+export interface SkillUpload {
+  /** The upload. */
+  upload_id: string;
 }
 
 /** Engine processes. */
