@@ -43,7 +43,7 @@ export interface ClosedQuestion {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -269,7 +269,7 @@ export interface Interaction {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -415,7 +415,7 @@ export interface PendingQuestion {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -443,7 +443,7 @@ export interface PendingQuestion {
   summary?: string;
   /** How the run waits. */
   interactive_profile: Profile;
-  /** Whether the run fails at its deadline. If false, the engine decides then. */
+  /** Whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
   reply_required: boolean;
   /** When the wait ends without an answer. */
   wait_deadline_at?: string;
@@ -531,7 +531,7 @@ export interface Run {
   pending_interaction?: Interaction;
   /** When the wait ends without an answer. Set for sticky runs, and if the engine may then decide. */
   wait_deadline_at?: string;
-  /** While the run waits: whether only an answer ends the wait. If false, the engine decides at the deadline. */
+  /** While the run waits: whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
   reply_required?: boolean;
   /** While a sticky run waits: the engine process, which keeps its slot. */
   held_process?: HeldProcess;
@@ -709,7 +709,7 @@ export interface SkillUpload {
 export interface Slots {
   /** How many may run at the same time. */
   total: number;
-  /** How many are running. */
+  /** How many slots are in use. */
   taken: number;
 }
 

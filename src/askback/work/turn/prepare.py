@@ -83,9 +83,8 @@ async def _package(context: TurnContext, run: Run) -> SkillPackage:
     if run.skill.uploaded:
         folder = context.workspaces.of(run.id).package
         return await context.pools.skills.run(library.unpacked, folder, digest, admitted=True)
-    if (known := library.cached(digest)) is not None:
-        return known
-    return await context.pools.skills.run(library.package, digest, admitted=True)
+    package = library.cached(digest)
+    return package if package is not None else await context.pools.skills.run(library.package, digest, admitted=True)
 
 
 async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
