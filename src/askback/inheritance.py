@@ -51,6 +51,9 @@ class Inheritance:
                 f"a session of engine '{source.engine}' cannot be continued by another run; copy its files instead"
             )
             raise Invalid(RefusalCode.ENGINE_UNSUITABLE, message)
+        if source.env_names:
+            message = f"the session of run {source.id} may contain secret variables; copy its files instead"
+            raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
         if any(each.secret and each.answered_by for each in await self._store.interactions(source.id)):
             # Secret answers are erased at the end of a run, so the new run could not mask them.
             message = f"the session of run {source.id} contains a secret answer; copy its files instead"
@@ -89,7 +92,7 @@ class Inheritance:
     def _copy(self, run: Run, origin: Origin, run_id: str, limits: CopyLimits, checkpoint: Checkpoint) -> None:
         source, target = self._workspaces.of(run.id), self._workspaces.of(run_id)
         _check_complete(origin, source.started)
-        target.root.mkdir(parents=True, mode=0o700)
+        target.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         copying = TreeCopy(target.root, limits, checkpoint)
         if origin.files is not None:
             target.copy_files(source, origin.files, copying, self._engines.config_names)

@@ -18,6 +18,7 @@ from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, Refus
 from askback.core.events import Event, EventType
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision
+from askback.core.run_env import env_problems
 from askback.core.runs import (
     SHARED,
     Mode,
@@ -33,6 +34,7 @@ from askback.core.runs import (
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.core.webhooks import Webhook, webhook_problems
 from askback.deletion import Deletion
+from askback.engines.base import Engine
 from askback.following.inbox import Inbox, InboxPage, read_inbox
 from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
@@ -69,6 +71,8 @@ class Submission:
     parameter: Mapping[str, Json] = field(default_factory=dict)
     options: Mapping[str, Json] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Secret variables for the engine."""
     key: IdempotencyKey | None = None
     origin: Origin | None = None
     """The run that this one continues."""
@@ -182,6 +186,7 @@ class Service:
         else:
             checked = self._check(package, wanted)
         engine = named or await self.engines.choose(package, None)
+        await self._check_env(engine, wanted.env)
         profile = await self.engines.profile(engine, checked.mode, checked.options)
         now = self._clock()
         run = Run(
@@ -202,6 +207,7 @@ class Service:
             owner=self._owner,
             created_by=wanted.created_by,
             summary=checked.summary,
+            env_names=tuple(wanted.env),
             secret_inputs=checked.secret_inputs,
             origin=wanted.origin,
             created_at=now,
@@ -230,6 +236,10 @@ class Service:
                 lambda: library.keep(library.find(wanted.skill, paths=wanted.by_path))
             )
         return package
+
+    async def _check_env(self, engine: Engine, env: Mapping[str, str]) -> None:
+        if env and (problems := list(env_problems(env, await self.engines.env_words(engine)))):
+            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot have these variables", problems)
 
     def _check(self, package: SkillPackage, wanted: Submission) -> _Checked:
         """Report every problem at once, each with its path."""
@@ -265,14 +275,17 @@ class Service:
         except (AskbackError, OSError):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
             raise
-        if run.id != run_id and (wanted.files or source is not None):
+        if run.id != run_id and (wanted.files or wanted.env or source is not None):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
         return run
 
     async def _stage(self, run_id: str, wanted: Submission) -> RunRequest:
         stage = self._workspaces.of(run_id).stage_input
         staged = {key: await self.pools.files.run(stage, key, path) for key, path in wanted.files.items()}
-        return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter))
+        env = None
+        if wanted.env:
+            env = await self.pools.files.run(self._workspaces.of(run_id).seal_env, wanted.env)
+        return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter), env=env)
 
     # Answering and ending.
 
@@ -326,7 +339,10 @@ class Service:
             raise
 
     async def cancel(self, run_id: str) -> Run:
-        return await move(self.store, run_id, CancelRequested(at=self._clock()))
+        run = await move(self.store, run_id, CancelRequested(at=self._clock()))
+        if run.state.final and run.env_names:
+            await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
+        return run
 
     async def delete(self, run_id: str) -> None:
         """Delete a run that is over, with everything that belongs to it."""

@@ -523,6 +523,8 @@ export interface Run {
   input?: { [key: string]: Json };
   /** The run that this one continues. */
   from_run?: Origin;
+  /** The names of its secret variables. */
+  env_names?: Array<string>;
   /** The current or last turn, from 1. */
   attempt_number: number;
   /** How the run waits for its user. */
@@ -569,6 +571,8 @@ export interface RunCreate {
   options?: { [key: string]: Json };
   /** Start with the files or the session of another run. Requires the scope `read` as well. */
   from_run?: FromRun | null;
+  /** Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything that the run shows, and erased when it is over. Reserved names are refused. */
+  env?: { [key: string]: string };
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;
 }

@@ -3,6 +3,7 @@
 <run>/work/             the engine's working directory
 <run>/work/artifacts/   the run's files for the user
 <run>/work/skill/       the skill package
+<run>/env.pad           the key to the run's secret variables, which the store has sealed
 <run>/package/          the skill package as it was uploaded for this run
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
@@ -15,7 +16,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,7 +30,7 @@ from typing import BinaryIO
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import InheritedFiles
 from askback.files import beneath
-from askback.files.atomic import sync_folder
+from askback.files.atomic import sync_folder, write_private
 from askback.files.copies import CopyRules, TreeCopy
 from askback.files.tree import remove_tree
 from askback.process import snapshot
@@ -60,6 +63,7 @@ class Workspace:
         self.turns = root / "turns"
         self.lock_path = root / "turn.lock"
         self.package = root / "package"
+        self._pad = root / "env.pad"
         self._snapshots = root / "snapshots"
 
     def prepare(self, package: Path) -> None:
@@ -105,6 +109,7 @@ class Workspace:
     def close(self) -> None:
         """The run is over: no turn restarts, and none needs a sign-in."""
         self.remove_sign_ins()
+        self.drop_env()
         beneath.remove(self.root, self._below(self._snapshots))
 
     @property
@@ -146,6 +151,26 @@ class Workspace:
                 content = file.read(_MAX_REWRITTEN + 1)
             if len(content) <= _MAX_REWRITTEN and old.encode() in content:
                 beneath.write(self.root, name, content.replace(old.encode(), new.encode()), durable=True)
+
+    def seal_env(self, env: Mapping[str, str]) -> str:
+        """The variables in a form that is useless without the pad, a file of this run. The pad is used only once."""
+        plain = json.dumps(dict(env)).encode()
+        pad = secrets.token_bytes(len(plain))
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self._pad, pad)
+        return bytes(each ^ key for each, key in zip(plain, pad, strict=True)).hex()
+
+    def open_env(self, sealed: str) -> dict[str, str]:
+        """The variables of `seal_env`. Raises `OSError` if the pad is gone."""
+        pad = self._pad.read_bytes()
+        opened: dict[str, str] = json.loads(
+            bytes(each ^ key for each, key in zip(bytes.fromhex(sealed), pad, strict=True))
+        )
+        return opened
+
+    def drop_env(self) -> None:
+        """The run is over: nobody can open its variables any more."""
+        self._pad.unlink(missing_ok=True)
 
     def stage_input(self, key: str, source: Path) -> str:
         """Copy an input file into the run. Returns its path as the engine sees it.

@@ -100,6 +100,14 @@ class RunCreate(Body):
     from_run: Annotated[
         FromRun | None, about("Start with the files or the session of another run. Requires the scope `read` as well.")
     ] = None
+    env: Annotated[
+        dict[str, str],
+        about(
+            "Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything "
+            "that the run shows, and erased when it is over. Reserved names are refused.",
+            {"ZOTERO_API_KEY": "P9NiFoyLeZu2bZNvvuQPDWsd"},
+        ),
+    ] = msgspec.field(default_factory=dict)
     webhooks: Annotated[
         tuple[WebhookCreate, ...], about("Notified when this run changes its state.", max_length=8)
     ] = ()
