@@ -44,6 +44,8 @@ AVOIDED = {
     "heed|heeds|heeded|heeding": "follow, respect",
     "whoever|whomever": "anyone who, the client that",
     "go on|goes on|went on|gone on|going on": "continue, resume",
+    "go on with|goes on with|went on with|gone on with|going on with": "resume",
+    "take up|takes up|took up|taken up|taking up|take-up|take-ups": "restart",
     "carry on|carries on|carried on|carrying on": "continue",
     "lives on|live on|lived on": "keeps running",
     "for ever": "forever, indefinitely",

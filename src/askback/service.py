@@ -9,14 +9,14 @@ import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
 from askback.core import lifecycle
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
-from askback.core.interactions import Interaction, Json
+from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision
 from askback.core.runs import (
     SHARED,
@@ -32,9 +32,11 @@ from askback.core.runs import (
 )
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.core.webhooks import Webhook, webhook_problems
+from askback.deletion import Deletion
 from askback.following.inbox import Inbox, InboxPage, read_inbox
 from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
+from askback.following.run_versions import RunVersions
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
 from askback.process.locks import Instances
@@ -47,7 +49,7 @@ from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import masked, secret_inputs, summarize
 from askback.skills.validation import check_request, choose_mode, reply_problems
-from askback.store.base import IdempotencyKey, Store, move
+from askback.store.base import IdempotencyKey, InboxFilter, RunStats, Store, move
 from askback.text.json_text import is_large
 
 
@@ -113,6 +115,7 @@ class Service:
         owner: str,
         instances: Instances,
         recovery: Recovery,
+        deletion: Deletion,
         slots: Slots,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
@@ -127,6 +130,7 @@ class Service:
         self._owner = owner
         self._instances = instances
         self._recovery = recovery
+        self._deletion = deletion
         self._slots = slots
         self._clock = clock
         self._new_id = new_id
@@ -136,6 +140,7 @@ class Service:
         self._run_events = RunEvents(store)
         self._waiting = Inbox(store)
         self._run_changes = RunChanges(store)
+        self._run_versions = RunVersions(store)
 
     # Submitting.
 
@@ -170,6 +175,9 @@ class Service:
             created_at=now,
             updated_at=now,
         )
+        named_effort = wanted.options.get("effort") is not None
+        if (warning := await self.engines.ignored_effort(run, required=named_effort)) is not None:
+            run = run.evolve(warnings=(warning,))
         data: dict[str, Json] = {
             "skill": package.id,
             "engine": engine.name,
@@ -265,7 +273,7 @@ class Service:
         if pending is None:
             raise Conflict(
                 RefusalCode.INTERACTION_NOT_PENDING,
-                f"run {run.id} is {run.state}: it has no pending question",
+                f"run {run.id} has no pending question; its state is {run.state}",
             )
         wanted = interaction_id or pending.interaction_id
         if wanted == pending.interaction_id and (problems := await self._reply_problems(pending, response)):
@@ -310,6 +318,10 @@ class Service:
     async def cancel(self, run_id: str) -> Run:
         return await move(self.store, run_id, CancelRequested(at=self._clock()))
 
+    async def delete(self, run_id: str) -> None:
+        """Delete a run that is over, with everything that belongs to it."""
+        await self._deletion.delete(run_id)
+
     async def take_over(self, run_id: str) -> Run:
         """Execute the run in this program if its owner has died, also in the middle of a turn."""
         run = await self.store.get(run_id)
@@ -327,9 +339,20 @@ class Service:
 
     # Reading.
 
-    async def inbox(self, cursor: str | None = None, limit: int = 50) -> InboxPage:
+    async def inbox(
+        self,
+        cursor: str | None = None,
+        limit: int = 50,
+        where: InboxFilter = InboxFilter(),  # noqa: B008 a frozen value
+        order: InboxOrder = InboxOrder.OLDEST,
+    ) -> InboxPage:
         """Pending questions, with their total number."""
-        return await read_inbox(self.store, cursor, limit)
+        return await read_inbox(self.store, cursor, limit, where, order)
+
+    async def stats(self, days: int) -> RunStats:
+        """The statistics of the last days, today included. Days are UTC days."""
+        today = self._clock().astimezone(UTC).date()
+        return await self.store.run_stats(today - timedelta(days=days - 1), today)
 
     async def shown_input(self, run: Run) -> dict[str, Json] | None:
         """The input of the run without secrets; None if it is large, or if it is unknown which parts are secret."""
@@ -387,6 +410,14 @@ class Service:
     def follow_runs(self) -> AsyncGenerator[Sequence[Run]]:
         """Runs as they are created or change their state; see `RunChanges.follow`."""
         return self._run_changes.follow()
+
+    async def changed(self, run_id: str, version: int | None) -> Run:
+        """Wait until the run has another version than this one or is final; without one, until it asks its user."""
+
+        def is_new(run: Run) -> bool:
+            return run.state.final or (run.settled if version is None else run.version != version)
+
+        return await self._run_versions.wait(run_id, is_new)
 
     async def settled(self, run_id: str, interaction_id: str) -> None:
         """Wait until the question is closed, however that happens."""

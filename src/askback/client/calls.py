@@ -13,8 +13,9 @@ import msgspec
 
 from askback.client.errors import AnswerUnreadable, Refused, refusal
 from askback.wire.base import Page
-from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.runs import Artifact, ClosedQuestion, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
 from askback.wire.server import Engine, Health, Problem, Skill, SkillDetails, Upload
+from askback.wire.statistics import Statistics
 
 T = TypeVar("T")
 
@@ -118,6 +119,10 @@ def cancel(run_id: str) -> Call[Run]:
     return Call(method="POST", path=_run(run_id, "cancel"), returns=Run)
 
 
+def delete_run(run_id: str) -> Call[None]:
+    return Call(method="DELETE", path=_run(run_id), returns=type(None))
+
+
 def result(run_id: str) -> Call[Result]:
     return Call(method="GET", path=_run(run_id, "result"), returns=Result)
 
@@ -143,8 +148,14 @@ def link(run_id: str, expires_in_sec: int) -> Call[Link]:
     return Call(method="POST", path=_run(run_id, "interaction/link"), returns=Link, body=body, headers=_JSON)
 
 
-def inbox() -> Listing[PendingQuestion]:
-    return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion]))
+def inbox(*, skill: str | None, engine: str | None, words: str | None, order: str | None) -> Listing[PendingQuestion]:
+    chosen = {"skill": skill, "engine": engine, "q": words, "order": order}
+    params = {name: value for name, value in chosen.items() if value is not None}
+    return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion], params=params))
+
+
+def closed_questions() -> Listing[ClosedQuestion]:
+    return Listing(call=Call(method="GET", path="/v1/interactions", returns=Page[ClosedQuestion]))
 
 
 # Events.
@@ -205,6 +216,10 @@ def delete_skill(skill_id: str) -> Call[None]:
 
 def engines() -> Listing[Engine]:
     return Listing(call=Call(method="GET", path="/v1/engines", returns=Page[Engine]))
+
+
+def statistics(days: int) -> Call[Statistics]:
+    return Call(method="GET", path="/v1/stats", returns=Statistics, params={"days": str(days)})
 
 
 def health() -> Call[Health]:

@@ -76,6 +76,7 @@ class RunOptions:
     ask_user_validation: Validation = Validation.LENIENT
     repair_attempts: int = 1
     model: str | None = None
+    effort: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +215,16 @@ class Run:
         return self.mode is Mode.INTERACTIVE and self.profile.kind is ProfileKind.STICKY_PROCESS
 
     @property
+    def settled(self) -> bool:
+        """Whether it is final, or waits for its user."""
+        return self.state.final or self.state is RunState.WAITING_USER
+
+    @property
+    def process_profile(self) -> ProfileKind:
+        """How its processes are started, which is not its profile if it never asks."""
+        return ProfileKind.STICKY_PROCESS if self.sticky else ProfileKind.RESUMABLE
+
+    @property
     def starts_session(self) -> bool:
         """Whether its next turn starts a new session, in a new home."""
         return self.next_turn.kind is TurnKind.START and not (self.origin is not None and self.origin.session)
@@ -234,3 +245,15 @@ class RunRequest:
 
     input: dict[str, Any] = field(default_factory=dict)
     parameter: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedQuestion:
+    """A question that is no longer pending, with the run that asked it."""
+
+    run_id: str
+    skill: str
+    engine: str
+    state: RunState
+    summary: str | None
+    interaction: Interaction

@@ -2,7 +2,8 @@
 
 Paths are walked one component at a time with directory descriptors, and no symlink is followed on any step, including
 the first. Anything that an engine puts in the way is removed. Swapping a component after it was opened has no effect,
-because the next step is relative to the open descriptor. No other module of Askback writes into a run's folders.
+because the next step is relative to the open descriptor. No other module of Askback writes into the folders of a run that
+its engine can change.
 """
 
 # pathlib cannot work relative to a directory descriptor.

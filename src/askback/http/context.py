@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -93,6 +93,11 @@ class Context:
         named = {key: value["upload_id"] for key, value in values.items() if _is_upload(value)}
         files = {key: self.uploads.path(upload_id) for key, upload_id in named.items()}
         return {key: value for key, value in values.items() if key not in files}, files
+
+    async def note_use(self, uploaded: Collection[Path], run: runs.Run) -> None:
+        """Record which uploads the run uses: they are deleted with it."""
+        if uploaded:
+            await self.pools.files.run(self.uploads.note_use, uploaded, run.id, admitted=True)
 
 
 def _origin(given: FromRun, grant: Grant) -> runs.Origin:

@@ -57,7 +57,7 @@ _TAGS = [
     {"name": "skills", "description": "List, install and delete skills."},
     {"name": "engines", "description": "The engines that execute runs."},
     {"name": "sessions", "description": "Browsers that are signed in to the page."},
-    {"name": "server", "description": "Health and metrics."},
+    {"name": "server", "description": "Health, metrics and statistics."},
 ]
 _PATH_PARAMETERS = {
     "run_id": ("The ID of the run.", "1m7gekfsksrgk77s"),
@@ -196,7 +196,8 @@ def _responses(operation: Operation) -> Json:
             for name, text in operation.response_headers.items()
         }
     others = {str(int(status)): {**good, "description": text} for status, text in operation.other_statuses.items()}
-    return {str(int(operation.status)): good, **others, **_problems(operation)}
+    empty = {str(int(status)): {"description": text} for status, text in operation.empty_statuses.items()}
+    return {str(int(operation.status)): good, **others, **empty, **_problems(operation)}
 
 
 def _problems(operation: Operation) -> Json:

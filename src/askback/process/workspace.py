@@ -6,6 +6,8 @@
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
 <run>/snapshots/        the home before the current turn, from the second turn on; without sign-ins
+<run>/tmp/              the engine's temporary files
+<run>/turn.lock         held while a process of the run is alive
 <run>/turns/            prompt and raw output of every turn
 """
 
@@ -24,6 +26,7 @@ from typing import BinaryIO
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import InheritedFiles
 from askback.files import beneath
+from askback.files.atomic import sync_folder
 from askback.files.copies import CopyRules, TreeCopy
 from askback.files.tree import remove_tree
 from askback.process import snapshot
@@ -230,6 +233,8 @@ class Workspaces:
     def __init__(self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0) -> None:
         self._root = root
         self._fork_points = fork_points
+        self._marks = root.with_name("deleting")
+        """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
         """The sign-in files of all engines, relative to a home."""
 
@@ -257,6 +262,21 @@ class Workspaces:
         with suppress(FileNotFoundError, NotADirectoryError):
             beneath.remove(self._root / run_id, "turns")
         remove_tree(self._root / run_id)
+
+    def mark_for_deletion(self, run_id: str) -> None:
+        self._marks.mkdir(exist_ok=True, mode=0o700)
+        (self._marks / run_id).touch()
+        sync_folder(self._marks)
+
+    def marked_for_deletion(self) -> list[str]:
+        """Runs whose deletion began and has not ended."""
+        with suppress(FileNotFoundError):
+            return [mark.name for mark in self._marks.iterdir()]
+        return []
+
+    def unmark(self, run_ids: Sequence[str]) -> None:
+        for run_id in run_ids:
+            (self._marks / run_id).unlink(missing_ok=True)
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

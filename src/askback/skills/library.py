@@ -260,14 +260,14 @@ class Library:
     def _unknown(self, name: str) -> NotFound:
         known = sorted({each.id for each in self.installed()} | {each.id for each in self.in_folders()})
         if near := nearest(name, [*known, DEMO.name]):
-            hint = f"did you mean {near!r}?"
+            hint = f"did you mean {near!r}? A"
         elif known:
-            hint = f"known: {', '.join(known)}"
+            hint = f"known: {', '.join(known)}; a"
         else:
-            hint = "none is installed"
+            hint = "none is installed; a"
         return NotFound(
             RefusalCode.SKILL_NOT_FOUND,
-            f"skill {name!r} is unknown; {hint}; a folder is named by its path, such as ./my-skill",
+            f"skill {name!r} is unknown; {hint} folder is named by its path, such as ./my-skill",
         )
 
     # The list of versions.

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from askback.core.interactions import InboxOrder
 from askback.core.runs import InheritedFiles, Mode, RunState
 from askback.core.webhooks import WebhookKind
 from askback.wire.base import Shape, about
@@ -90,7 +91,7 @@ class RunCreate(Body):
         dict[str, Any],
         about(
             "`session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, "
-            "`ask_user_validation`, `repair_attempts`, `model`.",
+            "`ask_user_validation`, `repair_attempts`, `model`, `effort`.",
             {"turn_timeout_sec": 600},
         ),
     ] = msgspec.field(default_factory=dict)
@@ -145,12 +146,44 @@ class PageQuery(Shape):
     limit: Limit = 50
 
 
+class InboxQuery(Shape):
+    skill: Annotated[Text | None, about("Only questions of this skill.")] = None
+    engine: Annotated[Text | None, about("Only questions of runs on this engine.")] = None
+    q: Annotated[
+        Text | None,
+        about("Only questions with all of these words in the skill, the summary, the prompt or the context."),
+    ] = None
+    order: Annotated[
+        InboxOrder,
+        about("`oldest` first, or the nearest `deadline` first and then the oldest. A cursor belongs to one order."),
+    ] = InboxOrder.OLDEST
+    cursor: Cursor = None
+    limit: Limit = 50
+
+
 class RunQuery(Shape):
     state: Annotated[RunState | None, about("Only runs in this state.")] = None
     skill: Annotated[Text | None, about("Only runs of this skill.")] = None
     engine: Annotated[Text | None, about("Only runs on this engine.")] = None
     cursor: Cursor = None
     limit: Limit = 50
+
+
+class StatisticsQuery(Shape):
+    days: Annotated[int, about("How many days, today included.", 30, ge=1, le=366)] = 30
+
+
+class RunWait(Shape):
+    wait: Annotated[
+        float,
+        about(
+            "How long to wait for a change, in seconds. With `If-None-Match`: until the run differs from that `ETag`. "
+            "Without: until the run waits for its user or is final.",
+            30,
+            ge=0,
+            le=60,
+        ),
+    ] = 0.0
 
 
 class EventQuery(Shape):
@@ -162,6 +195,13 @@ class RunCreateHeaders(Shape):
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
         about("The same key with the same body returns the same run. With another body it is refused.", "order-4711"),
+    ] = None
+
+
+class RunHeaders(Shape):
+    if_none_match: Annotated[
+        Annotated[str, Meta(max_length=1000)] | None,
+        about("The `ETag` of an earlier response. If the run is still the same, the response is 304.", 'W/"5"'),
     ] = None
 
 

@@ -277,15 +277,53 @@ class PendingQuestion(Interaction, omit_defaults=True):
         )
 
 
-class Inbox(Page[PendingQuestion]):
-    """Pending questions, oldest first."""
+Counts = Iterable[tuple[str, int]]
 
-    total: Annotated[int, about("How many questions are pending in all.", 1)]
+
+class Inbox(Page[PendingQuestion]):
+    """Pending questions, oldest first or by deadline."""
+
+    total: Annotated[int, about("How many pending questions match the filters, on all pages.", 1)]
+    skills: Annotated[
+        dict[str, int],
+        about("The number of questions of each skill, with all filters but `skill`.", {"trip-planner": 1}),
+    ]
+    engines: Annotated[
+        dict[str, int],
+        about("The number of questions on each engine, with all filters but `engine`.", {"scripted": 1}),
+    ]
 
     @classmethod
-    def of(cls, waiting: Iterable[runs.Run], next_cursor: str | None, total: int) -> Self:
+    def of(
+        cls, waiting: Iterable[runs.Run], next_cursor: str | None, total: int, skills: Counts, engines: Counts
+    ) -> Self:
         items = tuple(PendingQuestion.in_run(run) for run in waiting)
-        return cls(items=items, next_cursor=next_cursor, total=total)
+        return cls(items=items, next_cursor=next_cursor, total=total, skills=dict(skills), engines=dict(engines))
+
+
+class ClosedQuestion(Interaction, omit_defaults=True):
+    """A question that is no longer pending, with the run that asked it."""
+
+    run_id: RunId
+    skill: Annotated[str, about("The skill of the run.", "trip-planner")]
+    engine: Annotated[str, about("The engine of the run.", "scripted")]
+    summary: Annotated[str | None, about("The input of the run in one line, without secrets.", "Lisbon · 3")] = None
+    state: Annotated[RunState, about("The current state of the run.", "succeeded")]
+
+    @classmethod
+    def with_run(cls, closed: runs.ClosedQuestion) -> Self:
+        return cls.of(
+            closed.interaction,
+            run_id=closed.run_id,
+            skill=closed.skill,
+            engine=closed.engine,
+            summary=closed.summary,
+            state=closed.state,
+        )
+
+
+class ClosedQuestionPage(Page[ClosedQuestion]):
+    """Questions that are no longer pending, the last closed first."""
 
 
 class InteractionList(WholeList[Interaction]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options, output
+from askback.cli.completion import complete_engine, complete_open_run, complete_skill
+from askback.cli.help import Command
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
 from askback.core.runs import InheritedFiles, Origin
@@ -30,10 +33,22 @@ _LIST = "?"
 """The value of `--continue` without a run."""
 
 
-@click.command("run", short_help="Run a skill in this program, and ask on this terminal.")
-@click.argument("skill", required=False)
+@click.command(
+    "run",
+    cls=Command,
+    short_help="Run a skill in this program, and ask on this terminal.",
+    examples=(
+        "askback run ./my-skill --input topic=search --input draft=@draft.md",
+        "askback run trip-planner --engine scripted --answer balanced",
+        "askback run --continue               # list the runs that can be continued",
+    ),
+)
+@click.argument("skill", required=False, shell_complete=complete_skill)
 @click.option(
-    "--engine", metavar="E", help="Engine to use; default: the skill's first installed engine, signed-in ones first."
+    "--engine",
+    metavar="E",
+    shell_complete=complete_engine,
+    help="Engine to use; default: the skill's first installed engine, signed-in ones first.",
 )
 @click.option("--mode", type=click.Choice(["auto", "interactive"]), help="Whether the skill may ask questions.")
 @click.option(
@@ -68,6 +83,7 @@ _LIST = "?"
     metavar="[RUN]",
     is_flag=False,
     flag_value=_LIST,
+    shell_complete=complete_open_run,
     help="Continue a run that waits or was interrupted; without RUN, list these.",
 )
 @options.common
@@ -130,10 +146,12 @@ def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_j
     from askback.cli.exit_codes import run_async
     from askback.cli.terminal.conversation import converse, print_result
     from askback.cli.terminal.live import choose
+    from askback.cli.terminal.probing import probing_shown
 
     async def main() -> int:
         async with opened(settings) as app:
-            run = await start(app)
+            with nullcontext() if as_json else probing_shown(app.service.engines):
+                run = await start(app)
             with choose(as_json=as_json) as display:
                 opening = f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}"
                 ending = await converse(app, run, display, answers=answers, can_ask=can_ask, opening=opening)
@@ -194,7 +212,7 @@ def _list_resumable(settings: Settings, *, as_json: bool) -> int:
             output.print_json([plain(WireRun.of(run)) for run in runs])
             return 0
         for run in runs:
-            print(resumable_line(run))
+            output.print_line(resumable_line(run), indent=2)
         hint = "continue one with: askback run --continue RUN" if runs else "no run can be continued"
         output.to_stderr(hint)
         return 0

@@ -100,6 +100,7 @@ class Claude:
             reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume with stream-json"),
             version=version_in(printed_by(results, _VERSION)),
             features=(SETTINGS,) if "--settings" in usage else (),
+            effort=tuple(sorted(self.profiles)) if "--effort" in usage else (),
             resident="--input-format" in usage and "--replay-user-messages" in usage,
         )
 
@@ -135,6 +136,8 @@ def _argv(turn: Turn, *options: str) -> list[str]:
         argv.append(_KEEPING_SESSIONS)
     if turn.model:
         argv.append(f"--model={turn.model}")
+    if turn.effort:
+        argv.append(f"--effort={turn.effort}")
     return [*argv, *turn.extra_args]
 
 

@@ -46,6 +46,23 @@ export function problemOf(schema, value, t) {
   return Array.isArray(value) ? listProblem(schema, value, t) : null;
 }
 
+/** The limits of a value in words, to be shown before it is entered; null if it has none. */
+export function rangeOf(schema, t) {
+  const type = typeOf(schema);
+  const [least, most] =
+    type === "number" || type === "integer"
+      ? [schema.minimum, schema.maximum]
+      : type === "array"
+        ? [schema.minItems || undefined, schema.maxItems]
+        : type === "string"
+          ? [schema.minLength > 1 ? schema.minLength : undefined, schema.maxLength]
+          : [];
+  const kind = { array: "items", string: "characters" }[type] ?? "numbers";
+  if (choicesOf(schema) || (least === undefined && most === undefined)) return null;
+  const form = least === undefined ? "most" : most === undefined ? "least" : "both";
+  return t(`form.range.${kind}.${form}`, { least, most });
+}
+
 function textProblem(schema, value, t) {
   const length = [...value].length;
   if (length < (schema.minLength ?? 0)) return t("form.problem.short", { limit: schema.minLength, length });

@@ -49,13 +49,14 @@ export function countdown(seconds) {
 
 /** `850 ms`, `12 s`, `4 min 7 s`, `2 h 5 min` */
 export function duration(seconds) {
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  const told = (...parts) => parts.map(([unit, n]) => t(`frame.duration.${unit}`, { n })).join(" ");
+  if (seconds < 1) return told(["ms", Math.round(seconds * 1000)]);
+  if (seconds < 9.95) return told(["s", seconds.toFixed(1)]);
   const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 60) return told(["s", whole]);
+  if (whole < 3600) return told(["min", Math.floor(whole / 60)], ["s", whole % 60]);
   const minutes = Math.round(whole / 60);
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return told(["h", Math.floor(minutes / 60)], ["min", minutes % 60]);
 }
 
 /** Update all relative times inside the element. */

@@ -27,6 +27,10 @@ class Translations:
             text = text.replace(f"{{{name}}}", str(value))
         return text
 
+    def find(self, key: str) -> str | None:
+        """The text of a key that may be unknown, such as one with a code of a newer version."""
+        return self.texts.get(key)
+
     def by_prefix(self, *prefixes: str) -> dict[str, str]:
         """The texts whose keys start with one of these."""
         return {key: text for key, text in self.texts.items() if key.partition(".")[0] in prefixes}

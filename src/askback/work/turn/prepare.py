@@ -145,6 +145,7 @@ def _turn(
         probe=probe,
         handle=run.handle,
         model=run.options.model or setup.model,
+        effort=(run.options.effort or setup.effort) if run.process_profile in probe.effort else None,
         output_schema=package.output_schema,
         extra_args=setup.extra_args,
         env=setup.env,

@@ -1,0 +1,45 @@
+// Answers that were begun, kept in this tab until they are sent. Secrets and files are never kept.
+
+const PREFIX = "askback-draft ";
+
+/**
+ * The draft of one question; null if its answer is secret.
+ * @returns {{read(): unknown, keep(value: unknown): void, drop(): void} | null}
+ */
+export function draftOf(runId, { interaction_id: id, kind, response_schema: schema }) {
+  if (kind === "secret" || kind === "file" || isPrivate(schema)) return null;
+  const key = `${PREFIX}${runId} ${id}`;
+  return {
+    read() {
+      try {
+        return JSON.parse(sessionStorage.getItem(key)) ?? undefined;
+      } catch {
+        return undefined;
+      }
+    },
+    keep(value) {
+      try {
+        if (value === undefined || value === "") sessionStorage.removeItem(key);
+        else sessionStorage.setItem(key, JSON.stringify(publicPart(schema, value)));
+      } catch {
+        // Without storage, or if it is full, the draft lasts for this page.
+      }
+    },
+    drop() {
+      try {
+        sessionStorage.removeItem(key);
+      } catch {
+        // There is nothing to remove.
+      }
+    },
+  };
+}
+
+function isPrivate(schema) {
+  return schema?.format === "password" || schema?.writeOnly === true || schema?.["x-input-source"] === "file";
+}
+
+function publicPart(schema, value) {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).filter(([name]) => !isPrivate(schema?.properties?.[name])));
+}
