@@ -57,9 +57,11 @@ from askback.text.json_text import is_large
 class Submission:
     """A request to run a skill. `files` are local files for inputs of type file."""
 
-    skill: str
+    skill: str = ""
     by_path: bool = True
     """Whether `skill` may be a folder on this machine, or only an id."""
+    archive: Path | None = None
+    """A zip with the skill, instead of `skill`."""
     engine: str | None = None
     mode: str | None = None
     input: Mapping[str, Json] = field(default_factory=dict)
@@ -76,6 +78,11 @@ class Submission:
     """The name of the caller's token."""
     max_open: int | None = None
     """How many unfinished runs this caller may have."""
+
+    @property
+    def uploaded(self) -> tuple[Path, ...]:
+        """Every file that came with the request."""
+        return (*self.files.values(), *(() if self.archive is None else (self.archive,)))
 
     @property
     def given(self) -> dict[str, Json]:
@@ -146,7 +153,26 @@ class Service:
 
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
-        package = await self._package(wanted)
+        run_id = self._new_id()
+        if wanted.archive is None:
+            return await self._submit(run_id, await self._package(wanted), wanted)
+        try:
+            run = await self._submit(run_id, await self._unpacked(run_id, wanted.archive), wanted)
+        except BaseException:
+            await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
+            raise
+        if run.id != run_id:
+            await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
+        return run
+
+    async def _unpacked(self, run_id: str, archive: Path) -> SkillPackage:
+        """The skill of a zip, checked like one that is installed, in the folder of its run."""
+        folder = self._workspaces.of(run_id).package
+        return await self.pools.skills.run_abandonable(
+            lambda checkpoint: self.skills.unpack(archive, folder, checkpoint)
+        )
+
+    async def _submit(self, run_id: str, package: SkillPackage, wanted: Submission) -> Run:
         source = None if wanted.origin is None else await self._inheritance.source(wanted.origin, wanted.engine)
         engine_name = wanted.engine or (source.engine if source and wanted.origin and wanted.origin.session else None)
         named = None if engine_name is None else await self.engines.choose(package, engine_name)
@@ -156,11 +182,16 @@ class Service:
             checked = self._check(package, wanted)
         engine = named or await self.engines.choose(package, None)
         profile = await self.engines.profile(engine, checked.mode, checked.options)
-        run_id, now = self._new_id(), self._clock()
+        now = self._clock()
         run = Run(
             id=run_id,
             state=RunState.QUEUED,
-            skill=SkillRef(id=package.id, version=package.version, digest=package.digest),
+            skill=SkillRef(
+                id=package.id,
+                version=package.version,
+                digest=package.digest,
+                uploaded=wanted.archive is not None,
+            ),
             engine=engine.name,
             mode=checked.mode,
             profile=profile,

@@ -221,6 +221,8 @@ def test_chinese_pages_tell_durations_advice_and_errors_in_chinese(old_server: S
         expect(page.locator("main")).not_to_contain_text("install it with")
         page.goto(f"{site.url}/runs?state=failed")
         expect(page.locator(".run-row").first.locator(".run-took")).to_have_text(re.compile(r"^\d+\s(秒|分|小时|天)"))
+        told = page.evaluate("async () => [0.25, 286, 7500].map((await import('/static/time.js')).duration)")
+        assert told == ["250 毫秒", "4 分 46 秒", "2 小时 5 分"]
         page.goto(f"{site.url}/runs/nothing")
         expect(page.get_by_text("没有这个运行。")).to_be_visible()
         told = page.evaluate(

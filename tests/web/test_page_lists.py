@@ -38,6 +38,13 @@ SCHEMA = (
 )
 
 
+_DROP = """(place, bytes) => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([new Uint8Array(bytes)], "dropped.zip", { type: "application/zip" }));
+    place.dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true }));
+}"""
+
+
 def zipped(files: dict[str, str]) -> dict[str, Any]:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -205,6 +212,20 @@ def test_a_skill_is_installed_from_a_zip_and_removed(site: Site) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     page.wait_for_url("**/skills")
     assert page.get_by_role("link", name="hostile", exact=True).count() == 0
+
+
+def test_a_skill_is_installed_by_a_file_dropped_anywhere_on_the_page(site: Site) -> None:
+    page = site.open("/skills")
+    bad = zipped({"bad/SKILL.md": "no front matter"})["buffer"]
+    good = zipped({"dropped/SKILL.md": "---\nname: dropped\ndescription: From a drop.\n---\nDo it.\n"})["buffer"]
+    for packed in (bad, good):
+        page.locator("main").evaluate(_DROP, [*packed])
+        if packed is bad:
+            expect(page.get_by_role("alert")).to_contain_text("dropped.zip was not installed.")
+            expect(page.get_by_role("alert")).to_contain_text("front matter")
+            expect(page.locator("#install-status")).to_be_hidden()
+    page.wait_for_url("**/skills/dropped")
+    assert site.api.delete("/v1/skills/dropped").status_code == 204
 
 
 def test_no_page_is_wider_than_a_phone_and_each_has_its_landmarks(

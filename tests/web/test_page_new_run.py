@@ -92,6 +92,14 @@ def test_bad_input_is_told_before_anything_is_sent(site: Site) -> None:
     assert sent == []
 
 
+def test_limits_are_told_ahead_unless_nobody_reaches_them(site: Site) -> None:
+    page = site.open("/new?skill=trip-planner")
+    expect(page.get_by_label("Days")).to_have_accessible_description(re.compile(r"there are\.\s*1 to 30$"))
+    page.get_by_text("More options").click()
+    expect(page.get_by_label("Repair turns")).to_have_accessible_description(re.compile("0 to 10$"))
+    expect(page.locator("form")).not_to_contain_text("315576000")
+
+
 def test_a_dropped_file_the_fields_and_the_options_reach_the_run(site: Site, furnished_server: FurnishedServer) -> None:
     page = site.open("/new?skill=reads")
     sent = creations(page)

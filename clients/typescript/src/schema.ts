@@ -43,7 +43,7 @@ export interface ClosedQuestion {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -273,7 +273,7 @@ export interface Interaction {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -421,7 +421,7 @@ export interface PendingQuestion {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -449,7 +449,7 @@ export interface PendingQuestion {
   summary?: string;
   /** How the run waits. */
   interactive_profile: Profile;
-  /** Whether the run fails at its deadline. If false, the engine decides then. */
+  /** Whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
   reply_required: boolean;
   /** When the wait ends without an answer. */
   wait_deadline_at?: string;
@@ -515,6 +515,8 @@ export interface Run {
   skill: string;
   /** The version of the skill. */
   skill_version?: string;
+  /** True if the skill was uploaded for this run. `skill` is then the ID in the package. */
+  skill_uploaded?: boolean;
   /** The engine that executes the run. */
   engine: string;
   /** Whether the run may ask its user. */
@@ -533,7 +535,7 @@ export interface Run {
   pending_interaction?: Interaction;
   /** When the wait ends without an answer. Set for sticky runs, and if the engine may then decide. */
   wait_deadline_at?: string;
-  /** While the run waits: whether only an answer ends the wait. If false, the engine decides at the deadline. */
+  /** While the run waits: whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
   reply_required?: boolean;
   /** While a sticky run waits: the engine process, which keeps its slot. */
   held_process?: HeldProcess;
@@ -557,8 +559,8 @@ export interface Run {
 
 /** A skill to run, with its input. */
 export interface RunCreate {
-  /** The ID of the skill. */
-  skill: string;
+  /** The ID of the skill, or `{"upload_id": "…"}`: an uploaded zip of its folder. It is checked like an installed skill, used for this run alone, and deleted with it. */
+  skill: string | SkillUpload;
   /** Default: the first installed engine that the skill supports, signed-in ones first. */
   engine?: string | null;
   /** Default: the first of the skill's `execution_modes`. */
@@ -699,11 +701,17 @@ export interface SkillSchemas {
   output: { [key: string]: Json } | boolean | null;
 }
 
+/** A skill that comes with its run: an uploaded zip of its folder. */
+export interface SkillUpload {
+  /** The upload. */
+  upload_id: string;
+}
+
 /** Engine processes. */
 export interface Slots {
   /** How many may run at the same time. */
   total: number;
-  /** How many are running. */
+  /** How many slots are in use. */
   taken: number;
 }
 

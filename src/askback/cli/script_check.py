@@ -22,7 +22,8 @@ from askback.skills.package import SkillPackage
 _CHECK_SEC = 60
 _PLACEHOLDER = re.compile(r"\{\{\s*([a-z_]+)((?:\.[A-Za-z0-9_-]+)*)\s*(\|[^}]*)?\}\}")
 _FACTS = frozenset(
-    "input parameter reply reply_json replies values turn session_id prompt prompt_length index item".split()  # noqa: SIM905
+    {"input", "parameter", "reply", "reply_json", "replies", "values", "turn", "session_id"}
+    | {"prompt", "prompt_length", "index", "item"}
 )
 _QUESTION = ("interaction_id", "prompt", "kind", "options", "default", "context", "response_schema")
 _ALIASES = ("question", "choices")
@@ -93,7 +94,7 @@ def _without_value(script: Mapping[str, Any], package: SkillPackage) -> Iterator
     for root, path, default in (found for text in _texts(script) for found in _PLACEHOLDER.findall(text)):
         name = path.split(".")[1] if path else None
         if root not in _FACTS:
-            yield warning(f"{SCRIPT}: {{{{{root}{path}}}}}", f"{short(root)} {unknown_name(root, _FACTS)}")
+            yield warning(f"{SCRIPT}: {{{{{root}{path}}}}}", f"{short(root)} {unknown_name(root, sorted(_FACTS))}")
         elif name is not None and not default and (names := known.get(root)) is not None and name not in names:
             yield warning(f"{SCRIPT}: {{{{{root}{path}}}}}", f"{short(name)} {unknown_name(name, names)}")
 

@@ -44,7 +44,7 @@ class AsyncClient:
 
     async def create_run(
         self,
-        skill: str,
+        skill: str | Mapping[str, str],
         *,
         engine: str | None = None,
         mode: str | None = None,
@@ -55,7 +55,10 @@ class AsyncClient:
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
-        """Create a run. With an idempotency key, a retry returns the same run."""
+        """Create a run. With an idempotency key, a retry returns the same run.
+
+        `skill` is an ID, or `client.upload(zip_file).reference`: a skill that is used for this run alone.
+        """
         return await self._do(
             calls.create_run(
                 skill,

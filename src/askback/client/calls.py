@@ -80,7 +80,7 @@ def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
 
 
 def create_run(
-    skill: str,
+    skill: str | Mapping[str, str],
     *,
     engine: str | None,
     mode: str | None,

@@ -45,7 +45,7 @@ class Client:
 
     def create_run(
         self,
-        skill: str,
+        skill: str | Mapping[str, str],
         *,
         engine: str | None = None,
         mode: str | None = None,
@@ -56,7 +56,10 @@ class Client:
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
-        """Create a run. With an idempotency key, a retry returns the same run."""
+        """Create a run. With an idempotency key, a retry returns the same run.
+
+        `skill` is an ID, or `client.upload(zip_file).reference`: a skill that is used for this run alone.
+        """
         return self._do(
             calls.create_run(
                 skill,

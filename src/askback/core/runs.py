@@ -86,6 +86,8 @@ class SkillRef:
     id: str
     version: str | None
     digest: str
+    uploaded: bool = False
+    """Whether the package came with the run, and is in the run's folder."""
 
 
 class TurnKind(StrEnum):

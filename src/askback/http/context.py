@@ -64,8 +64,10 @@ class Context:
             values, files = await self.pools.parsing.run(self.files_of, body.input)
         else:
             values, files = self.files_of(body.input)
+        skill = body.skill
         return Submission(
-            skill=body.skill,
+            skill=skill if isinstance(skill, str) else "",
+            archive=None if isinstance(skill, str) else self.uploads.path(skill.upload_id),
             by_path=False,
             engine=body.engine,
             mode=None if body.mode is None else body.mode.value,

@@ -86,7 +86,7 @@ async def create_run(request: Request, context: Context, *, headers: RunCreateHe
     """Validate the request and queue a run of the skill."""
     submission = await context.submission(body, headers.idempotency_key, request.scope["grant"])
     run = await context.service.submit(submission)
-    await context.note_use(submission.files.values(), run)
+    await context.note_use(submission.uploaded, run)
     return json_response(context.run(run), HTTPStatus.CREATED, {"Location": f"/v1/runs/{run.id}"})
 
 
@@ -147,9 +147,9 @@ async def _until_changed(request: Request, context: Context, run: Run, seen: fro
     """Returns when the run has changed, the time is up, or the server stops."""
     if seen and str(run.version) not in seen:
         return
-    changed = context.service.changed(run.id, run.version if seen else None)
     with context.streams.reserve(request.scope["grant"].name), suppress(TimeoutError):
         async with asyncio.timeout(seconds):
+            changed = context.service.changed(run.id, run.version if seen else None)
             await while_connected(request, context.streams.until_closing(changed))
     if not request.scope["still_valid"]():
         raise HTTPException(HTTPStatus.UNAUTHORIZED, "the token or session has ended")

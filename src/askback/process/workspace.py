@@ -3,6 +3,7 @@
 <run>/work/             the engine's working directory
 <run>/work/artifacts/   the run's files for the user
 <run>/work/skill/       the skill package
+<run>/package/          the skill package as it was uploaded for this run
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
 <run>/snapshots/        the home before the current turn, from the second turn on; without sign-ins
@@ -60,6 +61,7 @@ class Workspace:
         self.tmp = root / "tmp"
         self.turns = root / "turns"
         self.lock_path = root / "turn.lock"
+        self.package = root / "package"
         self._snapshots = root / "snapshots"
 
     def prepare(self, package: Path) -> None:

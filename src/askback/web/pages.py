@@ -138,7 +138,7 @@ async def run(context: PageContext, request: Request) -> Response:
         run=found,
         first=plain(wire.Run.of(found, queue_reason=context.service.queue_reason(found), input_=input_)),
         files=await files.listed(context, found.id),
-        runs_again=found.skill.id in skills,
+        runs_again=found.skill.id in skills and not found.skill.uploaded,
     )
 
 

@@ -43,6 +43,12 @@ class WebhookCreate(Body):
     ] = None
 
 
+class SkillUpload(Body):
+    """A skill that comes with its run: an uploaded zip of its folder."""
+
+    upload_id: Annotated[str, about("The upload.", "up-0123456789abcdef01234567", max_length=_NAME_CHARS)]
+
+
 class FromRun(Body):
     """A run to continue, and what to copy from it."""
 
@@ -71,7 +77,14 @@ class FromRun(Body):
 class RunCreate(Body):
     """A skill to run, with its input."""
 
-    skill: Annotated[str, about("The ID of the skill.", "trip-planner", min_length=1, max_length=_NAME_CHARS)]
+    skill: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=_NAME_CHARS)] | SkillUpload,
+        about(
+            'The ID of the skill, or `{"upload_id": "…"}`: an uploaded zip of its folder. It is checked like an installed '
+            "skill, used for this run alone, and deleted with it.",
+            "trip-planner",
+        ),
+    ]
     engine: Annotated[
         Annotated[str, Meta(max_length=100)] | None,
         about("Default: the first installed engine that the skill supports, signed-in ones first.", "scripted"),

@@ -43,7 +43,13 @@ class Interaction(Shape):
         tuple[Any, ...],
         about("The answers to choose from: strings, or objects with `label` and `value`.", ["relaxed", "packed"]),
     ]
-    default: Annotated[Any, about("The answer that is used if nobody answers in time.", "relaxed")]
+    default: Annotated[
+        Any,
+        about(
+            "The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time.",
+            "relaxed",
+        ),
+    ]
     response_schema: Annotated[
         dict[str, Any] | None, about("The JSON Schema of the answer: a scalar, or a flat object.")
     ]
@@ -159,6 +165,9 @@ class Run(Shape, omit_defaults=True):
     state: Annotated[RunState, about("`succeeded`, `failed` and `canceled` are final.")]
     skill: Annotated[str, about("The ID of the skill.", "trip-planner")]
     skill_version: Annotated[str | None, about("The version of the skill.", "1.0.0")] = None
+    skill_uploaded: Annotated[
+        bool | None, about("True if the skill was uploaded for this run. `skill` is then the ID in the package.")
+    ] = None
     engine: Annotated[str, about("The engine that executes the run.", "scripted")]
     mode: Annotated[Mode, about("Whether the run may ask its user.")]
     summary: Annotated[
@@ -184,7 +193,8 @@ class Run(Shape, omit_defaults=True):
     reply_required: Annotated[
         bool | None,
         about(
-            "While the run waits: whether only an answer ends the wait. If false, the engine decides at the deadline."
+            "While the run waits: whether an answer is required. If true, a sticky run fails at its deadline, and any "
+            "other run waits indefinitely. If false, the engine decides at the deadline."
         ),
     ] = None
     held_process: Annotated[
@@ -217,6 +227,7 @@ class Run(Shape, omit_defaults=True):
             state=run.state,
             skill=run.skill.id,
             skill_version=run.skill.version,
+            skill_uploaded=run.skill.uploaded or None,
             engine=run.engine,
             mode=run.mode,
             summary=run.summary,
@@ -258,7 +269,13 @@ class PendingQuestion(Interaction, omit_defaults=True):
     engine: Annotated[str, about("The engine of the run.", "scripted")]
     summary: Annotated[str | None, about("The input of the run in one line, without secrets.", "Lisbon · 3")] = None
     interactive_profile: Annotated[Profile, about("How the run waits.")]
-    reply_required: Annotated[bool, about("Whether the run fails at its deadline. If false, the engine decides then.")]
+    reply_required: Annotated[
+        bool,
+        about(
+            "Whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits "
+            "indefinitely. If false, the engine decides at the deadline."
+        ),
+    ]
     wait_deadline_at: Annotated[Moment | None, about("When the wait ends without an answer.")] = None
 
     @classmethod

@@ -35,6 +35,29 @@ export function draftOf(runId, { interaction_id: id, kind, response_schema: sche
   };
 }
 
+/** Take the texts of the drafts of a run, except the one of its pending question: nobody can send them any more. */
+export function takeDrafts(runId, pending) {
+  const start = `${PREFIX}${runId} `;
+  const found = [];
+  try {
+    for (const key of Object.keys(sessionStorage)) {
+      if (!key.startsWith(start) || key === start + pending) continue;
+      found.push(draftText(JSON.parse(sessionStorage.getItem(key))));
+      sessionStorage.removeItem(key);
+    }
+  } catch {
+    // Without storage, there are none.
+  }
+  return found.filter((text) => text !== null);
+}
+
+/** What was entered in words; null if nothing was. */
+export function draftText(value) {
+  const values = typeof value === "object" && value !== null ? Object.values(value).flat() : [value];
+  const words = values.filter((each) => typeof each === "string" && each.trim() !== "");
+  return words.length > 0 ? words.join("\n") : null;
+}
+
 function isPrivate(schema) {
   return schema?.format === "password" || schema?.writeOnly === true || schema?.["x-input-source"] === "file";
 }

@@ -90,16 +90,18 @@ export function ignoreMoving(container, onIgnored) {
     const root = target === document ? document.documentElement : target;
     const last = places.get(root);
     if (last === undefined) return;
-    if (last.height === root.scrollHeight) last.scrolled = root.scrollTop;
-    else look();
+    if (last.height !== root.scrollHeight) return look();
+    last.scrolled = root.scrollTop;
+    if (target === document) followPage();
   };
   document.addEventListener("scroll", scroll, { passive: true, capture: true });
-  container.addEventListener("toggle", look, { capture: true });
   // A countdown changes texts only.
   const isElement = (node) => node.nodeType === Node.ELEMENT_NODE;
   new MutationObserver((changes) => {
-    if (changes.some(({ addedNodes, removedNodes }) => [...addedNodes, ...removedNodes].some(isElement))) look();
-  }).observe(container, { childList: true, subtree: true });
+    const isSeen = ({ type, addedNodes, removedNodes }) =>
+      type === "attributes" || [...addedNodes, ...removedNodes].some(isElement);
+    if (changes.some(isSeen)) look();
+  }).observe(container, { childList: true, subtree: true, attributeFilter: ["hidden", "open"] });
   new ResizeObserver(look).observe(container);
   look();
 
@@ -127,6 +129,14 @@ function measured(root, scroller) {
   const moved = Math.abs(x - last.x) > TOLERANCE_PX || Math.abs(y - last.y) > TOLERANCE_PX;
   places.set(root, { x, y, scrolled, height });
   return { left: x, top: y - scrolled, by, moved };
+}
+
+/** A view that is not pinned to the window, or no longer, moves as the user scrolls the page. */
+function followPage() {
+  for (const part of document.querySelectorAll("[data-scrolls]")) {
+    const { left, top } = part.getBoundingClientRect();
+    if (places.has(part)) places.set(part, { ...places.get(part), x: left, y: top });
+  }
 }
 
 function ownerOf(control) {

@@ -63,9 +63,7 @@ class PreparedTurn:
 async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
     """Restore the workspace to its state before the turn, and build the launch."""
     engine, setup = context.engines[run.engine], context.setups[run.engine]
-    package = context.library.cached(run.skill.digest)
-    if package is None:
-        package = await context.pools.skills.run(context.library.package, run.skill.digest, admitted=True)
+    package = await _package(context, run)
     installed = await context.probes.find(engine, setup)
     if installed is None:
         message = f"{setup.command[0]} is not installed; {engine.install}"
@@ -73,6 +71,14 @@ async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
     instructions = await _instructions(context.store, run, package)
     # One switch of threads for everything that touches the disk: many turns may start at once.
     return await context.pools.turns.run(_prepare_files, context, run, package, installed.probe, instructions)
+
+
+async def _package(context: TurnContext, run: Run) -> SkillPackage:
+    library, digest = context.library, run.skill.digest
+    if run.skill.uploaded:
+        folder = context.workspaces.of(run.id).package
+        return await context.pools.skills.run(library.unpacked, folder, digest, admitted=True)
+    return library.cached(digest) or await context.pools.skills.run(library.package, digest, admitted=True)
 
 
 async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
