@@ -206,6 +206,10 @@ export interface FromRun {
   files?: InheritedFiles | null;
   /** Whether the engine's session is copied and continued: the model sees the earlier conversation. */
   session?: boolean;
+  /** An `interaction_id`: fork at this question. The session is as it was when it was asked, and the new run waits with the same question. Requires `session`. The new run has the input and parameters of the source. */
+  at?: string | null;
+  /** With `at`: the answer to the question, instead of waiting for it. */
+  response?: Json;
 }
 
 /** The state of the server. */
@@ -405,6 +409,8 @@ export interface Origin {
   files?: InheritedFiles;
   /** Whether the engine's session was copied and continued. */
   session?: boolean;
+  /** The question with which the new run started. */
+  at?: string;
 }
 
 /** A pending question with the run that asks it. */

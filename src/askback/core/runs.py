@@ -121,6 +121,8 @@ class Origin:
     files: InheritedFiles | None = None
     session: bool = False
     """Whether the engine's session is copied and continued."""
+    at: str | None = None
+    """A question: the session is copied as it was when that question was asked, and the run starts with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,7 @@ class Context:
             files=files,
             env=body.env,
             origin=None if body.from_run is None else _origin(body.from_run, grant),
+            answer=None if body.from_run is None else body.from_run.response,
             webhooks=tuple(
                 Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
             ),
@@ -109,7 +110,7 @@ def _origin(given: FromRun, grant: Grant) -> runs.Origin:
         raise Forbidden(
             RefusalCode.SCOPE_MISSING, "from_run reads another run: the token needs the scope 'read' as well"
         )
-    return runs.Origin(run_id=given.run_id, files=given.files, session=given.session)
+    return runs.Origin(run_id=given.run_id, files=given.files, session=given.session, at=given.at)
 
 
 def _is_upload(value: Any) -> bool:

@@ -37,6 +37,7 @@ from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
 from askback.process.credentials import remove_copies
 from askback.process.pools import Checkpoint, unchecked
+from askback.process.snapshot.points import Points
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
@@ -54,8 +55,9 @@ class Artifact:
 
 
 class Workspace:
-    def __init__(self, root: Path, sign_ins: Sequence[str] = ()) -> None:
+    def __init__(self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0) -> None:
         self.root = root
+        self._fork_points = fork_points
         self._sign_ins = sign_ins
         self.cwd = root / "work"
         self.home = root / "home"
@@ -94,12 +96,12 @@ class Workspace:
         else:
             shutil.copytree(home_template, self.home, symlinks=True)
 
-    def begin_later_turn(self, attempt_number: int) -> None:
-        """Save the home, or restore it if this turn was started before."""
+    def begin_later_turn(self, attempt_number: int, *, answers: bool = False) -> None:
+        """Save the home, or restore it if this turn was started before. `answers`: the turn answers a question."""
         self._snapshots.mkdir(exist_ok=True, mode=0o700)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        snapshot.begin_turn(self.home, self._snapshots, attempt_number)
+        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._fork_points if answers else 0)
         self.remove_sign_ins()
 
     def remove_sign_ins(self) -> None:
@@ -107,10 +109,13 @@ class Workspace:
         remove_copies(self.home, self._sign_ins)
 
     def close(self) -> None:
-        """The run is over: no turn restarts, and none needs a sign-in."""
+        """The run is over: no turn restarts, and none needs a sign-in. The points where it can be forked are kept."""
         self.remove_sign_ins()
         self.drop_env()
-        beneath.remove(self.root, self._below(self._snapshots))
+        if beneath.has_folder(self.root, self._below(self._snapshots / "points")):
+            snapshot.end(self._snapshots)
+        else:
+            beneath.remove(self.root, self._below(self._snapshots))
 
     @property
     def started(self) -> bool:
@@ -130,6 +135,10 @@ class Workspace:
         """Copy the home of another run, without sign-ins. No process of that run is alive."""
         copying.copy(source.root, self.home.name, self.home.name, CopyRules())
         self.remove_sign_ins()
+
+    def copy_fork_point(self, source: Workspace, attempt_number: int, copying: TreeCopy) -> None:
+        """Copy the home of another run as it was before that turn. It contains no sign-ins."""
+        Points(source._snapshots).copy(attempt_number, copying, self.home.name)
 
     def rename_in_home(self, old: str, new: str) -> None:
         """Rename a folder of a home that no process uses yet, if it exists."""
@@ -248,15 +257,16 @@ class Workspace:
 class Workspaces:
     """The workspaces of all runs on this machine."""
 
-    def __init__(self, root: Path, sign_ins: Sequence[str] = ()) -> None:
+    def __init__(self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0) -> None:
         self._root = root
+        self._fork_points = fork_points
         self._marks = root.with_name("deleting")
         """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
         """The sign-in files of all engines, relative to a home."""
 
     def of(self, run_id: str) -> Workspace:
-        return Workspace(self._root / run_id, self._sign_ins)
+        return Workspace(self._root / run_id, self._sign_ins, self._fork_points)
 
     def sizes(self) -> dict[str, int]:
         """The disk usage of each run in bytes, by run id."""

@@ -61,6 +61,17 @@ class FromRun(Body):
         bool,
         about("Whether the engine's session is copied and continued: the model sees the earlier conversation.", False),
     ] = False
+    at: Annotated[
+        Annotated[str, Meta(max_length=_NAME_CHARS)] | None,
+        about(
+            "An `interaction_id`: fork at this question. The session is as it was when it was asked, and the new run waits "
+            "with the same question. Requires `session`. The new run has the input and parameters of the source.",
+            "pace",
+        ),
+    ] = None
+    response: Annotated[Any, about("With `at`: the answer to the question, instead of waiting for it.", "packed")] = (
+        None
+    )
 
 
 class RunCreate(Body):

@@ -147,10 +147,15 @@ class Origin(Shape, omit_defaults=True):
     run_id: RunId
     files: Annotated[InheritedFiles | None, about("Which of its files were copied.")] = None
     session: Annotated[bool, about("Whether the engine's session was copied and continued.")] = False
+    at: Annotated[str | None, about("The question with which the new run started.")] = None
 
     @classmethod
     def of(cls, origin: runs.Origin | None) -> Self | None:
-        return None if origin is None else cls(run_id=origin.run_id, files=origin.files, session=origin.session)
+        return (
+            None
+            if origin is None
+            else cls(run_id=origin.run_id, files=origin.files, session=origin.session, at=origin.at)
+        )
 
 
 class Run(Shape, omit_defaults=True):

@@ -66,6 +66,8 @@ class Creation:
     input: str
     parameter: str
     env: str | None
+    asked: rows.Columns | None
+    closed: rows.Columns | None
     key: IdempotencyKey | None
     max_open: int | None
 
@@ -92,6 +94,8 @@ class Creation:
             input=rows.dump(request.input),
             parameter=rows.dump(request.parameter),
             env=request.env,
+            asked=_interaction_columns(decision.asked),
+            closed=_interaction_columns(decision.closed),
             key=key,
             max_open=max_open,
         )
@@ -107,6 +111,10 @@ class Creation:
         number, last_seq = made[0]
         first = _add_events(connection, number, last_seq, self.events)
         connection.execute(sql["insert_request"], (number, self.input, self.parameter, self.env))
+        if self.asked is not None:
+            connection.execute(sql["insert_interaction"], self.asked | {"run": number})
+        if self.closed is not None:
+            connection.execute(sql["close_interaction"], self.closed | {"run": number})
         _keep_place(connection, number, None, self.run)
         outbox.add_webhooks(connection, number, self.webhooks)
         outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.changes)
