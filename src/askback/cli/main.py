@@ -31,6 +31,7 @@ _COMMANDS = {
     "sessions": "List and revoke browser sessions of a server.",
     "skills": "List, install and check skills.",
     "trust": "Trust the settings file of a folder.",
+    "config": "Show the settings in effect, and where each value comes from.",
     "engines": "List the engines: installed or not, version, how runs wait.",
     "doctor": "Check this machine, and say how to fix what is wrong.",
 }

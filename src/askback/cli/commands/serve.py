@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import click
 
-from askback.cli import options
+from askback.cli import logs, options
 from askback.cli.connection import announced
 from askback.core.errors import RefusalCode, Unavailable
 
@@ -54,7 +54,7 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     chosen = {"host": host, "port": port}
     server = settings.server.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"server": server})
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.configure(settings.log)
     return run_async(lambda: _serve(settings, as_json=as_json))
 
 
