@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STAGES = ("build", "base", "slim")
 LIMIT_SEC = 120
+CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin") or "chroot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class Image:
 
     def command(self, words: Sequence[str]) -> list[str]:
         inner = f'cd {self.workdir} && exec "$@"'
-        return ["chroot", f"--userspec={self.user}:{self.user}", str(self.root), "/bin/sh", "-c", inner, "sh", *words]
+        return [CHROOT, f"--userspec={self.user}:{self.user}", str(self.root), "/bin/sh", "-c", inner, "sh", *words]
 
     def run(self, words: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(self.command(words), env=self.environment(more), text=True, check=True)
@@ -119,19 +120,19 @@ def _copy(image: Image, words: list[str]) -> None:
             shutil.copy(ROOT / source, place / Path(source).name)
 
 
-def new_root(folder: Path) -> Path:
-    """Debian as this machine has it, with Python, and the wheels of the lock file."""
+def bootstrapped(root: Path) -> Path:
+    """A new Debian as this machine has it, with Python."""
     release = dict(re.findall(r"^(\w+)=(.*)$", Path("/etc/os-release").read_text(), re.MULTILINE))
-    root = folder / "root"
     packages = "python3,python3-venv,ca-certificates"
-    bootstrap = ["debootstrap", "--variant=minbase", f"--include={packages}", release["VERSION_CODENAME"], str(root)]
-    subprocess.run(bootstrap, check=True, stdout=subprocess.DEVNULL)
-    version = subprocess.run(
-        ["chroot", str(root), "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
+    command = ["debootstrap", "--variant=minbase", f"--include={packages}", release["VERSION_CODENAME"], str(root)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return root
+
+
+def add_packages(root: Path) -> None:
+    """The wheels of the lock file, for the Python of the root."""
+    ask = [CHROOT, str(root), "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    version = subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip()
     pip = [
         sys.executable,
         "-m",
@@ -146,7 +147,6 @@ def new_root(folder: Path) -> Path:
     locked = ["--require-hashes", "-r", str(ROOT / "requirements.txt")]
     subprocess.run([*pip, "-d", str(root / "wheels"), *locked], check=True)
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
-    return root
 
 
 def prove(image: Image) -> None:
@@ -175,7 +175,8 @@ def main() -> int:
     keep = arguments.parse_args().keep
     folder = Path(tempfile.mkdtemp(prefix="askback-image-"))
     folder.chmod(0o755)
-    image = Image(root=new_root(folder))
+    image = Image(root=bootstrapped(folder / "root"))
+    add_packages(image.root)
     mounts = ("proc", "dev")
     try:
         subprocess.run(["mount", "-t", "proc", "proc", str(image.root / "proc")], check=True)
