@@ -1,4 +1,4 @@
-"""Imports point down only. The layers stand in docs/explanation/architecture.md; this reads every import there is, wherever it hides.
+"""Imports point down only, and the docs show the layers that are checked here.
 
 Reads source text, never runs it: imports at the top, in functions, under TYPE_CHECKING, relative ones, and those that
 are spelled as a string for `import_module` or `__import__`.
@@ -23,9 +23,9 @@ LAYERS = (
     ("cli",),
     ("bootstrap",),
     ("web",),
-    ("http", "mcp"),
+    ("http",),
     ("service", "webhooks", "work"),
-    ("following", "installed", "recovery", "testing"),
+    ("deletion", "following", "inheritance", "installed", "recovery", "testing"),
     ("wire",),
     ("engines", "process", "skills", "store"),
     ("files",),
@@ -153,8 +153,13 @@ def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
         if unit not in READS_SETTINGS:
             yield f"{where} imports settings; only {' and '.join(sorted(READS_SETTINGS))} may, others are given values"
     elif unit == "settings":
-        if target not in ("core", "text", "trust", ""):
+        if target not in ("core", "setting_types", "text", "trust", ""):
             yield f"{where} imports {target}; settings knows only core and text"
+    elif unit == "setting_types":
+        if target != "trust":
+            yield f"{where} imports {target}; setting_types knows only trust"
+    elif target == "setting_types":
+        yield f"{where} imports setting_types; it is a part of settings"
     elif unit == "trust":
         if target not in ("core", "files", "text", ""):
             yield f"{where} imports {target}; trust knows only core, files and text"
@@ -254,6 +259,12 @@ def test_the_page_shows_the_same_layers() -> None:
     assert [tuple(line.split(" | ")) for line in shown] == list(LAYERS[1:])
 
 
+def test_contributing_shows_the_same_layers() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = page.partition("Imports point down only:\n\n")[2].partition("\n\n")[0].split(">")
+    assert [tuple(layer.strip().strip("`").split("|")) for layer in shown] == list(LAYERS[1:])
+
+
 VIOLATING = {
     "core-imports-store": ("core/x.py", "from askback.store import base"),
     "core-imports-a-dependency": ("core/x.py", "import msgspec"),
@@ -292,11 +303,12 @@ VIOLATING = {
     "neighbours-service-work": ("service.py", "from askback.work.worker import Worker"),
     "neighbours-work-service": ("work/x.py", "from askback.service import Service"),
     "neighbours-http-web": ("http/x.py", "from askback.web import page"),
-    "neighbours-http-mcp": ("http/x.py", "import askback.mcp"),
     "probes-import-the-service": ("installed/probes.py", "from askback import service"),
     "bootstrap-imports-cli": ("bootstrap.py", "import askback.cli.main"),
     "settings-in-the-service": ("service.py", "from askback.settings import Settings"),
     "settings-in-the-store-for-types": ("store/x.py", "if TYPE_CHECKING:\n    from askback.settings import Settings"),
+    "setting-types-import-core": ("setting_types.py", "from askback.core import runs"),
+    "setting-types-in-bootstrap": ("bootstrap.py", "from askback.setting_types import with_paths"),
     "settings-import-the-store": ("settings.py", "from askback.store import base"),
     "client-in-the-service": ("service.py", "from askback.client import Client"),
     "client-in-bootstrap": ("bootstrap.py", "import askback.client"),

@@ -17,6 +17,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/settings.md": settings.page,
     "docs/reference/cli.md": commands.page,
     "docs/reference/api_reference.md": api.page,
+    "docs/reference/openapi.json": api.openapi,
 }
 MODULES: dict[str, Callable[[], str]] = {
     "clients/typescript/src/schema.ts": typescript.module,
@@ -31,12 +32,17 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--check", action="store_true", help="change nothing; fail when a page is stale")
     check = arguments.parse_args().check
-    texts = {name: NOTE + make() for name, make in PAGES.items()}
+    texts = {name: _text(name, make) for name, make in PAGES.items()}
     texts |= {name: SOURCE_NOTE + make() for name, make in MODULES.items()}
     stale = [name for name, text in texts.items() if _settle(ROOT / name, text, check=check)]
     if check and stale:
         print(f"stale: {', '.join(stale)}; run `make docs`", file=sys.stderr)
     return 1 if check and stale else 0
+
+
+def _text(name: str, make: Callable[[], str]) -> str:
+    """JSON has no comments."""
+    return make() if name.endswith(".json") else NOTE + make()
 
 
 def _settle(path: Path, text: str, *, check: bool) -> bool:

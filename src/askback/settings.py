@@ -3,6 +3,9 @@
 This is the only module that reads the environment; all others receive values. Settings that run, open or weaken
 something come from the user's own configuration, `--config` or the environment. Those in the working directory's file
 are used only if the user trusts that file.
+
+Two rules follow from the types of the fields (`setting_types`). A `Path`, wherever it is in the model, is resolved against the folder of its
+file. `askback trust` shows the value of every setting, except those that are annotated with `trust.Shown`.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -26,10 +30,12 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from askback import trust
+from askback import setting_types, trust
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
+from askback.setting_types import Program
 from askback.text.formatting import nearest
+from askback.trust import Shown
 
 FILE_NAME = trust.FILE_NAME
 key_name = trust.key_name
@@ -55,10 +61,10 @@ _COMMON_ENV = (
     "all_proxy",
     "no_proxy",
 )
-_SHORTEST_TOKEN = 24
-_FEWEST_CHARACTERS = 8
+_MIN_TOKEN_CHARS = 24
+_MIN_DISTINCT_CHARS = 8
 _WEAK_TOKEN = (
-    f"must have at least {_SHORTEST_TOKEN} characters, {_FEWEST_CHARACTERS} of them different: it can be guessed; "
+    f"must have at least {_MIN_TOKEN_CHARS} characters, {_MIN_DISTINCT_CHARS} of them different: it can be guessed; "
     "create one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))', or leave it out and one is generated"
 )
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
@@ -68,14 +74,22 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_ORIGIN = r"^https?://[a-z0-9.\[\]:-]+$"
+"""As browsers send it: no path, no user, no wildcard, in lower case."""
+
+
 class ServerSettings(_Section):
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
-    token: str | None = Field(
+    token: Annotated[str | None, Shown.NOTHING] = Field(
         None, description="At least 24 random characters. Generated and stored on first start if absent."
     )
     allowed_hosts: tuple[str, ...] = Field(
         (), description="Additional `Host` values that requests may have, with port: `askback.example:8765`."
+    )
+    allowed_origins: tuple[Annotated[str, StringConstraints(pattern=_ORIGIN, max_length=300)], ...] = Field(
+        (),
+        description="Origins of pages that may call the API with a token (CORS), such as `https://app.example`. Cookies are never accepted from them.",
     )
     public_url: str | None = Field(
         None,
@@ -95,7 +109,7 @@ class ServerSettings(_Section):
     @field_validator("token")
     @classmethod
     def _not_weak(cls, token: str | None) -> str | None:
-        if token is not None and (len(token) < _SHORTEST_TOKEN or len(set(token)) < _FEWEST_CHARACTERS):
+        if token is not None and (len(token) < _MIN_TOKEN_CHARS or len(set(token)) < _MIN_DISTINCT_CHARS):
             raise ValueError(_WEAK_TOKEN)
         return token
 
@@ -202,11 +216,16 @@ class Quotas(Quota):
 
 
 class EngineSettings(_Section):
-    command: tuple[str, ...] | None = Field(
+    command: Annotated[tuple[str, ...] | None, Program()] = Field(
         None, min_length=1, description="The command that starts the engine; default: its name on PATH."
     )
     model: str | None = Field(None, description="The model to use if a run names none.")
-    env: dict[str, str] = Field(
+    effort: str | None = Field(
+        None,
+        pattern=r"^[a-z][a-z0-9_-]{0,39}$",
+        description="How much the model reasons, in the engine's own word such as `high`, if a run and its skill name none.",
+    )
+    env: Annotated[dict[str, str], Shown.NAMES] = Field(
         default_factory=dict,
         description="Variables to add to the engine's environment, which is otherwise an allow-list.",
     )
@@ -351,7 +370,7 @@ class Settings(BaseSettings):
     limits: Limits = Field(default_factory=Limits, description="Limits on requests, uploads and engines.")
     quotas: Quotas = Field(default_factory=Quotas, description="How much each token may use.")
     engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section per engine, by name.")
-    webhooks: tuple[WebhookSettings, ...] = Field(
+    webhooks: Annotated[tuple[WebhookSettings, ...], Shown.NOTHING] = Field(
         (), description="Webhooks that are notified of every run on the server."
     )
     notifications: NotificationSettings = Field(
@@ -383,16 +402,6 @@ class Settings(BaseSettings):
         return [part for part in value.split(os.pathsep) if part]
 
 
-_SECTIONS: dict[str, type[_Section]] = {
-    "server": ServerSettings,
-    "limits": Limits,
-    "quotas": Quotas,
-    "engines": EngineSettings,
-    "webhooks": WebhookSettings,
-    "notifications": NotificationSettings,
-    "retention": Retention,
-    "log": LogSettings,
-}
 _SHAPES = {
     "missing": "given",
     "int_parsing": "a whole number",
@@ -485,7 +494,7 @@ def _layer_of(file: trust.LocalFile) -> trust.Layer:
         document = file.document()
     except ValueError as error:
         raise _wrong([file.path], [f"the file cannot be read: {error}"]) from None
-    return trust.Layer(path=file.path, document=trust.anchored(document, file.path.resolve().parent))
+    return trust.Layer(path=file.path, document=_anchored(document, file.path.resolve().parent))
 
 
 def _wrong(paths: Sequence[Path], problems: Sequence[str]) -> Invalid:
@@ -495,7 +504,9 @@ def _wrong(paths: Sequence[Path], problems: Sequence[str]) -> Invalid:
 
 def trust_ledger() -> trust.Ledger:
     """The user's list of trusted files. It does not depend on `data_dir`."""
-    return trust.Ledger(_user_folder("XDG_DATA_HOME", ".local/share") / "trusted.json")
+    return trust.Ledger(
+        _user_folder("XDG_DATA_HOME", ".local/share") / "trusted.json", partial(setting_types.shown, Settings)
+    )
 
 
 def ignore_relative_search_path() -> None:
@@ -575,12 +586,24 @@ def _variable(path: Sequence[str]) -> str:
     return next((name for name in names if name in given), names[0])
 
 
+def _anchored(document: dict[str, Any], base: Path) -> dict[str, Any]:
+    """The document of a file with its relative paths resolved against `base`, the folder of the file."""
+
+    def from_base(_: str, path: Any) -> Any:
+        return str(base / path) if isinstance(path, str) and not path.startswith("~") else path
+
+    anchored: dict[str, Any] = setting_types.with_paths(Settings, document, (), from_base)
+    return anchored
+
+
 def _absolute(settings: Settings, files: Sequence[Path]) -> Settings:
     """Resolve relative paths from the environment against the working directory."""
     base = Path.cwd()
     problems: list[str] = []
 
-    def resolve(key: str, folder: Path) -> Path:
+    def resolve(key: str, folder: Any) -> Any:
+        if not isinstance(folder, Path):
+            return folder
         try:
             found = (base / folder.expanduser()).resolve()
             str(found).encode()
@@ -592,29 +615,13 @@ def _absolute(settings: Settings, files: Sequence[Path]) -> Settings:
             return found
         return folder
 
-    def resolve_below_root(key: str, path: Path) -> Path:
-        if (found := resolve(key, path)) == Path("/"):
-            problems.append(f"{key}: '/' would disable the sandbox; name folders below it")
-        return found
-
-    engines = {
-        name: engine
-        if engine.home is None
-        else engine.model_copy(update={"home": resolve(f"engines.{name}.home", engine.home)})
-        for name, engine in settings.engines.items()
-    }
-    changed: dict[str, Any] = {
-        "data_dir": resolve("data_dir", settings.data_dir),
-        "skills_dir": tuple(resolve("skills_dir", folder) for folder in settings.skills_dir),
-        "sandbox_show": tuple(resolve_below_root("sandbox_show", path) for path in settings.sandbox_show),
-        "sandbox_share": tuple(resolve_below_root("sandbox_share", path) for path in settings.sandbox_share),
-        "engines": engines,
-    }
+    absolute: Settings = setting_types.with_paths(Settings, settings, (), resolve)
+    all_of_it = [key for key in ("sandbox_show", "sandbox_share") if Path("/") in getattr(absolute, key)]
+    problems += [f"{key}: '/' would disable the sandbox; name folders below it" for key in all_of_it]
     if problems:
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings are wrong", problems)
-    settings = settings.model_copy(update=changed)
-    settings._files = tuple(files)
-    return settings
+    absolute._files = tuple(files)
+    return absolute
 
 
 def _problem(error: Mapping[str, Any]) -> str:
@@ -629,8 +636,7 @@ def _problem(error: Mapping[str, Any]) -> str:
 
 def _known(place: Sequence[str | int]) -> str:
     """Suggest a valid key in place of an unknown one: the nearest, or all of its section."""
-    section = Settings if len(place) == 1 else _SECTIONS[str(place[0])]
-    names = list((EngineLimits if len(place) == 4 and place[2] == "limits" else section).model_fields)
+    names = setting_types.keys_at(Settings, place[:-1])
     near = nearest(str(place[-1]), names)
     return f"did you mean '{near}'?" if near else f"valid settings: {', '.join(names)}"
 

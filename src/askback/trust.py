@@ -1,7 +1,7 @@
 """Trust in the settings file of a working directory, by its path and content.
 
 A cloned repository may contain an `askback.toml`. Unless the user trusts that file, only keys that cannot run, open or
-weaken anything are used. This module knows only these keys.
+weaken anything are used. Of the settings, this module knows only these keys; it is given what else it needs to know.
 """
 
 from __future__ import annotations
@@ -16,22 +16,29 @@ import tomllib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.files.atomic import write_private
 
 FILE_NAME = "askback.toml"
-MOST_BYTES = 1024 * 1024
+MAX_BYTES = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 """Excludes anything that an engine could take for a command-line option."""
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_MOST_SHOWN = 200
-_SHOWN = frozenset({"sandbox", "network", "sandbox_share", "sandbox_show", "data_dir", "skills_dir"})
-_SHOWN_OF_SECTION = frozenset({"server.host", "server.allowed_hosts", "notifications.allow_private"})
-_SHOWN_OF_ENGINE = frozenset({"command", "extra_args", "home", "network"})
+_MAX_SHOWN = 200
+
+
+class Shown(Enum):
+    """What `askback trust` shows of a setting, besides its key."""
+
+    VALUE = "value"
+    NAMES = "names"
+    """The keys of a table, without their values."""
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +110,9 @@ def read_local(path: Path) -> LocalFile | None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         return None
     with open(descriptor, "rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES:,} bytes")
     return LocalFile(path=path, content=content)
 
 
@@ -142,9 +149,9 @@ def harmless(
     return taken, tuple(ignored)
 
 
-def summary(document: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
-    """Every key, with its value if that runs or weakens something. Shows only the names of variables, and no tokens."""
-    return tuple((key_name(path), _shown(path, value)) for path, value in _leaves(document))
+def summary(document: Mapping[str, Any], shown: Callable[[Sequence[str]], Shown]) -> tuple[tuple[str, str | None], ...]:
+    """Every key, with what `shown` allows of its value."""
+    return tuple((key_name(path), _text(shown(path), value)) for path, value in _leaves(document))
 
 
 def key_name(path: Sequence[str | int]) -> str:
@@ -152,15 +159,16 @@ def key_name(path: Sequence[str | int]) -> str:
     return ".".join(part if _PLAIN_KEY.fullmatch(part) else _quoted(part) for part in map(str, path))
 
 
-def _shown(path: tuple[str, ...], value: object) -> str | None:
-    match path:
-        case ("engines", _, "env"):
+def _text(shown: Shown, value: object) -> str | None:
+    match shown:
+        case Shown.VALUE:
+            return _cut(repr(value))
+        case Shown.NAMES:
             return _cut(", ".join(map(repr, value))) if isinstance(value, Mapping) else None
-        case ("engines", _, last) if last in _SHOWN_OF_ENGINE:
-            return _cut(repr(value))
-        case _ if ".".join(path) in _SHOWN | _SHOWN_OF_SECTION:
-            return _cut(repr(value))
-    return None
+        case Shown.NOTHING:
+            return None
+        case _:
+            assert_never(shown)
 
 
 def _quoted(text: str) -> str:
@@ -173,7 +181,7 @@ def _escaped(text: str) -> str:
 
 def _cut(text: str) -> str:
     """Truncate a long text and append its length, so that the cut is visible."""
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({len(text):,} characters)"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}… ({len(text):,} characters)"
 
 
 def _engine_of(path: tuple[str, ...], value: object) -> str | None:
@@ -212,34 +220,6 @@ def _put(document: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     document[path[-1]] = value
 
 
-def anchored(document: dict[str, Any], base: Path) -> dict[str, Any]:
-    """The document with its relative paths resolved against `base`, the folder of the file."""
-
-    def from_base(value: Any) -> Any:
-        return str(base / value) if isinstance(value, str) and not value.startswith("~") else value
-
-    def engine(section: Any) -> Any:
-        if not isinstance(section, Mapping):
-            return section
-        changed = dict(section)
-        if "home" in changed:
-            changed["home"] = from_base(changed["home"])
-        match changed.get("command"):
-            case [str(program), *rest] if "/" in program:
-                changed["command"] = [from_base(program), *rest]
-        return changed
-
-    changed = dict(document)
-    if "data_dir" in changed:
-        changed["data_dir"] = from_base(changed["data_dir"])
-    for key in ("skills_dir", "sandbox_show", "sandbox_share"):
-        if isinstance(folders := changed.get(key), list):
-            changed[key] = [from_base(folder) for folder in folders]
-    if isinstance(engines := changed.get("engines"), Mapping):
-        changed["engines"] = {name: engine(section) for name, section in engines.items()}
-    return changed
-
-
 def local_path(folder: Path) -> Path | None:
     """The settings file of a folder, or None if the working directory no longer exists."""
     try:
@@ -251,8 +231,9 @@ def local_path(folder: Path) -> Path | None:
 class Ledger:
     """The files that the user trusts, by path and content. Stored in the user's data folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shown: Callable[[Sequence[str]], Shown]) -> None:
         self._path = path
+        self._shown = shown
 
     def all(self) -> tuple[Trusted, ...]:
         """All entries. A ledger that cannot be read trusts nothing."""
@@ -276,7 +257,7 @@ class Ledger:
             file = None if path is None else read_local(path)
             if file is None:
                 raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no file {FILE_NAME} in {folder}")
-            keys = summary(file.document())
+            keys = summary(file.document(), self._shown)
         except (OSError, ValueError) as error:
             message = f"{path} cannot be read: {why_unreadable(error)}"
             raise Invalid(RefusalCode.SETTINGS_INVALID, message) from None

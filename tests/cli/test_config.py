@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 from support.data_folder import World
@@ -75,6 +76,8 @@ def test_a_key_narrows_what_is_shown(tmp_path: Path) -> None:
 def test_a_log_in_json_has_one_object_per_line(tmp_path: Path) -> None:
     world = World(tmp_path)
     with Server(world, env={"ASKBACK_LOG__FORMAT": "json"}) as server:
+        refused = httpx.get(f"{server.url}/v1/runs", headers={"authorization": "Bearer wrong"}, timeout=60)
+        assert refused.status_code == 401
         until(lambda: server.stderr.endswith("\n"))
         server.stop()
         records = [json.loads(line) for line in server.stderr.splitlines()]

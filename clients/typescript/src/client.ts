@@ -18,6 +18,7 @@ import type {
   RunState,
   Skill,
   SkillDetails,
+  Statistics,
   Upload,
 } from "./schema.js";
 import { decoded, messages, Patience, PATIENCE_MS, Position } from "./stream.js";
@@ -266,6 +267,11 @@ export class Client {
   deliveries(runId?: string, options: CallOptions = {}): AsyncGenerator<Delivery, void, undefined> {
     const path = runId === undefined ? "/v1/deliveries" : runPath(runId, "deliveries");
     return this.#items(path, {}, options.signal);
+  }
+
+  /** Runs, failures and tokens of the last days, and what waits now. */
+  async statistics(days = 30, options: CallOptions = {}): Promise<Statistics> {
+    return await this.#connection.json({ method: "GET", path: "/v1/stats", query: { days: String(days) }, ...options });
   }
 
   /** The state of the server. Requires no token. */

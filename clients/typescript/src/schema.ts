@@ -5,6 +5,16 @@
 /** Any JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
+/** How long users took to answer. Of the latest 1,000 questions, those that were answered in this time. */
+export interface AnswerStats {
+  /** How many answers. */
+  count: number;
+  /** Half of the answers took longer. Null without answers. */
+  median_sec: number | null;
+  /** One in ten answers took longer. Null without answers. */
+  p90_sec: number | null;
+}
+
 export type AnsweredBy = "user" | "auto_decide";
 
 /** A file that a run produced. */
@@ -21,6 +31,70 @@ export interface ArtifactList {
   items: Array<Artifact>;
   /** Always null. */
   next_cursor: null;
+}
+
+/** A question that is no longer pending, with the run that asked it. */
+export interface ClosedQuestion {
+  /** Unique within the run. */
+  interaction_id: string;
+  /** `text`, `choice`, `secret`, or the engine's own word. */
+  kind: string;
+  /** The question. */
+  prompt: string;
+  /** The answers to choose from: strings, or objects with `label` and `value`. */
+  options: Array<Json>;
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
+  default: Json;
+  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  response_schema: { [key: string]: Json } | null;
+  /** Further information from the engine. */
+  context: Json;
+  /** The turn that asked. */
+  attempt_number: number;
+  /** When the question was asked. */
+  asked_at: string;
+  /** How the question ended, or `pending`. */
+  outcome: InteractionOutcome;
+  /** The answer. Always null for a `secret` question. */
+  response: Json;
+  /** Who answered. */
+  answered_by: AnsweredBy | null;
+  /** When the question ended. */
+  answered_at: string | null;
+  /** The ID of the run. */
+  run_id: string;
+  /** The skill of the run. */
+  skill: string;
+  /** The engine of the run. */
+  engine: string;
+  /** The input of the run in one line, without secrets. */
+  summary?: string;
+  /** The current state of the run. */
+  state: RunState;
+}
+
+/** Questions that are no longer pending, the last closed first. */
+export interface ClosedQuestionPage {
+  /** At most `limit` items. */
+  items: Array<ClosedQuestion>;
+  /** Pass it as `cursor` to get the next page. Null on the last page. */
+  next_cursor: string | null;
+}
+
+/** The runs that ended on one day. */
+export interface DayStats {
+  /** How many. */
+  succeeded: number;
+  /** How many. */
+  failed: number;
+  /** How many. */
+  canceled: number;
+  /** The tokens of these runs, in all their turns. */
+  usage: Usage;
+  /** The day, in UTC. */
+  date: string;
+  /** Failed runs by the `code` of their error. */
+  failures: { [key: string]: number };
 }
 
 /** The notification of one webhook about one change of state. */
@@ -98,7 +172,7 @@ export interface EngineProfile {
 }
 
 /** Why a run failed. Each code means one thing and is never reused. */
-export type ErrorCode = "SESSION_RESUME_FAILED" | "INTERACTION_WAIT_TIMEOUT" | "INTERACTION_PROCESS_LOST" | "INTERACTIVE_MAX_ATTEMPT_EXCEEDED" | "ASK_USER_PAYLOAD_INVALID" | "OUTPUT_SCHEMA_INVALID" | "ORCHESTRATOR_RESTART_INTERRUPTED" | "ENGINE_NOT_FOUND" | "ENGINE_AUTH_REQUIRED" | "ENGINE_RATE_LIMITED" | "ENGINE_UNREACHABLE" | "ENGINE_API_ERROR" | "ENGINE_CRASHED" | "TURN_TIMEOUT" | "OUTPUT_LIMIT_EXCEEDED" | "ENGINE_START_FAILED" | "RESOURCE_LIMIT_EXCEEDED" | "MEMORY_LIMIT" | "PROCESS_LIMIT" | "CPU_LIMIT" | "DISK_LIMIT" | "INTERNAL_ERROR";
+export type ErrorCode = "SESSION_RESUME_FAILED" | "INTERACTION_WAIT_TIMEOUT" | "INTERACTION_PROCESS_LOST" | "INTERACTIVE_MAX_ATTEMPT_EXCEEDED" | "ASK_USER_PAYLOAD_INVALID" | "OUTPUT_SCHEMA_INVALID" | "ORCHESTRATOR_RESTART_INTERRUPTED" | "ENGINE_NOT_FOUND" | "ENGINE_AUTH_REQUIRED" | "ENGINE_RATE_LIMITED" | "ENGINE_UNREACHABLE" | "ENGINE_API_ERROR" | "ENGINE_CRASHED" | "SCRIPT_INVALID" | "TURN_TIMEOUT" | "OUTPUT_LIMIT_EXCEEDED" | "ENGINE_START_FAILED" | "RESOURCE_LIMIT_EXCEEDED" | "MEMORY_LIMIT" | "PROCESS_LIMIT" | "CPU_LIMIT" | "DISK_LIMIT" | "INTERNAL_ERROR";
 
 /** Something that happened to a run. */
 export interface Event {
@@ -123,6 +197,16 @@ export interface EventPage {
 }
 
 export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.closed" | "usage";
+
+/** A run to continue, and what to copy from it. */
+export interface FromRun {
+  /** The run. It must be over, or wait without a process. */
+  run_id: string;
+  /** `artifacts`: its output files. `workspace`: its whole working directory. */
+  files?: InheritedFiles | null;
+  /** Whether the engine's session is copied and continued: the model sees the earlier conversation. */
+  session?: boolean;
+}
 
 /** The state of the server. */
 export interface Health {
@@ -158,15 +242,22 @@ export interface HeldProcess {
   until: string | null;
 }
 
-/** Pending questions, oldest first. */
+/** Pending questions, oldest first or by deadline. */
 export interface Inbox {
   /** At most `limit` items. */
   items: Array<PendingQuestion>;
   /** Pass it as `cursor` to get the next page. Null on the last page. */
   next_cursor: string | null;
-  /** How many questions are pending in all. */
+  /** How many pending questions match the filters, on all pages. */
   total: number;
+  /** The number of questions of each skill, with all filters but `skill`. */
+  skills: { [key: string]: number };
+  /** The number of questions on each engine, with all filters but `engine`. */
+  engines: { [key: string]: number };
 }
+
+/** What a run copies of another run's files. */
+export type InheritedFiles = "artifacts" | "workspace";
 
 /** A question to the user, with its answer once there is one. */
 export interface Interaction {
@@ -178,7 +269,7 @@ export interface Interaction {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -280,6 +371,20 @@ export interface ListedLink {
 
 export type Mode = "auto" | "interactive";
 
+/** The runs of one skill or engine that ended. */
+export interface NamedStats {
+  /** How many. */
+  succeeded: number;
+  /** How many. */
+  failed: number;
+  /** How many. */
+  canceled: number;
+  /** The tokens of these runs, in all their turns. */
+  usage: Usage;
+  /** The skill or the engine. */
+  name: string;
+}
+
 /** The body that a `standard` webhook receives. */
 export interface Notification {
   /** The type of the event. */
@@ -288,6 +393,16 @@ export interface Notification {
   timestamp: string;
   /** What changed. */
   data: StateChange;
+}
+
+/** The run that another one continues, and what was copied from it. */
+export interface Origin {
+  /** The ID of the run. */
+  run_id: string;
+  /** Which of its files were copied. */
+  files?: InheritedFiles;
+  /** Whether the engine's session was copied and continued. */
+  session?: boolean;
 }
 
 /** A pending question with the run that asks it. */
@@ -300,7 +415,7 @@ export interface PendingQuestion {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -328,7 +443,7 @@ export interface PendingQuestion {
   summary?: string;
   /** How the run waits. */
   interactive_profile: Profile;
-  /** Whether the run fails at its deadline. If false, the engine decides then. */
+  /** Whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
   reply_required: boolean;
   /** When the wait ends without an answer. */
   wait_deadline_at?: string;
@@ -394,6 +509,8 @@ export interface Run {
   skill: string;
   /** The version of the skill. */
   skill_version?: string;
+  /** True if the skill was uploaded for this run. `skill` is then the ID in the package. */
+  skill_uploaded?: boolean;
   /** The engine that executes the run. */
   engine: string;
   /** Whether the run may ask its user. */
@@ -402,6 +519,8 @@ export interface Run {
   summary?: string;
   /** Only in the response of `GET /v1/runs/{run_id}`: the input, unless it is larger than about 64 KB. Files are paths, and secrets are `[redacted]`. */
   input?: { [key: string]: Json };
+  /** The run that this one continues. */
+  from_run?: Origin;
   /** The current or last turn, from 1. */
   attempt_number: number;
   /** How the run waits for its user. */
@@ -410,7 +529,7 @@ export interface Run {
   pending_interaction?: Interaction;
   /** When the wait ends without an answer. Set for sticky runs, and if the engine may then decide. */
   wait_deadline_at?: string;
-  /** While the run waits: whether only an answer ends the wait. If false, the engine decides at the deadline. */
+  /** While the run waits: whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
   reply_required?: boolean;
   /** While a sticky run waits: the engine process, which keeps its slot. */
   held_process?: HeldProcess;
@@ -434,8 +553,8 @@ export interface Run {
 
 /** A skill to run, with its input. */
 export interface RunCreate {
-  /** The ID of the skill. */
-  skill: string;
+  /** The ID of the skill, or `{"upload_id": "…"}`: an uploaded zip of its folder. It is checked like an installed skill, used for this run alone, and deleted with it. */
+  skill: string | SkillUpload;
   /** Default: the first installed engine that the skill supports, signed-in ones first. */
   engine?: string | null;
   /** Default: the first of the skill's `execution_modes`. */
@@ -444,8 +563,10 @@ export interface RunCreate {
   input?: { [key: string]: Json };
   /** Validated against the skill's parameter schema. */
   parameter?: { [key: string]: Json };
-  /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `model`. */
+  /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `model`, `effort`. */
   options?: { [key: string]: Json };
+  /** Start with the files or the session of another run. Requires the scope `read` as well. */
+  from_run?: FromRun | null;
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;
 }
@@ -574,11 +695,17 @@ export interface SkillSchemas {
   output: { [key: string]: Json } | boolean | null;
 }
 
+/** A skill that comes with its run: an uploaded zip of its folder. */
+export interface SkillUpload {
+  /** The upload. */
+  upload_id: string;
+}
+
 /** Engine processes. */
 export interface Slots {
   /** How many may run at the same time. */
   total: number;
-  /** How many are running. */
+  /** How many slots are in use. */
   taken: number;
 }
 
@@ -592,6 +719,36 @@ export interface StateChange {
   to: RunState;
   /** The number of the event. */
   seq: number;
+}
+
+/** What happened in the last days. A run counts on the UTC day on which it ended, with the tokens of all its turns, and still counts after it was deleted. Answers of deleted runs do not count. */
+export interface Statistics {
+  /** The first day. */
+  first: string;
+  /** The last day: today, in UTC. */
+  last: string;
+  /** Every day, oldest first. */
+  days: Array<DayStats>;
+  /** By skill, most runs first; at most 50. */
+  skills: Array<NamedStats>;
+  /** By engine, most runs first; at most 50. */
+  engines: Array<NamedStats>;
+  /** How long questions waited. */
+  answers: AnswerStats;
+  /** The runs that are not over now. */
+  unfinished: Unfinished;
+}
+
+/** The runs that are not over. */
+export interface Unfinished {
+  /** How many. */
+  queued: number;
+  /** How many. */
+  running: number;
+  /** How many. */
+  waiting_user: number;
+  /** When the oldest pending question was asked. */
+  oldest_asked_at: string | null;
 }
 
 /** An uploaded file. */
@@ -617,7 +774,7 @@ export interface Usage {
 }
 
 /** What a run may report without failing. */
-export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "ENGINE_START_DELAYED";
+export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "ENGINE_START_DELAYED";
 
 /** A URL that is notified when the run changes its state. */
 export interface WebhookCreate {

@@ -142,5 +142,6 @@ test("skills, engines and health are there", async () => {
   assert.equal((await client.skill("asks")).id, "asks");
   assert.ok((await client.engines()).some((engine) => engine.name === "scripted"));
   assert.equal(typeof (await client.health()).status, "string");
+  assert.equal((await client.statistics(7)).days.length, 7);
   await assert.rejects(client.deleteSkill("unknown"), askback.Refused);
 });

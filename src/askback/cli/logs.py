@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from askback.settings import LogSettings
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
-_CHATTY = ("httpx", "httpcore")
+_CHATTY = ("httpx", "httpcore", "uvicorn")
 """They log addresses, which may be secret, and every step of a connection."""
 
 
@@ -40,3 +40,11 @@ def configure(settings: LogSettings) -> None:
     logging.getLogger("askback").setLevel(level)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in ("uvicorn.error", "uvicorn.asgi"):
+        logging.getLogger(name).addFilter(_rename)
+
+
+def _rename(record: logging.LogRecord) -> bool:
+    """The HTTP library reports only problems, under our name: its start and stop are announced by the command."""
+    record.name = "askback.http"
+    return True

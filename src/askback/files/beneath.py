@@ -2,7 +2,8 @@
 
 Paths are walked one component at a time with directory descriptors, and no symlink is followed on any step, including
 the first. Anything that an engine puts in the way is removed. Swapping a component after it was opened has no effect,
-because the next step is relative to the open descriptor. No other module of Askback writes into a run's folders.
+because the next step is relative to the open descriptor. No other module of Askback writes into the folders of a run that
+its engine can change.
 """
 
 # pathlib cannot work relative to a directory descriptor.
@@ -58,6 +59,18 @@ def create(base: Path, name: str) -> Iterator[BinaryIO]:
         fd = _created(top, folders, last)
     with os.fdopen(fd, "wb") as file:
         yield file
+
+
+def link(base: Path, name: str, leads_to: str) -> None:
+    """Create a symlink below `base`, replacing anything at that path."""
+    *folders, last = _parts(name)
+    with _opened(base) as top:
+        folder = _walk(top, folders)
+        try:
+            remove_at(folder, last)
+            os.symlink(leads_to, last, dir_fd=folder)
+        finally:
+            os.close(folder)
 
 
 def make_folder(base: Path, name: str) -> None:

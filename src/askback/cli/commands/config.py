@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from askback.cli import options, output
+from askback.cli.help import Command
 from askback.core.errors import Invalid, RefusalCode
 from askback.text.formatting import nearest, printable
 from askback.text.redaction import MASK
@@ -23,7 +24,12 @@ _SECRET_WORD = re.compile(r"(?i)(key|token|secret|password|passwd|credential)")
 _EMPTY: tuple[Any, ...] = (None, [], {})
 
 
-@click.command("config", short_help="Show the settings in effect, and where each value comes from.")
+@click.command(
+    "config",
+    cls=Command,
+    examples=("askback config", "askback config server", "askback config engines.codex --json"),
+    short_help="Show the settings, and where each value comes from.",
+)
 @click.argument("key", required=False)
 @options.common
 def command(settings: Settings, as_json: bool, key: str | None) -> int:

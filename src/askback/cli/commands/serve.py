@@ -21,6 +21,7 @@ import click
 
 from askback.cli import logs, options
 from askback.cli.connection import announced
+from askback.cli.help import Command
 from askback.core.errors import RefusalCode, Unavailable
 
 if TYPE_CHECKING:
@@ -38,7 +39,15 @@ _NEW_OBJECTS = 10_000
 """Threshold of the garbage collector. Requests and turns leave few cycles."""
 
 
-@click.command("serve", short_help="Serve the HTTP API and the page, and execute runs.")
+@click.command(
+    "serve",
+    cls=Command,
+    short_help="Serve the HTTP API and the page, and execute runs.",
+    examples=(
+        "askback serve",
+        "askback serve --port 0 --json        # any free port, printed as JSON",
+    ),
+)
 @click.option("--host", metavar="H", help="Address to listen on; default: 127.0.0.1.")
 @click.option(
     "--port", metavar="P", type=click.IntRange(0, 65535), help="Port to listen on; default: 8765; 0: any free port."

@@ -1,1 +1,1 @@
-"""One turn: prepare, execute, observe, verdict."""
+"""One turn: prepare, execute, observe, verdict; its process, and shortages of the machine."""
