@@ -10,12 +10,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 REAL := tests/real
 CLIS := $(REAL)/node_modules/.installed
+TYPESCRIPT := clients/typescript/node_modules/.installed
 SYSTEM := $(VENV)/.system
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test storm nightly check fmt docs bench lock clean
+.PHONY: help demo test storm nightly check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -23,7 +24,7 @@ help: ## list these targets
 demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
 	@$(BIN)/askback demo $(ARGS)
 
-test: check $(CLIS) $(SYSTEM) ## check the source, then run every test
+test: check $(CLIS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test
 	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 $(ARGS)
 
 storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
@@ -38,7 +39,7 @@ check: $(VENV)/.dev ## check format, lint, types, spelling and wording, changing
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make fmt'"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/codespell *.md docs src tools examples benchmarks Makefile
+	@$(BIN)/codespell *.md docs src tools examples benchmarks clients Makefile
 	@$(BIN)/python tools/check_style.py
 
 fmt: $(VENV)/.dev ## format the source and fix what the linter can
@@ -52,6 +53,10 @@ bench: $(VENV)/.dev ## run the benchmarks
 	@set -e; for file in $$(grep -l __main__ benchmarks/*.py); do \
 		echo "== $$file"; $(BIN)/python "$$file" $(ARGS); \
 	done
+
+dist: $(VENV)/.dev ## build wheels and source distributions into dist/: the server, and the client alone
+	@$(BIN)/python -m hatchling build -d dist
+	@cd clients/python && ../../$(BIN)/python -m hatchling build -d ../../dist
 
 lock: ## resolve the dependencies of pyproject.toml again, with hashes
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
@@ -100,6 +105,14 @@ $(CLIS): $(REAL)/package-lock.json
 		npm ci --silent --prefix $(REAL) && touch $@; \
 	else \
 		echo "no npm here: the tests with the real engines will be skipped"; \
+	fi
+
+$(TYPESCRIPT): clients/typescript/package-lock.json
+	@if command -v npm >/dev/null; then \
+		echo "set-up: installing the compiler of the TypeScript client"; \
+		npm ci --silent --prefix clients/typescript && touch $@; \
+	else \
+		echo "no npm here: the tests of the TypeScript client will be skipped"; \
 	fi
 
 # A browser, a sandbox with a network for it, a tracer and a terminal to attack, for the tests alone. If one cannot be installed, the tests that need it are skipped and say so.

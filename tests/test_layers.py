@@ -25,7 +25,7 @@ LAYERS = (
     ("web",),
     ("http",),
     ("service", "webhooks", "work"),
-    ("following", "installed", "recovery", "testing"),
+    ("deletion", "following", "inheritance", "installed", "recovery", "testing"),
     ("wire",),
     ("engines", "process", "skills", "store"),
     ("files",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
 
@@ -178,6 +179,61 @@ def test_a_broken_cache_is_passed_over_and_replaced(tmp_path: Path, tool: Tool, 
     for _ in range(2):
         assert seen(cache, tool.setup()).probe.version == "1.2.3"
     assert tool.calls == ["--version", "--help"]
+
+
+def test_a_cache_of_a_stranger_is_not_used(tmp_path: Path, tool: Tool) -> None:
+    cache = tmp_path / "probes.json"
+    find(cache, tool.setup())
+    assert cache.stat().st_mode & 0o777 == 0o600
+    trusted = cache.read_bytes()
+    lying = tmp_path / "lying.json"
+    lying.write_bytes(trusted.replace(b"1.2.3", b"6.6.6"))
+
+    def plant_link() -> None:
+        cache.symlink_to(lying)
+
+    def plant_open_file() -> None:
+        cache.write_bytes(lying.read_bytes())
+        cache.chmod(0o666)
+
+    def plant_pipe() -> None:
+        os.mkfifo(cache, 0o600)
+
+    def plant_large_file() -> None:
+        cache.write_bytes(lying.read_bytes() + b" " * 1_000_000)
+        cache.chmod(0o600)
+
+    for plant in (plant_link, plant_open_file, plant_pipe, plant_large_file):
+        cache.unlink()
+        plant()
+        found = find(cache, tool.setup())
+        assert found is not None
+        assert found.probe.version == "1.2.3", plant.__name__
+        assert cache.read_bytes() == trusted
+
+
+def test_what_an_older_version_answered_is_forgotten(tmp_path: Path, tool: Tool) -> None:
+    cache = tmp_path / "probes.json"
+    for version in ("1.2.3", "1.2.34", "1.2.345"):
+        tool.install(ANSWERS, version)
+        find(cache, tool.setup())
+    assert len(json.loads(cache.read_bytes())) == 1
+
+
+def test_whoever_waits_for_a_probe_is_told_and_can_ask_for_a_new_one(tmp_path: Path, tool: Tool) -> None:
+    told: list[str] = []
+
+    async def main() -> None:
+        known = Probes(tmp_path / "probes.json", Direct())
+        known.on_probe = told.append
+        for _ in range(2):
+            await known.find(Scripted(), tool.setup())
+        assert told == ["scripted"]
+        known.forget()
+        await known.find(Scripted(), tool.setup())
+
+    run_async(main)
+    assert told == ["scripted", "scripted"]
 
 
 def test_a_cache_that_cannot_be_written_costs_a_probe_and_no_more(tmp_path: Path, tool: Tool) -> None:

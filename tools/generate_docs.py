@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are made from the code; with `--check` it says which of them are stale instead."""
+"""Writes the pages of docs/, and the other files, that are made from the code; with `--check` it says which of them are stale instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pages import api, commands, errors, lifecycle, settings
+from pages import api, commands, errors, lifecycle, settings, typescript
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[], str]] = {
@@ -17,18 +17,32 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/settings.md": settings.page,
     "docs/reference/cli.md": commands.page,
     "docs/reference/api_reference.md": api.page,
+    "docs/reference/openapi.json": api.openapi,
 }
+MODULES: dict[str, Callable[[], str]] = {
+    "clients/typescript/src/schema.ts": typescript.module,
+}
+"""Source files; their note is a comment in another language."""
 NOTE = "<!-- Made by tools/generate_docs.py; change the code and run `make docs`. -->\n\n"
+
+SOURCE_NOTE = "// Made by tools/generate_docs.py; change the code and run `make docs`.\n\n"
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--check", action="store_true", help="change nothing; fail when a page is stale")
     check = arguments.parse_args().check
-    stale = [name for name, make in PAGES.items() if _settle(ROOT / name, NOTE + make(), check=check)]
+    texts = {name: _text(name, make) for name, make in PAGES.items()}
+    texts |= {name: SOURCE_NOTE + make() for name, make in MODULES.items()}
+    stale = [name for name, text in texts.items() if _settle(ROOT / name, text, check=check)]
     if check and stale:
         print(f"stale: {', '.join(stale)}; run `make docs`", file=sys.stderr)
     return 1 if check and stale else 0
+
+
+def _text(name: str, make: Callable[[], str]) -> str:
+    """JSON has no comments."""
+    return make() if name.endswith(".json") else NOTE + make()
 
 
 def _settle(path: Path, text: str, *, check: bool) -> bool:

@@ -9,18 +9,19 @@ import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
 from askback.core import lifecycle
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
-from askback.core.interactions import Interaction, Json
+from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision
 from askback.core.runs import (
     SHARED,
     Mode,
+    Origin,
     Run,
     RunOptions,
     RunRequest,
@@ -31,9 +32,12 @@ from askback.core.runs import (
 )
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.core.webhooks import Webhook, webhook_problems
+from askback.deletion import Deletion
 from askback.following.inbox import Inbox, InboxPage, read_inbox
 from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
+from askback.following.run_versions import RunVersions
+from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
 from askback.process.artifacts import Bundle
 from askback.process.locks import Instances
@@ -46,7 +50,7 @@ from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import masked, secret_inputs, summarize
 from askback.skills.validation import check_request, reply_problems
-from askback.store.base import IdempotencyKey, Store, move
+from askback.store.base import IdempotencyKey, InboxFilter, RunStats, Store, move
 from askback.text.json_text import is_large
 
 
@@ -54,9 +58,11 @@ from askback.text.json_text import is_large
 class Submission:
     """A request to run a skill. `files` are local files for inputs of type file."""
 
-    skill: str
+    skill: str = ""
     by_path: bool = True
     """Whether `skill` may be a folder on this machine, or only an id."""
+    archive: Path | None = None
+    """A zip with the skill, instead of `skill`."""
     engine: str | None = None
     mode: str | None = None
     input: Mapping[str, Json] = field(default_factory=dict)
@@ -64,11 +70,18 @@ class Submission:
     options: Mapping[str, Json] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     key: IdempotencyKey | None = None
+    origin: Origin | None = None
+    """The run that this one continues."""
     webhooks: tuple[Webhook, ...] = ()
     created_by: str | None = None
     """The name of the caller's token."""
     max_open: int | None = None
     """How many unfinished runs this caller may have."""
+
+    @property
+    def uploaded(self) -> tuple[Path, ...]:
+        """Every file that came with the request."""
+        return (*self.files.values(), *(() if self.archive is None else (self.archive,)))
 
     @property
     def given(self) -> dict[str, Json]:
@@ -108,11 +121,13 @@ class Service:
         owner: str,
         instances: Instances,
         recovery: Recovery,
+        deletion: Deletion,
         slots: Slots,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         private_webhooks: bool,
         pools: Pools,
+        inheritance: Inheritance,
     ) -> None:
         self.store = store
         self.skills = library
@@ -121,32 +136,61 @@ class Service:
         self._owner = owner
         self._instances = instances
         self._recovery = recovery
+        self._deletion = deletion
         self._slots = slots
         self._clock = clock
         self._new_id = new_id
         self._private_webhooks = private_webhooks
         self.pools = pools
+        self._inheritance = inheritance
         self._run_events = RunEvents(store)
         self._waiting = Inbox(store)
         self._run_changes = RunChanges(store)
+        self._run_versions = RunVersions(store)
 
     # Submitting.
 
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
-        package = await self._package(wanted)
-        named = None if wanted.engine is None else await self.engines.choose(package, wanted.engine)
+        run_id = self._new_id()
+        if wanted.archive is None:
+            return await self._submit(run_id, await self._package(wanted), wanted)
+        try:
+            run = await self._submit(run_id, await self._unpacked(run_id, wanted.archive), wanted)
+        except BaseException:
+            await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
+            raise
+        if run.id != run_id:
+            await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
+        return run
+
+    async def _unpacked(self, run_id: str, archive: Path) -> SkillPackage:
+        """The skill of a zip, checked like one that is installed, in the folder of its run."""
+        folder = self._workspaces.of(run_id).package
+        return await self.pools.skills.run_abandonable(
+            lambda checkpoint: self.skills.unpack(archive, folder, checkpoint)
+        )
+
+    async def _submit(self, run_id: str, package: SkillPackage, wanted: Submission) -> Run:
+        source = None if wanted.origin is None else await self._inheritance.source(wanted.origin, wanted.engine)
+        engine_name = wanted.engine or (source.engine if source and wanted.origin and wanted.origin.session else None)
+        named = None if engine_name is None else await self.engines.choose(package, engine_name)
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
             checked = await self.pools.parsing.run(self._check, package, wanted)
         else:
             checked = self._check(package, wanted)
         engine = named or await self.engines.choose(package, None)
         profile = await self.engines.profile(engine, checked.mode, checked.options)
-        run_id, now = self._new_id(), self._clock()
+        now = self._clock()
         run = Run(
             id=run_id,
             state=RunState.QUEUED,
-            skill=SkillRef(id=package.id, version=package.version, digest=package.digest),
+            skill=SkillRef(
+                id=package.id,
+                version=package.version,
+                digest=package.digest,
+                uploaded=wanted.archive is not None,
+            ),
             engine=engine.name,
             mode=checked.mode,
             profile=profile,
@@ -157,16 +201,23 @@ class Service:
             created_by=wanted.created_by,
             summary=checked.summary,
             secret_inputs=checked.secret_inputs,
+            origin=wanted.origin,
             created_at=now,
             updated_at=now,
         )
-        data = {
+        named_effort = wanted.options.get("effort") is not None
+        if (warning := await self.engines.ignored_effort(run, required=named_effort)) is not None:
+            run = run.evolve(warnings=(warning,))
+        data: dict[str, Json] = {
             "skill": package.id,
             "engine": engine.name,
             "mode": checked.mode,
             "interactive_profile": asdict(profile),
         }
-        return await self._create(lifecycle.create(run, data), wanted)
+        if source is not None and wanted.origin is not None:
+            data["from_run"] = asdict(wanted.origin)
+            run = self._inheritance.continued(run, wanted.origin, source)
+        return await self._create(lifecycle.create(run, data), wanted, source)
 
     async def _package(self, wanted: Submission) -> SkillPackage:
         """Reading and copying a package may take a while, so a thread does it."""
@@ -200,16 +251,19 @@ class Service:
             secret_inputs=None if is_large(given) else secrets,
         )
 
-    async def _create(self, decision: Decision, wanted: Submission) -> Run:
+    async def _create(self, decision: Decision, wanted: Submission, source: Run | None) -> Run:
         """Store the run with its files. If no new run is created, its files are removed."""
         run_id = decision.run.id
         try:
+            if source is not None and wanted.origin is not None:
+                limits = self.engines.copy_limits(decision.run.engine)
+                await self._inheritance.copy(source, wanted.origin, run_id, limits)
             request = await self._stage(run_id, wanted)
             run = await self.store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
         except (AskbackError, OSError):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
             raise
-        if run.id != run_id and wanted.files:
+        if run.id != run_id and (wanted.files or source is not None):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
         return run
 
@@ -227,7 +281,7 @@ class Service:
         if pending is None:
             raise Conflict(
                 RefusalCode.INTERACTION_NOT_PENDING,
-                f"run {run.id} is {run.state}: it has no pending question",
+                f"run {run.id} has no pending question; its state is {run.state}",
             )
         wanted = interaction_id or pending.interaction_id
         if wanted == pending.interaction_id and (problems := await self._reply_problems(pending, response)):
@@ -272,6 +326,10 @@ class Service:
     async def cancel(self, run_id: str) -> Run:
         return await move(self.store, run_id, CancelRequested(at=self._clock()))
 
+    async def delete(self, run_id: str) -> None:
+        """Delete a run that is over, with everything that belongs to it."""
+        await self._deletion.delete(run_id)
+
     async def take_over(self, run_id: str) -> Run:
         """Execute the run in this program if its owner has died, also in the middle of a turn."""
         run = await self.store.get(run_id)
@@ -289,9 +347,20 @@ class Service:
 
     # Reading.
 
-    async def inbox(self, cursor: str | None = None, limit: int = 50) -> InboxPage:
+    async def inbox(
+        self,
+        cursor: str | None = None,
+        limit: int = 50,
+        where: InboxFilter = InboxFilter(),  # noqa: B008 a frozen value
+        order: InboxOrder = InboxOrder.OLDEST,
+    ) -> InboxPage:
         """Pending questions, with their total number."""
-        return await read_inbox(self.store, cursor, limit)
+        return await read_inbox(self.store, cursor, limit, where, order)
+
+    async def stats(self, days: int) -> RunStats:
+        """The statistics of the last days, today included. Days are UTC days."""
+        today = self._clock().astimezone(UTC).date()
+        return await self.store.run_stats(today - timedelta(days=days - 1), today)
 
     async def shown_input(self, run: Run) -> dict[str, Json] | None:
         """The input of the run without secrets; None if it is large, or if it is unknown which parts are secret."""
@@ -349,6 +418,14 @@ class Service:
     def follow_runs(self) -> AsyncGenerator[Sequence[Run]]:
         """Runs as they are created or change their state; see `RunChanges.follow`."""
         return self._run_changes.follow()
+
+    async def changed(self, run_id: str, version: int | None) -> Run:
+        """Wait until the run has another version than this one or is final; without one, until it asks its user."""
+
+        def is_new(run: Run) -> bool:
+            return run.state.final or (run.settled if version is None else run.version != version)
+
+        return await self._run_versions.wait(run_id, is_new)
 
     async def settled(self, run_id: str, interaction_id: str) -> None:
         """Wait until the question is closed, however that happens."""

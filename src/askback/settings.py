@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -73,6 +73,10 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_ORIGIN = r"^https?://[a-z0-9.\[\]:-]+$"
+"""As browsers send it: no path, no user, no wildcard, in lower case."""
+
+
 class ServerSettings(_Section):
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
@@ -81,6 +85,10 @@ class ServerSettings(_Section):
     )
     allowed_hosts: tuple[str, ...] = Field(
         (), description="Additional `Host` values that requests may have, with port: `askback.example:8765`."
+    )
+    allowed_origins: tuple[Annotated[str, StringConstraints(pattern=_ORIGIN, max_length=300)], ...] = Field(
+        (),
+        description="Origins of pages that may call the API with a token (CORS), such as `https://app.example`. Cookies are never accepted from them.",
     )
     public_url: str | None = Field(
         None,
@@ -211,6 +219,11 @@ class EngineSettings(_Section):
         None, min_length=1, description="The command that starts the engine; default: its name on PATH."
     )
     model: str | None = Field(None, description="The model to use if a run names none.")
+    effort: str | None = Field(
+        None,
+        pattern=r"^[a-z][a-z0-9_-]{0,39}$",
+        description="How much the model reasons, in the engine's own word such as `high`, if a run and its skill name none.",
+    )
     env: Annotated[dict[str, str], Shown.NAMES] = Field(
         default_factory=dict,
         description="Variables to add to the engine's environment, which is otherwise an allow-list.",

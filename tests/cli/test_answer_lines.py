@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from askback.cli.terminal.fields import in_words
 from askback.cli.terminal.question import hint, read_answer, refusal, reply_command, show
+from askback.cli.terminal.values import in_words
 from askback.core.interactions import Interaction
 from askback.text.formatting import count, duration, one_line, printable, size
 
@@ -104,7 +104,7 @@ def test_a_problem_names_its_place_in_words(problem: str, shown: str) -> None:
         ({"kind": "secret"}, "  Your answer (not shown): "),
         ({"response_schema": {"type": "string", "enum": ["a", "b"]}}, "  Your answer (1-2): "),
         ({"response_schema": {"type": "string", "enum": ["5", "6"]}}, "  Your answer (5 | 6): "),
-        ({"response_schema": {"type": "string", "format": "date"}}, "  Your answer (date, such as 2026-03-01): "),
+        ({"response_schema": {"type": "string", "format": "date"}}, "  Your answer (date, YYYY-MM-DD): "),
         ({"response_schema": {"type": "integer", "minimum": 1}}, "  Your answer (whole number, at least 1): "),
         ({"response_schema": {"type": "boolean", "default": False}}, "  Your answer [y/N]: "),
         ({"kind": "confirm"}, "  Your answer [y/n]: "),
@@ -112,7 +112,7 @@ def test_a_problem_names_its_place_in_words(problem: str, shown: str) -> None:
         ({"kind": "confirm", "options": ("go", "stop")}, "  Your answer (1-2 or your own words): "),
         ({"response_schema": {"type": "integer"}, "default": 2}, "  Your answer (whole number, Enter for 2): "),
         ({"response_schema": {"type": "string"}, "options": ("a", "b")}, "  Your answer (1-2): "),
-        ({"default": {"a": "ü"}}, '  Your answer (Enter for {"a": "ü"}): '),
+        ({"default": {"a": "ü"}}, "  Your answer (Enter for a: ü): "),
     ],
 )
 def test_the_hint_says_what_may_be_typed(asked: dict[str, Any], shown: str) -> None:
@@ -123,7 +123,7 @@ def test_a_question_is_shown_with_all_its_lines() -> None:
     lines: list[str] = []
     asked = question(prompt="First.\nSecond?", context={"file": "a.txt"}, options=("a", {"value": "b"}), default="b")
     show(asked, lines.append)
-    assert lines == ["", "  ? First.", "  ? Second?", '    {"file": "a.txt"}', "    1) a", "    2) b  (default)"]
+    assert lines == ["", "  ? First.", "  ? Second?", "    file: a.txt", "    1) a", "    2) b  (default)"]
 
 
 @pytest.mark.parametrize(

@@ -124,18 +124,24 @@ def test_a_form_is_asked_field_by_field_and_again_until_it_fits(tmp_path: Path) 
     turns = ([ask("trip", response_schema=FORM)], [{"finish": {"trip": "{{reply_json}}"}}])
     with sit_down(World(tmp_path), *turns, output=ANY) as terminal:
         for hint, line, problem in (
-            ("Days (how long; whole number, 1 to 14): ", "soon", '      "soon" is not of type "integer"'),
+            ("Days (how long; whole number, 1 to 14): ", "soon", "      soon is not a whole number"),
             ("Days (how long; whole number, 1 to 14): ", "0", "      0 is less than"),
             ("Days (how long; whole number, 1 to 14): ", "", "an answer is required"),
             ("Days (how long; whole number, 1 to 14): ", "3", None),
-            ("      1) slow\n      2) fast\n    pace (1-2): ", "medium", "medium is not offered; choose from: 1-2"),
+            (
+                "    pace:\n      1) slow\n      2) fast\n    pace (1-2): ",
+                "medium",
+                "medium is not offered; choose from: 1-2",
+            ),
             ("pace (1-2): ", "3", "3 is not offered; choose from: 1-2"),
             ("pace (1-2): ", "2", None),
             ("guide [y/N]: ", "perhaps", "answer y or n"),
             ("guide [y/N]: ", "Yes", None),
             ("1) Food\n      2) m\n    tags (any of 1-2, separated by commas, optional): ", "1, 7", "7 is not offered"),
-            ("tags (any of 1-2, separated by commas, optional): ", "1, m", None),
-            ("from (date, such as 2026-03-01, optional): ", "2026-05-01", None),
+            ("tags (any of 1-2, separated by commas, optional): ", "1, m, 1", None),
+            ("from (date, YYYY-MM-DD, optional): ", "1.5.2026", "1.5.2026 is not a date; write it as YYYY-MM-DD"),
+            ("from (date, YYYY-MM-DD, optional): ", "2026-02-30", "2026-02-30 is not a date"),
+            ("from (date, YYYY-MM-DD, optional): ", "2026-05-01", None),
             ("note (text, optional): ", "", None),
         ):
             terminal.expect(hint)
@@ -215,6 +221,47 @@ def test_a_pasted_secret_is_not_shown(tmp_path: Path) -> None:
     assert ran.code == 0, ran.stderr
     assert "hunter2" not in ran.stderr
     assert "*" not in ran.stderr
+
+
+def test_alt_enter_starts_a_new_line(tmp_path: Path) -> None:
+    with sit_down(World(tmp_path), [ask("colour")], ECHO) as terminal:
+        terminal.expect("(Ctrl-D: answer later; Alt-Enter: new line)")
+        terminal.expect("Your answer: ")
+        terminal.write("red\x1b\rand blue")
+        terminal.enter()
+        assert json.loads(terminal.ended().stdout) == {"colour": "red\nand blue"}
+
+
+def test_long_text_wraps_at_words_and_keeps_its_indent(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    words = " ".join(f"word{number}" for number in range(30))
+    chinese = "请先回答这个问题然后再继续" * 8
+    turns = ([{"say": words}, ask("colour", context=chinese, options=[words, "blue"])], [FINISH])
+    arguments = ("run", world.skill(*turns), "--engine", "scripted")
+    with Terminal(world, *arguments, stdout=world.folder / "result", columns=80) as terminal:
+        shown = terminal.expect("Your answer (1-2 or your own words): ")
+        terminal.enter("2")
+        assert terminal.ended().code == 0
+    lines = [line for line in shown.splitlines() if "word" in line or "请" in line or "问" in line]
+    assert all(
+        len(line) + sum(character > "\u2e80" for character in line) <= 80 for line in lines if "turn" not in line
+    )
+    options = lines[-4:]
+    assert options[0].startswith("    1) word0 word1 ")
+    assert options[1].startswith("       word")
+    assert words in " ".join(" ".join(options).replace("1)", "").split())
+    assert chinese in "".join(line.strip() for line in lines)
+
+
+def test_a_form_given_in_advance_is_shown_in_words(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ask("trip", response_schema=FORM)], [{"finish": {"trip": "{{reply_json}}"}}], output=ANY)
+    answer = json.dumps({"days": 3, "pace": "fast", "guide": True, "tags": ["f", "m"]})
+    ran = askback(world, "run", skill, "--engine", "scripted", "--answer", answer)
+    assert ran.code == 0
+    assert "  > Days: 3; pace: fast; guide: yes; tags: Food, m\n" in ran.stderr
+    (run_id,) = re.findall(r"run ([0-9a-z]{16})", ran.stderr)
+    assert "answered by user: Days: 3; pace: fast; guide: yes; tags: Food, m\n" in askback(world, "show", run_id).stdout
 
 
 def test_keys_edit_the_line(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ CASES = {
     "reply to an empty name": bad("there is no run ''", "reply", "", "red"),
     "reply to a surrogate": bad("there is no run", "reply", b"\xff", "red"),
     "reply to a very long name": bad("there is no run", "reply", LONG, "red"),
-    "reply to a finished run": bad("is succeeded: it has no pending question", "reply", "$FINISHED", "red"),
+    "reply to a finished run": bad("has no pending question; its state is succeeded", "reply", "$FINISHED", "red"),
     "reply to another question": bad("'size' of run", "reply", "$WAITING", "red", "--interaction", "size"),
     "reply with nothing": bad("the pipe is empty", "reply", "$WAITING"),
     "reply with an empty text": bad("the answer is empty", "reply", "$WAITING", ""),

@@ -15,7 +15,7 @@ from support.data_folder import ASK, FINISH, World
 from support.program import RUN_ID, Ran, Started, Terminal, askback, until
 from support.server import Server
 
-TALKING = (["runs"], ["show", "x"], ["watch", "x"], ["inbox"], ["cancel", "x"])
+TALKING = (["runs"], ["show", "x"], ["watch", "x"], ["inbox"], ["cancel", "x"], ["delete", "x"])
 SAY = {"say": "Let me see."}
 
 
@@ -150,7 +150,7 @@ def test_show_tells_how_a_run_ended(world: World, client: Client) -> None:
 
 
 def test_a_run_that_is_not_there_is_told_so(world: World, server: Server) -> None:
-    for command in ("show", "watch", "cancel"):
+    for command in ("show", "watch", "cancel", "delete"):
         ran = askback(world, command, "nope")
         assert ran.code == 2
         assert "there is no run 'nope'" in ran.stderr
@@ -249,6 +249,15 @@ def test_cancel_ends_a_run(world: World, client: Client) -> None:
     assert (ran.code, ran.stdout) == (0, f"■ run {run.id} is canceled\n")
     again = askback(world, "cancel", run.id)
     assert (again.code, f"run {run.id} is canceled already" in again.stderr) == (2, True)
+
+
+def test_delete_removes_a_run_that_is_over(world: World, client: Client) -> None:
+    run = settled(client)
+    early = askback(world, "delete", run.id)
+    assert (early.code, "only a run that is over can be deleted" in early.stderr) == (2, True)
+    client.cancel(run.id)
+    assert askback(world, "delete", run.id, "--json").json == {"deleted": run.id}
+    assert askback(world, "show", run.id).code == 2
 
 
 def test_watch_follows_a_run_to_its_end_and_prints_its_result(world: World, client: Client) -> None:

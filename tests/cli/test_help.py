@@ -10,7 +10,7 @@ import pytest
 
 from askback import __version__
 from support.data_folder import World
-from support.program import ASKBACK, DEADLINE_SEC, askback, environment, here
+from support.program import ASKBACK, DEADLINE_SEC, Terminal, askback, environment, here
 
 HEAVY = {
     "apsw",
@@ -26,6 +26,10 @@ HEAVY = {
     "askback.settings",
 }
 COMMANDS = (
+    ["skills", "new"],
+    ["runs"],
+    ["show"],
+    ["inbox"],
     ["demo"],
     ["run"],
     ["reply"],
@@ -80,3 +84,25 @@ def test_every_command_is_in_the_list_and_has_help(tmp_path: Path) -> None:
 
 def test_the_version_is_told(tmp_path: Path) -> None:
     assert askback(World(tmp_path), "--version").stdout == f"askback, version {__version__}\n"
+
+
+def test_commands_stand_in_groups_with_examples_and_fit_80_columns(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    listed = askback(world, "--help").stdout
+    groups = [line for line in listed.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    expected = ["Options:", "Start here:", "Runs:", "Skills and engines:", "Server:", "This machine:", "Examples:"]
+    assert groups == expected
+    for words in ([], *COMMANDS, ["completion"], ["tokens"], ["sessions"], ["trust"], ["watch"], ["cancel"], ["serve"]):
+        with Terminal(world, *words, "--help", columns=80, env={"NO_COLOR": "1"}) as terminal:
+            shown = terminal.ended().stderr
+        assert [line for line in shown.splitlines() if len(line) > 80] == [], words
+        assert "\nExamples:\n  " in shown, words
+        assert b"\x1b[" not in terminal.raw
+
+
+def test_headings_of_help_are_bold_on_a_terminal_only(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Terminal(world, "run", "--help") as terminal:
+        terminal.ended()
+    assert b"\x1b[1mOptions:\x1b[0m" in terminal.raw
+    assert "\x1b" not in askback(world, "run", "--help").stdout

@@ -67,6 +67,20 @@ def test_a_waiting_run_is_canceled(tmp_path: Path) -> None:
     assert stored(world, run_id).state is RunState.CANCELED
 
 
+@pytest.mark.contract("J-8")
+def test_a_run_that_is_over_is_deleted_with_what_an_earlier_try_left(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id, other = left_waiting(world), left_waiting(world)
+    for each in (run_id, other):
+        askback(world, "cancel", each)
+    (world.data_dir / "deleting").mkdir()
+    (world.data_dir / "deleting" / other).touch()
+    ran = askback(world, "delete", run_id)
+    assert (ran.code, ran.stdout) == (0, f"✔ run {run_id} is deleted\n")
+    assert askback(world, "runs").stderr == "there are no runs yet\n"
+    assert list((world.data_dir / "runs").iterdir()) == []
+
+
 @pytest.mark.contract("B-2")
 def test_a_run_that_another_program_executes_is_canceled_there(tmp_path: Path) -> None:
     world = World(tmp_path)

@@ -38,6 +38,14 @@ def test_it_tells_its_address_and_token_and_keeps_them_private(tmp_path: Path) -
         assert httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()["status"] == "ok"
 
 
+def test_its_log_does_not_name_the_library_below_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with Server(world) as server:
+        httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC)
+        assert server.kill(signal.SIGTERM) == 0
+    assert "uvicorn" not in server.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_when_told_and_takes_its_announcement_away(tmp_path: Path, number: signal.Signals) -> None:
     world = World(tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.data_folder import World
-from support.program import Ran, askback
+from support.program import Ran, Terminal, askback
 
 _RECORDED = Path(__file__).parents[1] / "engines"
 _PROGRAM = """#!{python}
@@ -119,3 +119,15 @@ def test_engines_and_doctor_mark_an_engine_that_is_not_signed_in(tmp_path: Path)
     signed_in = on(world, "doctor", CODEX_API_KEY="a key").stdout
     assert "✔ engine codex       installed" in signed_in
     assert "engines            " not in signed_in
+
+
+def test_probing_shows_progress_once_and_again_with_refresh(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    install(world, "codex")
+    env = {"PATH": f"{world.folder / 'bin'}:/usr/bin:/bin"}
+    for words, shown in ((("engines",), True), (("engines",), False), (("engines", "--refresh"), True)):
+        with Terminal(world, *words, env=env, columns=80) as terminal:
+            ran = terminal.ended()
+        assert ran.code == 0
+        assert (b"asking codex for its version" in terminal.raw) is shown, words
+    assert "asking" not in on(world, "engines", "--refresh").stderr

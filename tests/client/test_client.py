@@ -18,6 +18,7 @@ from askback.client import (
     AsyncClient,
     CallFailed,
     Client,
+    ClosedQuestion,
     Conflict,
     Interaction,
     NotFound,
@@ -71,6 +72,17 @@ def refused(call: Callable[[], Any], kind: type[Refused], code: str) -> Refused:
 
 
 # The way of a run.
+
+
+def test_a_run_continues_another(client: Client) -> None:
+    source = start(client)
+    client.reply(source, client.wait(source).pending_interaction.interaction_id, "red")  # type: ignore[union-attr]
+    client.wait(source)
+    run = client.create_run("quick", engine="scripted", from_run={"run_id": source, "files": "artifacts"})
+    assert run.from_run is not None
+    assert run.from_run.run_id == source
+    client.wait(run.id)
+    assert [each.path for each in client.artifacts(run.id)] == ["deep/a b.txt"]
 
 
 def test_a_run_is_carried_from_its_creation_to_its_result(client: Client, tmp_path: Path) -> None:
@@ -178,8 +190,14 @@ def test_the_inbox_names_the_run_of_each_question(client: Client) -> None:
     (asked,) = [each for each in client.inbox() if each.run_id == run.id]
     assert isinstance(asked, PendingQuestion)
     assert (asked.skill, asked.engine, asked.prompt) == ("asking", "scripted", "Which colour?")
+    filtered = client.inbox(skill="asking", engine="scripted", words="which COLOUR", order="deadline")
+    assert run.id in [each.run_id for each in filtered]
+    assert list(client.inbox(words="no-such-word")) == []
     assert client.cancel(run.id).state is RunState.CANCELED
     assert run.id not in [each.run_id for each in client.inbox()]
+    closed = next(each for each in client.closed_questions() if each.run_id == run.id)
+    assert isinstance(closed, ClosedQuestion)
+    assert (closed.outcome, closed.state, closed.skill) == ("canceled", RunState.CANCELED, "asking")
 
 
 # Skills, uploads, engines.
@@ -252,6 +270,18 @@ def test_engines_and_health_can_be_asked_for(client: Client, server: Server) -> 
     assert (health.status, health.slots.total > 0) == ("ok", True)
 
 
+def test_statistics_count_what_ended(client: Client) -> None:
+    before = client.statistics()
+    client.wait(start(client, "quick"))
+    stats = client.statistics(days=7)
+    assert (len(before.days), len(stats.days)) == (30, 7)
+    assert (stats.first, stats.last) == (stats.days[0].date, stats.days[-1].date)
+    runs = {each.name: each.succeeded for each in stats.skills}
+    assert runs["quick"] == {each.name: each.succeeded for each in before.skills}.get("quick", 0) + 1
+    with pytest.raises(Refused):
+        client.statistics(days=0)
+
+
 # Refusals.
 
 
@@ -276,6 +306,23 @@ def test_what_is_too_early_or_too_late_is_a_conflict(client: Client) -> None:
     client.cancel(run.id)
     refused(lambda: client.cancel(run.id), Conflict, "RUN_FINAL")
     refused(lambda: client.interaction(run.id), NotFound, "INTERACTION_NOT_FOUND")
+
+
+@pytest.mark.contract("J-8")
+def test_a_run_is_deleted_once_it_is_over(client: Client, server: Server) -> None:
+    run = client.wait(start(client))
+    refused(lambda: client.delete_run(run.id), Conflict, "RUN_NOT_FINAL")
+    client.cancel(run.id)
+    client.delete_run(run.id)
+    refused(lambda: client.get_run(run.id), NotFound, "RUN_NOT_FOUND")
+    other = client.wait(start(client, "quick"))
+
+    async def main() -> None:
+        async with AsyncClient(server.url, server.token) as twin:
+            await twin.delete_run(other.id)
+
+    asyncio.run(main())
+    refused(lambda: client.delete_run(other.id), NotFound, "RUN_NOT_FOUND")
 
 
 def test_a_wrong_token_and_none_are_unauthorized(server: Server) -> None:

@@ -54,7 +54,7 @@ def test_a_session_holds_every_prompt_and_message_in_order(stage: Stage) -> None
         ("message", 2),
         ("completed", 2),
     ]
-    told = {"type": "prompt", "turn": 1, "text": "Start.", "mode": "interactive", "model": "m"}
+    told = {"type": "prompt", "turn": 1, "text": "Start.", "mode": "interactive", "model": "m", "effort": None}
     assert records[0] == told | {"pid": records[0]["pid"]}
     assert records[0]["pid"] != records[4]["pid"]
 
@@ -148,7 +148,7 @@ def test_a_script_that_is_over_fails_the_turn(stage: Stage) -> None:
     played = stage.play(reply("x"), resume=session_id)
     assert played.session_id == session_id
     assert isinstance(played.result, TurnFailed)
-    assert played.result.code is ErrorCode.ENGINE_API_ERROR
+    assert played.result.code is ErrorCode.SCRIPT_INVALID
     assert played.result.detail == "the script ends after turn 1; there is no turn 2"
 
 
@@ -163,7 +163,7 @@ def test_a_script_that_is_over_fails_the_turn(stage: Stage) -> None:
         ('{"turns": [[{"sing": "x"}]]}', "has no known action; actions are play, say, ask"),
         ('{"turns": [[{"misbehave": "politely"}]]}', "has the unknown fault 'politely'; known faults: exit_zero"),
         ('{"turns": [[{"play": "x"}]]}', "plays 'x', which is not one of the script's parts: none"),
-        ('{"turns": [[{"say": "x"}]], "parts": 3}', "must be objects"),
+        ('{"turns": [[{"say": "x"}]], "parts": 3}', 'has "parts" that are not an object'),
         ('{"turns": [[{"say": "{{reply}}"}]]}', "uses {{reply}}, which has no value"),
         ('{"turns": [[{"say": "{{input.name}}"}]]}', "uses {{input.name}}"),
         ('{"turns": [[{"tool": "x"}]]}', "has an invalid value"),

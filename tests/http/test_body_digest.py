@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from askback.core.runs import InheritedFiles
 from askback.http.context import body_digest
-from askback.wire.requests import RunCreate, WebhookCreate
+from askback.wire.requests import FromRun, RunCreate, WebhookCreate
 
 
 def test_fields_that_are_not_set_do_not_change_the_digest() -> None:
@@ -22,6 +23,8 @@ def test_every_field_that_is_set_changes_the_digest() -> None:
         RunCreate(skill="s", engine="scripted"),
         RunCreate(skill="s", input={"a": None}),
         RunCreate(skill="s", parameter={"a": None}),
+        RunCreate(skill="s", from_run=FromRun(run_id="a")),
+        RunCreate(skill="s", from_run=FromRun(run_id="a", files=InheritedFiles.ARTIFACTS)),
         RunCreate(skill="s", webhooks=(hook,)),
         RunCreate(skill="s", webhooks=(hook, hook)),
         RunCreate(skill="s", webhooks=(WebhookCreate(url="https://example.com/", secret="x"),)),

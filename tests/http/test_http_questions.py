@@ -127,6 +127,46 @@ def test_the_inbox_has_every_pending_question_the_oldest_first(client: httpx.Cli
     assert [each["run_id"] for each in listed()] == [first, third]
 
 
+def test_the_inbox_is_filtered_and_counts_what_matches(client: httpx.Client) -> None:
+    mine = [waiting(client, "form"), waiting(client, "secretive")]
+
+    def page(**params: str) -> dict[str, Any]:
+        found: dict[str, Any] = client.get("/v1/inbox", params={"limit": "200", **params}).json()
+        return found
+
+    every = page()
+    assert (every["total"], sum(every["skills"].values())) == (len(every["items"]), len(every["items"]))
+    assert every["engines"] == {"scripted": every["total"]}
+    of_form = page(skill="form", q="WHICH colour")
+    assert {each["skill"] for each in of_form["items"]} == {"form"}
+    assert (of_form["total"], of_form["skills"]) == (every["skills"]["form"], every["skills"])
+    assert page(q="no-such-word", order="deadline") == {
+        "items": [],
+        "next_cursor": None,
+        "total": 0,
+        "skills": {},
+        "engines": {},
+    }
+    refused(client.get("/v1/inbox", params={"order": "newest"}), 422, "REQUEST_INVALID")
+    for run_id in mine:
+        assert client.post(f"/v1/runs/{run_id}/cancel").status_code in (200, 202)
+
+
+def test_closed_questions_are_listed_newest_first_and_keep_their_secrets(client: httpx.Client) -> None:
+    first, second = waiting(client), waiting(client, "secretive")
+    assert reply(client, first, "red").status_code == 202
+    assert reply(client, second, "hunter-2-hunter").status_code == 202
+    items, cursor = [], {}
+    while len(items) < 2:
+        page = client.get("/v1/interactions", params={"limit": 1, **cursor}).json()
+        items += [each for each in page["items"] if each["run_id"] in (first, second)]
+        cursor = {"cursor": page["next_cursor"]}
+    assert [(each["run_id"], each["response"]) for each in items] == [(second, None), (first, "red")]
+    assert [(each["outcome"], each["answered_by"]) for each in items] == [("answered", "user")] * 2
+    assert (items[1]["skill"], items[1]["engine"]) == ("asking", "scripted")
+    refused(client.get("/v1/interactions", params={"cursor": "x"}), 422, "INPUT_INVALID")
+
+
 def test_a_wait_that_will_be_decided_says_until_when(client: httpx.Client) -> None:
     options = {"interactive_require_user_reply": False, "session_timeout_sec": 600}
     run_id = waiting(client, options=options)

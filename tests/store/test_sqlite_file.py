@@ -15,6 +15,7 @@ from pathlib import Path
 import apsw
 import pytest
 from lives import create, new_run, start, waiting
+from old_formats import downgrade
 from stores import opened
 
 from askback.core.errors import RefusalCode, Unavailable
@@ -99,9 +100,7 @@ def test_runs_of_the_first_formats_keep_their_owner_and_their_restarts(database:
         "UPDATE runs SET doc = json_set(doc, '$.keeper', 'program-1', '$.take_ups', 2)",
         "UPDATE runs SET doc = json_remove(doc, '$.owner', '$.restarts')",
         "UPDATE runs SET owner = 'program-1'",
-        "ALTER TABLE runs RENAME COLUMN owner TO keeper",
-        "ALTER TABLE queue RENAME COLUMN owner TO keeper",
-        "PRAGMA user_version = 3",
+        *downgrade(3),
     )
 
     async def main() -> None:
@@ -318,11 +317,7 @@ def test_a_file_from_before_webhooks_keeps_its_runs_and_gets_them(tmp_path: Path
     async def main() -> None:
         async with opened("sqlite", tmp_path) as store:
             run = await create(store, new_run())
-        renamed_later = (
-            "ALTER TABLE runs RENAME COLUMN owner TO keeper; ALTER TABLE queue RENAME COLUMN owner TO keeper"
-        )
-        before_creators = f"{renamed_later}; DROP INDEX runs_open_by_creator; ALTER TABLE runs DROP COLUMN creator"
-        changed(path, f"DROP TABLE deliveries; DROP TABLE webhooks; {before_creators}; PRAGMA user_version = 1")
+        changed(path, *downgrade(1))
         async with opened("sqlite", tmp_path) as store:
             assert await store.get(run.id) == run
             await store.register_webhooks([Webhook(url="https://example.com/")])

@@ -13,12 +13,13 @@ from typing import Any
 
 import apsw
 import pytest
-from lives import DECIDED, NOON, create, new_run, running, succeeded, waiting
+from lives import DECIDED, NOON, create, new_run, reply, running, succeeded, waiting
 from stores import opened
 
-from askback.core.runs import RunState
+from askback.core.interactions import InboxOrder
+from askback.core.runs import Run, RunState
 from askback.store.base import RunFilter, Store
-from askback.store.sqlite import outbox, reads
+from askback.store.sqlite import outbox, reads, statistics
 from askback.store.sqlite.connection import open_reader, open_writer, statements
 
 FOR_PEOPLE = {"count_runs", "inbox_count"}
@@ -29,6 +30,8 @@ STATEMENTS = {
     **statements("deletion"),
     **{name: outbox.statement(name) for name in statements("outbox")},
     **{name: sql for name, sql in statements("reads").items() if name not in FOR_PEOPLE | {"list_runs"}},
+    **{name: sql for name, sql in statements("statistics").items() if "{" not in sql},
+    **{f"finished_by_{column}": statistics.adding_up_by(column) for column in ("day", "skill", "engine")},
 }
 FILTERS = [
     RunFilter(state=state, skill=skill, engine=engine)
@@ -36,7 +39,7 @@ FILTERS = [
         (None, RunState.WAITING_USER, RunState.FAILED), (None, "skill"), (None, "engine")
     )
 ]
-MAY_BE_SCANNED = r"SCAN (owners VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW)"
+MAY_BE_SCANNED = r"SCAN (owners VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW|\(subquery-\d+\))"
 """What the caller passes, or what the statement itself has made of a few lookups."""
 
 
@@ -73,12 +76,29 @@ def test_no_list_scans_or_sorts(connection: apsw.Connection, where: RunFilter) -
         assert step.count("=?") == len(wanted)
 
 
+@pytest.mark.parametrize("where", FILTERS, ids=str)
+def test_no_count_scans(connection: apsw.Connection, where: RunFilter) -> None:
+    terms, _ = reads.conditions(where)
+    steps = plan(connection, statements("statistics")["count_some"].format(filters=terms))
+    assert scans(steps) == []
+    assert any(step.startswith("SEARCH runs USING") for step in steps)
+
+
 def test_a_scan_would_be_seen(connection: apsw.Connection) -> None:
     assert scans(plan(connection, "SELECT doc FROM runs WHERE doc = ?"))
     assert scans(plan(connection, statements("reads")["count_runs"]))
 
 
+@pytest.mark.parametrize("name", ["pending", "pending_by_deadline", "closed_questions"])
+def test_no_list_of_questions_sorts(connection: apsw.Connection, name: str) -> None:
+    assert [step for step in plan(connection, STATEMENTS[name]) if "TEMP B-TREE" in step] == []
+
+
 # Steps: the same reads, in a store with many times as many runs.
+
+
+async def answered(store: Store, run: Run) -> Run:
+    return await reply(store, await waiting(store, run))
 
 
 async def fill(store: Store, count: int) -> None:
@@ -86,6 +106,7 @@ async def fill(store: Store, count: int) -> None:
     kinds: list[tuple[Any, dict[str, Any]]] = [
         (succeeded, {}),
         (succeeded, {"skill": "rare"}),
+        (answered, {}),
         (waiting, {}),
         (waiting, {"options": DECIDED, "owner": "crowd"}),
         (create, {"owner": "crowd"}),
@@ -112,12 +133,17 @@ READS: dict[str, Callable[[apsw.Connection], Any]] = {
         connection, RunFilter(state=RunState.SUCCEEDED, skill="rare", engine="rare"), None, 3
     ),
     "pending": lambda connection: reads.pending(connection, None, 3),
+    "pending by deadline": lambda connection: reads.pending(connection, None, 3, order=InboxOrder.DEADLINE),
+    "closed questions": lambda connection: reads.closed_questions(connection, None, 3),
     "queued": lambda connection: reads.queued(connection, ["me"], without_engines=["full"], limit=3),
     "queued for all": lambda connection: reads.queued(connection, ["me", "crowd"], without_engines=[], limit=3),
     "held": reads.held,
     "overdue": lambda connection: reads.overdue(connection, ["me", "crowd"], FAR, 3),
     "next deadline": lambda connection: reads.next_deadline(connection, ["me", "crowd"]),
     "owners": reads.owners,
+    "finished runs": lambda connection: statistics.finished_by(connection, "skill", NOON.date(), NOON.date(), 3),
+    "answer times": lambda connection: statistics.answer_times(connection, NOON.date(), 10),
+    "counts": lambda connection: statistics.count_by_state(connection, RunFilter(), 3),
 }
 
 

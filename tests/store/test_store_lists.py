@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Sequence
 
+import apsw
 import pytest
 from lives import (
     DECIDED,
@@ -25,9 +27,11 @@ from lives import (
 from stores import OpenStore
 
 from askback.core.errors import Invalid
-from askback.core.runs import SHARED, Run, RunState
-from askback.core.signals import Adopted, CancelRequested, TurnLost
-from askback.store.base import InboxCount, RunFilter, RunPage, RunStats, Store, move
+from askback.core.interactions import InboxOrder, InteractionOutcome
+from askback.core.runs import SHARED, Run, RunOptions, RunState
+from askback.core.signals import Adopted, CancelRequested, Replied, TurnLost
+from askback.store.base import InboxCount, InboxFilter, RunFilter, RunPage, Store, move
+from askback.store.sqlite.search import register, words_of
 
 
 def ids(runs: Sequence[Run] | RunPage) -> list[str]:
@@ -117,10 +121,109 @@ def test_questions_are_listed_oldest_first_page_by_page(open_store: OpenStore) -
             assert ids(first) == ["a", "b", "c"]
             rest = await store.pending(first.next_cursor, limit=3)
             assert (ids(rest), rest.next_cursor) == (["also-c"], None)
-            assert await store.inbox_count() == InboxCount(total=4, newest_at=at(30))
+            assert await store.inbox_count() == InboxCount(
+                total=4, newest_at=at(30), skills=(("skill", 4),), engines=(("scripted", 4),)
+            )
             await reply(store, first.items[0])
             assert ids(await store.pending()) == ["b", "c", "also-c"]
             assert (await store.inbox_count()).total == 3
+
+    asyncio.run(main())
+
+
+def test_deadlines_come_first_page_by_page(open_store: OpenStore) -> None:
+    async def main() -> None:
+        async with open_store() as store:
+            needs_reply = RunOptions()
+            for name, seconds, options in (
+                ("old", 0, needs_reply),
+                ("new", 20, needs_reply),
+                ("later", 50, DECIDED),
+                ("soon", 30, DECIDED),
+                ("also-soon", 30, DECIDED),
+            ):
+                await waiting(store, new_run(name, options=options), at(seconds))
+            found: list[str] = []
+            cursor: str | None = None
+            while True:
+                page = await store.pending(cursor, 2, order=InboxOrder.DEADLINE)
+                found += ids(page)
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+            assert found == ["soon", "also-soon", "later", "old", "new"]
+            with pytest.raises(Invalid, match="cursor"):
+                await store.pending("1.2", order=InboxOrder.DEADLINE)
+
+    asyncio.run(main())
+
+
+def test_questions_are_filtered_and_counted_by_skill_engine_and_words(open_store: OpenStore) -> None:
+    async def main() -> None:
+        async with open_store() as store:
+            await waiting(store, new_run("a", skill="draw", engine="codex", summary="Über Lisbon"))
+            await waiting(store, new_run("b", skill="draw", engine="gemini", summary="Porto"))
+            await waiting(store, new_run("c", skill="write", engine="codex"))
+            for where, expected in (
+                (InboxFilter(), ["a", "b", "c"]),
+                (InboxFilter(skill="draw"), ["a", "b"]),
+                (InboxFilter(engine="codex"), ["a", "c"]),
+                (InboxFilter(skill="draw", engine="codex"), ["a"]),
+                (InboxFilter(words="  LISBON über "), ["a"]),
+                (InboxFilter(words="lisbon porto"), []),
+                (InboxFilter(words="write"), ["c"]),
+                (InboxFilter(skill="\ud800"), []),
+            ):
+                assert ids(await store.pending(where=where)) == expected
+                assert ids(await store.pending(where=where, order=InboxOrder.DEADLINE)) == expected
+                assert (await store.inbox_count(where)).total == len(expected)
+            count = await store.inbox_count(InboxFilter(skill="draw", engine="codex"))
+            assert (count.skills, count.engines) == ((("draw", 1), ("write", 1)), (("codex", 1), ("gemini", 1)))
+            count = await store.inbox_count(InboxFilter(skill="write", words="porto"))
+            assert (count.total, count.skills, count.engines) == (0, (("draw", 1),), ())
+
+    asyncio.run(main())
+
+
+def test_words_are_found_in_the_prompt_and_in_the_texts_of_the_context() -> None:
+    asked = {"prompt": "Pay the invoice?", "context": {"amount": 240, "notes": ["above the Order", None]}}
+    doc = json.dumps({"skill": {"id": "office"}, "summary": None, "pending_interaction": asked})
+    connection = apsw.Connection(":memory:")
+    register(connection)
+    for text, expected in (
+        ("INVOICE", 1),
+        ("240 order", 1),
+        ("office pay", 1),
+        ("notes", 0),
+        ("amount", 0),
+        ("none", 0),
+    ):
+        assert connection.execute("SELECT mentions(?, ?)", (doc, words_of(text))).get == expected
+    connection.close()
+
+
+def replied(run: Run, seconds: float) -> Replied:
+    assert run.pending_interaction is not None
+    asked = run.pending_interaction.interaction_id
+    return Replied(interaction_id=asked, response="red", owner=SHARED, at=at(seconds))
+
+
+def test_closed_questions_are_listed_newest_first_page_by_page(open_store: OpenStore) -> None:
+    async def main() -> None:
+        async with open_store() as store:
+            for number, name in enumerate("abc"):
+                run = await waiting(store, new_run(name, summary=f"about {name}"), at(number))
+                await move(store, run.id, replied(run, 60 - number))
+            await waiting(store, new_run("pending"))
+            first = await store.closed_questions(limit=2)
+            rest = await store.closed_questions(first.next_cursor, limit=2)
+            assert [each.run_id for each in (*first.items, *rest.items)] == ["a", "b", "c"]
+            assert rest.next_cursor is None
+            closed = first.items[0]
+            assert (closed.skill, closed.engine, closed.summary) == ("skill", "scripted", "about a")
+            assert (closed.state, closed.interaction.outcome) == (RunState.QUEUED, InteractionOutcome.ANSWERED)
+            with pytest.raises(Invalid, match="cursor"):
+                await store.closed_questions("x")
 
     asyncio.run(main())
 
@@ -283,31 +386,5 @@ def test_deadlines_and_places_survive_a_restart(open_store: OpenStore) -> None:
             assert ids(await store.overdue([SHARED], at(TIMEOUT_SEC + 0.123455), 9)) == []
             assert await queue(store) == ["first", "second"]
             assert ids(await store.pending()) == ["waits"]
-
-    asyncio.run(main())
-
-
-# Figures.
-
-
-def test_the_tally_counts_runs_by_state_and_times_only_what_a_user_answered(open_store: OpenStore) -> None:
-    async def main() -> None:
-        async with open_store() as store:
-            assert await store.run_stats() == RunStats(runs=dict.fromkeys(RunState, 0), answer_sec=())
-            await create(store, new_run("queued"))
-            await reply(store, await waiting(store, new_run("answered"), when=at(45)))
-            await reply(store, await waiting(store, new_run("later"), when=at(30.5)))
-            await move(store, (await waiting(store, new_run("gone"))).id, CancelRequested(at=at(1)))
-            await waiting(store, new_run("open"))
-            await succeeded(store, new_run("done"))
-            stats = await store.run_stats()
-            assert {state: count for state, count in stats.runs.items() if count} == {
-                RunState.QUEUED: 3,
-                RunState.WAITING_USER: 1,
-                RunState.CANCELED: 1,
-                RunState.SUCCEEDED: 1,
-            }
-            assert stats.answer_sec == (15.0, 29.5)
-            assert (await store.run_stats(latest=3)).answer_sec == (29.5,)
 
     asyncio.run(main())

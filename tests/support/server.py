@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,19 +14,27 @@ import httpx
 from askback.client import AsyncClient, Client
 from support.data_folder import World
 from support.held_port import HeldPort
-from support.program import Started, until
+from support.program import ASKBACK, Started, until
 
 
 class Server(Started):
     """`askback serve`; the skills of the world are there by their names. With `port`, where another was before."""
 
-    def __init__(self, world: World, *args: str, port: int = 0, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        *args: str,
+        port: int = 0,
+        env: dict[str, str] | None = None,
+        program: Sequence[str] = ASKBACK,
+    ) -> None:
         # Tests of what a stranger gets share a server: none of them is to be slowed down by the failures of another.
         here = {"ASKBACK_SKILLS_DIR": str(world.folder / "skills"), "ASKBACK_SERVER__FAILED_SIGN_INS": "1000000"}
         self._own_token = (env or {}).get("ASKBACK_SERVER__TOKEN")
         # Another server may come after this one, at the same address.
         self._held = HeldPort(port)
-        super().__init__(world, "serve", "--json", "--port", str(self._held.number), *args, env=here | (env or {}))
+        words = ("serve", "--json", "--port", str(self._held.number), *args)
+        super().__init__(world, *words, env=here | (env or {}), program=program)
         self.told: dict[str, Any] = json.loads(until(self._line, self._alive))
 
     def _line(self) -> str:

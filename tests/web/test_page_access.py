@@ -17,8 +17,9 @@ pytestmark = pytest.mark.xdist_group("browser")
 PHONE = {"width": 360, "height": 740}
 PAGES = (
     "/",
+    "/?q=nothing-has-this-word",
+    "/answered",
     "/runs",
-    "/new",
     "/new?skill=reads",
     "/skills",
     "/skills/reads",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import httpx
@@ -31,15 +32,22 @@ def test_a_link_leads_to_a_page_where_its_holder_answers(furnished_server: Furni
         link = client.link(run.id)
         stranger.goto(link.url)
         stranger.wait_for_url("**/answers/*")
+        expect(stranger.get_by_role("heading", name="A question for you")).to_be_visible()
         expect(stranger.get_by_text("Which colour?")).to_be_visible()
         assert stranger.evaluate("document.documentElement.scrollWidth <= innerWidth")
         stranger.get_by_role("button", name="red").click()
         expect(stranger.get_by_role("heading", name="Answered")).to_be_visible()
+        expect(stranger.get_by_role("status")).to_contain_text("The answer: red")
+        expect(stranger.get_by_role("status")).to_contain_text(re.compile(r"20\d\d"))
+        expect(stranger.get_by_text("A question for you")).to_have_count(0)
         assert client.wait(run.id).state is RunState.SUCCEEDED
         assert client.result(run.id).data == {"colour": "red"}
         stranger.reload()
         expect(stranger.get_by_role("heading", name="Answered")).to_be_visible()
+        expect(stranger.get_by_role("status")).to_contain_text("The answer: red")
         assert stranger.locator("form").count() == 0
+        stranger.get_by_role("button", name="中文").click()
+        expect(stranger.get_by_role("heading", name="已回答")).to_be_visible()
     assert mistakes == []
 
 
@@ -50,6 +58,7 @@ def test_of_two_answers_the_second_is_told_that_there_is_one(furnished_server: F
         client.reply(run.id, "colour", "blue")
         stranger.get_by_role("button", name="red").click()
         expect(stranger.get_by_role("heading", name="Answered")).to_be_visible()
+        expect(stranger.get_by_role("status")).to_contain_text("The answer: blue")
         client.wait(run.id)
         assert client.result(run.id).data == {"colour": "blue"}
 

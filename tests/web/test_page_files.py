@@ -78,7 +78,7 @@ def test_the_list_is_renewed_while_what_is_unfolded_stays_so(site: Site) -> None
     page.locator("summary", has_text="a.txt").focus()
     assert wire.reply(site.api, run_id, "red", asked).status_code == 202
     expect(page.locator("#state")).to_have_text("Succeeded")
-    expect(page.get_by_text("Ended", exact=True)).to_be_visible()
+    expect(page.locator("#connection")).to_have_attribute("data-state", "over")
     expect(page.locator("summary", has_text="a.txt")).to_be_focused()
 
 

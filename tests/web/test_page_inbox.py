@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 from site_pages import Site, signed_in
 
 import support.api as wire
@@ -45,19 +44,33 @@ def quiet(tmp_path: Path, browser: Browser) -> Iterator[Site]:
         yield site
 
 
-def card(page: Page, skill: str) -> Any:
-    return page.get_by_role("article", name=skill)
+def row(page: Page, skill: str) -> Locator:
+    return page.locator(".inbox-row", has_text=skill)
+
+
+def card(page: Page, skill: str) -> Locator:
+    """The open question of a skill."""
+    return page.get_by_role("article").filter(has_text=skill)
+
+
+def opened(page: Page, skill: str) -> Locator:
+    row(page, skill).first.locator(".row-button").click()
+    return card(page, skill)
 
 
 def test_a_question_comes_up_by_itself_and_is_answered_by_a_click(quiet: Site) -> None:
     page = quiet.open("/")
-    expect(page.get_by_role("heading", name="All answered")).to_be_visible()
+    expect(page.get_by_role("heading", name="No questions yet")).to_be_visible()
+    expect(page.get_by_text("All answered")).to_be_hidden()
     run_id = wire.start(quiet.api)
     expect(card(page, "asking").get_by_text("Which colour?")).to_be_visible()
     expect(page).to_have_title("(1) Inbox · Askback")
     expect(page.locator("#inbox-count")).to_have_text("1")
     card(page, "asking").get_by_role("button", name="blue").click()
-    expect(card(page, "asking")).to_have_count(0)
+    expect(row(page, "asking")).to_have_count(0)
+    expect(page.locator(".sent-row")).to_contain_text("Sent: blue")
+    expect(page.get_by_role("heading", name="All answered")).to_be_visible()
+    page.reload()
     expect(page.get_by_role("heading", name="All answered")).to_be_visible()
     expect(page).to_have_title("Inbox · Askback")
     wire.over(quiet.api, run_id)
@@ -67,7 +80,7 @@ def test_a_question_comes_up_by_itself_and_is_answered_by_a_click(quiet: Site) -
 def test_the_keyboard_alone_answers(quiet: Site) -> None:
     first, second = wire.waiting(quiet.api), wire.waiting(quiet.api)
     page = quiet.open("/")
-    expect(card(page, "asking")).to_have_count(2)
+    expect(row(page, "asking")).to_have_count(2)
     for _ in range(40):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.tagName") == "SUMMARY":
@@ -76,12 +89,12 @@ def test_the_keyboard_alone_answers(quiet: Site) -> None:
     page.keyboard.press("Tab")
     page.keyboard.type("green, please")
     page.keyboard.press("Enter")
-    expect(card(page, "asking")).to_have_count(1)
+    expect(row(page, "asking")).to_have_count(1)
     wire.over(quiet.api, first)
     assert quiet.api.get(f"/v1/runs/{first}/result").json()["data"] == {"colour": "green, please"}
     assert wire.get(quiet.api, second)["state"] == "waiting_user"
     # The focus went on to the next question, not back to the top of the page.
-    expect(card(page, "asking").get_by_role("heading", name="asking")).to_be_focused()
+    expect(card(page, "asking").get_by_role("heading", name="Which colour?")).to_be_focused()
 
 
 def test_who_is_writing_is_told_kindly_that_another_was_faster(quiet: Site) -> None:
@@ -90,9 +103,11 @@ def test_who_is_writing_is_told_kindly_that_another_was_faster(quiet: Site) -> N
     card(mine, "asking").get_by_text("Answer in your own words").click()
     card(mine, "asking").get_by_role("textbox").fill("I am still think")
     card(theirs, "asking").get_by_role("button", name="red").click()
-    expect(card(theirs, "asking")).to_have_count(0)
+    expect(row(theirs, "asking")).to_have_count(0)
     told = mine.get_by_role("alert").filter(has_text="Somebody else has already answered this question")
     expect(told).to_be_visible()
+    # What was written is not lost.
+    expect(mine.locator(".unsent")).to_contain_text("I am still think")
     mine.get_by_role("button", name="OK").click()
     expect(card(mine, "asking")).to_have_count(0)
     wire.over(quiet.api, run_id)
@@ -119,11 +134,11 @@ def test_many_tabs_hold_one_stream(quiet: Site) -> None:
     pages = [quiet.open("/") for _ in range(8)]
     wire.start(quiet.api)
     for page in pages:
-        expect(card(page, "asking")).to_be_visible()
+        expect(row(page, "asking")).to_be_visible()
     assert len([url for url in asked if url.endswith("/v1/inbox")]) == 1
     pages[0].close()
     wire.start(quiet.api)
-    expect(card(pages[7], "asking")).to_have_count(2)
+    expect(row(pages[7], "asking")).to_have_count(2)
 
 
 def test_a_deadline_counts_down_and_says_what_happens_then(quiet: Site) -> None:
@@ -131,11 +146,11 @@ def test_a_deadline_counts_down_and_says_what_happens_then(quiet: Site) -> None:
     wire.waiting(quiet.api, options=how)
     wire.waiting(quiet.api, "wordy", options={"interactive_profile": "sticky_process", "session_timeout_sec": 90})
     page = quiet.open("/")
-    expect(card(page, "asking").get_by_role("timer")).to_contain_text("left")
+    expect(opened(page, "asking").get_by_role("timer")).to_contain_text("left")
     expect(card(page, "asking")).to_contain_text("the engine decides")
     before = card(page, "asking").get_by_role("timer").inner_text()
     expect(card(page, "asking").get_by_role("timer")).not_to_have_text(before)
-    expect(card(page, "wordy")).to_contain_text("process waits for this answer")
+    expect(opened(page, "wordy")).to_contain_text("process waits for this answer")
     expect(card(page, "wordy").get_by_role("timer")).to_have_class("deadline-left soon")
 
 
@@ -143,16 +158,19 @@ def test_the_nearest_deadline_is_first_and_its_end_leaves_a_line(quiet: Site) ->
     wire.waiting(quiet.api)
     how = {"interactive_require_user_reply": False}
     page = quiet.open("/")
-    expect(card(page, "asking")).to_have_count(1)
+    rows = page.locator(".inbox-row")
+    expect(rows).to_have_count(1)
     wire.waiting(quiet.api, "wordy", options=how | {"session_timeout_sec": 600})
-    expect(page.get_by_role("article")).to_have_count(2)
+    expect(rows).to_have_count(2)
     wire.waiting(quiet.api, "region", options=how | {"session_timeout_sec": 300})
-    expect(page.get_by_role("article").first).to_have_accessible_name("region")
-    expect(card(page, "region")).to_contain_text("the engine continues with “eu-north”")
-    names = [each.get_by_role("heading").inner_text() for each in page.get_by_role("article").all()]
-    assert names == ["region", "wordy", "asking"]
+    expect(rows).to_have_count(3)
+    for place, skill in enumerate(("region", "wordy", "asking")):
+        expect(rows.nth(place)).to_contain_text(skill)
+    # The open question stays open while others come before it.
+    expect(card(page, "asking")).to_be_visible()
+    expect(opened(page, "region")).to_contain_text("the engine continues with “eu-north”")
     wire.waiting(quiet.api, "region", options=how | {"session_timeout_sec": 6})
-    expect(page.locator(".sent-row", has_text="region")).to_contain_text("Time ran out; “eu-north” was taken.")
+    expect(page.locator(".sent-row", has_text="region")).to_contain_text("Time ran out; “eu-north” was chosen.")
 
 
 def test_a_new_question_notifies_the_desk_if_allowed(quiet: Site) -> None:
@@ -160,7 +178,7 @@ def test_a_new_question_notifies_the_desk_if_allowed(quiet: Site) -> None:
     page = quiet.open("/")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     wire.start(quiet.api)
-    expect(card(page, "asking")).to_be_visible()
+    expect(row(page, "asking")).to_be_visible()
     assert page.evaluate("window.noted") == [["asking has a question", "Which colour?"]]
 
 
@@ -186,13 +204,13 @@ def test_the_inbox_comes_back_after_a_restart_of_the_server(tmp_path: Path, brow
     with Server(world) as server, signed_in(server, browser) as site:
         wire.waiting(site.api)
         page = site.open("/")
-        expect(card(page, "asking")).to_have_count(1)
+        expect(row(page, "asking")).to_have_count(1)
         server.kill(signal.SIGKILL)
         expect(page.get_by_text("Connection lost")).to_be_visible()
         with Server(world, port=server.port):
             wire.waiting(site.api, "wordy")
-            expect(card(page, "wordy")).to_be_visible()
-            expect(card(page, "asking")).to_have_count(1)
+            expect(row(page, "wordy")).to_be_visible()
+            expect(row(page, "asking")).to_have_count(1)
             expect(page.get_by_text("Live", exact=True)).to_be_visible()
             page.close()
         site.mistakes.clear()

@@ -1,4 +1,4 @@
-"""The lists: runs, skills, engines and the dashboard, full and empty, searched and filtered, on a desk and a phone."""
+"""The lists: runs and skills, full and empty, searched and filtered, on a desk and a phone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.server import Server
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-EVERY_PAGE = ("/runs", "/new", "/new?skill=reads", "/skills", "/skills/trip-planner", "/engines", "/dashboard")
+EVERY_PAGE = ("/runs", "/new?skill=reads", "/skills", "/skills/trip-planner", "/engines", "/dashboard")
 EVIL = "<img src=x onerror=document.title='owned'>"
 HOSTILE = f"""---
 name: hostile
@@ -36,6 +36,13 @@ description: "{EVIL}"
 SCHEMA = (
     '{"type": "object", "properties": {"x": {"type": "string", "description": "</script><script>alert(1)</script>"}}}'
 )
+
+
+_DROP = """(place, bytes) => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([new Uint8Array(bytes)], "dropped.zip", { type: "application/zip" }));
+    place.dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true }));
+}"""
 
 
 def zipped(files: dict[str, str]) -> dict[str, Any]:
@@ -84,9 +91,9 @@ def test_runs_are_filtered_by_state_skill_and_words(site: Site, runs: dict[str, 
     page = site.open("/runs")
     expect_runs(page, [runs["gone"], runs["done"], runs["waits"]])
     expect(rows(page).nth(2)).to_contain_text("Which colour?")
-    page.get_by_role("link", name="Succeeded", exact=True).click()
+    page.get_by_role("link", name="Succeeded 1", exact=True).click()
     expect_runs(page, [runs["done"]])
-    page.get_by_role("link", name="All", exact=True).click()
+    page.get_by_role("link", name="All 3", exact=True).click()
     expect(rows(page)).to_have_count(3)
     page.wait_for_load_state()
     page.get_by_label("Skill", exact=True).select_option("trip-planner")
@@ -134,19 +141,6 @@ def test_no_length_of_time_has_sixty_of_a_unit(site: Site) -> None:
     assert told == ["10 s", "1 min 0 s", "2 min 0 s", "2 h 0 min"]
 
 
-def test_the_dashboard_counts_what_there_is(site: Site, runs: dict[str, str]) -> None:
-    canceled = len(site.api.get("/v1/runs", params={"state": "canceled"}).json()["items"])
-    page = site.open("/dashboard")
-    states = page.locator(".legend li")
-    expect(states.filter(has_text="Waiting for you")).to_contain_text("1")
-    expect(states.filter(has_text="Canceled")).to_contain_text(str(canceled))
-    expect(page.get_by_role("img", name=re.compile(r"\d of \d+ slots in use"))).to_be_visible()
-    expect(page.locator(".figure", has_text="Time to answer")).to_contain_text("Based on one answer so far")
-    expect(page.get_by_text("OK", exact=True)).to_be_visible()
-    page.get_by_role("link", name="Canceled").click()
-    expect(page.locator(f"a[href='/runs/{runs['gone']}']")).to_be_visible()
-
-
 def test_a_list_of_runs_and_the_dashboard_change_with_every_run_and_keep_the_focus(
     site: Site, furnished_server: FurnishedServer, runs: dict[str, str]
 ) -> None:
@@ -154,13 +148,16 @@ def test_a_list_of_runs_and_the_dashboard_change_with_every_run_and_keep_the_foc
     gated = start(site.api, "gated", mode="auto")
     row = page.locator(f"a[href='/runs/{gated}']")
     expect(row).to_contain_text("Running")
-    running = dashboard.locator(".legend li", has_text="Running")
-    expect(running).to_contain_text("1")
+    slots = dashboard.get_by_role("img", name=re.compile(r"1 of \d+ slots in use"))
+    expect(slots).to_be_visible()
+    ended = dashboard.locator("#runs-heading + p")
+    before = ended.text_content()
     row.focus()
     (furnished_server.world.data_dir / "runs" / gated / "work" / "go").touch()
     expect(row).to_contain_text("Succeeded")
     expect(row).to_be_focused()
-    expect(running).to_contain_text("0")
+    expect(slots).to_have_count(0)
+    expect(ended).not_to_have_text(before or "")
     expect(queue.get_by_role("heading", name="No matching runs")).to_be_visible()
 
 
@@ -179,15 +176,6 @@ def test_a_list_is_renewed_only_for_runs_that_concern_it(site: Site, runs: dict[
     assert len([url for url in fetched if "/v1/" not in url]) <= 3
 
 
-def test_engines_say_what_was_found_and_what_to_do(site: Site) -> None:
-    page = site.open("/engines")
-    scripted = page.locator(".engine").first
-    expect(scripted).to_contain_text("Ready")
-    codex = page.locator(".engine", has_text="Codex")
-    expect(codex).to_contain_text("Not installed")
-    expect(codex).to_contain_text("npm install")
-
-
 def test_a_skill_shows_its_text_and_its_schemas(site: Site) -> None:
     page = site.open("/skills")
     page.get_by_role("searchbox").fill("trip")
@@ -199,6 +187,9 @@ def test_a_skill_shows_its_text_and_its_schemas(site: Site) -> None:
     page.get_by_text("Show JSON Schema").first.click()
     expect(page.get_by_text('"minLength": 1').first).to_be_visible()
     page.get_by_role("link", name="Run", exact=True).click()
+    page.wait_for_url("**/new?skill=trip-planner")
+    page.goto(f"{site.url}/skills")
+    page.get_by_role("link", name="Run trip-planner").click()
     page.wait_for_url("**/new?skill=trip-planner")
 
 
@@ -221,6 +212,20 @@ def test_a_skill_is_installed_from_a_zip_and_removed(site: Site) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     page.wait_for_url("**/skills")
     assert page.get_by_role("link", name="hostile", exact=True).count() == 0
+
+
+def test_a_skill_is_installed_by_a_file_dropped_anywhere_on_the_page(site: Site) -> None:
+    page = site.open("/skills")
+    bad = zipped({"bad/SKILL.md": "no front matter"})["buffer"]
+    good = zipped({"dropped/SKILL.md": "---\nname: dropped\ndescription: From a drop.\n---\nDo it.\n"})["buffer"]
+    for packed in (bad, good):
+        page.locator("main").evaluate(_DROP, [*packed])
+        if packed is bad:
+            expect(page.get_by_role("alert")).to_contain_text("dropped.zip was not installed.")
+            expect(page.get_by_role("alert")).to_contain_text("front matter")
+            expect(page.locator("#install-status")).to_be_hidden()
+    page.wait_for_url("**/skills/dropped")
+    assert site.api.delete("/v1/skills/dropped").status_code == 204
 
 
 def test_no_page_is_wider_than_a_phone_and_each_has_its_landmarks(
@@ -252,11 +257,10 @@ def test_empty_places_say_what_they_are_for(empty_server: Server, browser: Brows
         expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
         page.get_by_role("link", name="Start the first run").click()
         expect(page.get_by_role("heading", name="No skills yet")).to_be_visible()
-        page.get_by_role("link", name="Install a skill").click()
         expect(page.get_by_role("button", name="Install a skill")).to_be_visible()
         page.goto(f"{site.url}/dashboard")
-        expect(page.get_by_text("There are no runs yet.")).to_be_visible()
-        expect(page.get_by_text("No question has been answered yet.")).to_be_visible()
+        for text in ("No run ended in the last 30 days.", "No answers in this period.", "No question is waiting."):
+            expect(page.get_by_text(text).first).to_be_visible()
 
 
 def test_the_demo_skill_is_one_click_away_where_there_is_none(empty_server: Server, browser: Browser) -> None:
@@ -277,7 +281,7 @@ def test_a_skill_that_was_just_installed_runs_on_the_engine_it_chooses(empty_ser
             zipped({"SKILL.md": tiny, "assets/scripted.json": turns})
         )
         page.get_by_role("link", name="Run", exact=True).click()
-        engine = page.get_by_role("radio", name=re.compile("Choose automatically.*: scripted"))
+        engine = page.get_by_role("radio", name=re.compile("Choose automatically.*Now: scripted"))
         expect(engine).to_be_checked()
         page.get_by_label("Value").fill("Please")
         with page.expect_request("**/v1/runs") as sent:

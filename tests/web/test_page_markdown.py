@@ -67,10 +67,12 @@ def test_markdown_is_shown_and_a_long_context_is_clamped(desk: Site) -> None:
     page = desk.open(f"/runs/{run_id}")
     check_message(page.locator(".message").first)
     # The request of the engine belongs to its question, with all of its text.
-    expect(page.locator(".asked .structured")).to_have_count(1)
+    expect(page.locator(".structured")).to_have_count(0)
     expect(page.locator(".message")).to_have_count(1)
-    page.locator(".asked .structured summary").click()
-    expect(page.locator(".asked .structured pre")).to_contain_text("inside")
+    page.locator(".pinned").get_by_label("More actions").click()
+    page.get_by_role("button", name="Original text of the engine").click()
+    expect(page.get_by_role("dialog").locator("pre")).to_contain_text("inside")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
     link = desk.api.post(f"/v1/runs/{run_id}/interaction/link", json={}).json()["url"]
     outside = desk.context.new_page()
     outside.goto(link)

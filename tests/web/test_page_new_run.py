@@ -52,10 +52,10 @@ def tab_to(page: Page, name: str) -> None:
 
 def test_the_whole_story_by_keyboard_alone(site: Site) -> None:
     page = site.open("/")
-    tab_to(page, "New run")
+    tab_to(page, "Skills")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/new")
-    tab_to(page, "trip-planner")
+    page.wait_for_url("**/skills")
+    tab_to(page, "Run trip-planner")
     page.keyboard.press("Enter")
     page.wait_for_url("**/new?skill=trip-planner")
     tab_to(page, "Destination")
@@ -83,12 +83,21 @@ def test_bad_input_is_told_before_anything_is_sent(site: Site) -> None:
     page.get_by_role("spinbutton", name="Count").fill("11")
     start(page)
     expect(page.get_by_role("group", name="Document")).to_have_accessible_description(re.compile("A file is required."))
-    expect(page.get_by_role("spinbutton", name="Count")).to_have_accessible_description("Must be 10 or less.")
+    expect(page.get_by_role("spinbutton", name="Count")).to_have_accessible_description("1 to 10 Must be 10 or less.")
     expect(page.get_by_role("button", name="Document")).to_be_focused()
-    expect(page.get_by_text("Not started yet")).to_be_visible()
+    expect(page.get_by_text("Not started yet: 2 fields need attention.")).to_be_visible()
     page.get_by_role("spinbutton", name="Count").fill("3")
     expect(page.get_by_text("Must be 10 or less.")).to_be_hidden()
+    expect(page.get_by_text("Not started yet: one field needs attention.")).to_be_visible()
     assert sent == []
+
+
+def test_limits_are_told_ahead_unless_nobody_reaches_them(site: Site) -> None:
+    page = site.open("/new?skill=trip-planner")
+    expect(page.get_by_label("Days")).to_have_accessible_description(re.compile(r"there are\.\s*1 to 30$"))
+    page.get_by_text("More options").click()
+    expect(page.get_by_label("Repair turns")).to_have_accessible_description(re.compile("0 to 10$"))
+    expect(page.locator("form")).not_to_contain_text("315576000")
 
 
 def test_a_dropped_file_the_fields_and_the_options_reach_the_run(site: Site, furnished_server: FurnishedServer) -> None:
@@ -184,6 +193,7 @@ def test_a_lost_connection_is_told_and_the_same_request_is_sent_again_under_its_
 
 def test_the_choice_of_skills_is_searched_while_one_types(site: Site) -> None:
     page = site.open("/new")
+    page.wait_for_url("**/skills")
     page.get_by_role("searchbox").press_sequentially("DAY plan")
     expect(page.get_by_role("link", name="trip-planner", exact=True)).to_be_visible()
     expect(page.get_by_role("link", name="plain", exact=True)).to_be_hidden()

@@ -94,7 +94,7 @@ def test_a_question_is_answered_on_its_page_and_the_result_comes_up(running: Sit
     expect(page.locator("#facts")).to_contain_text("1,200 in (900 cached), 310 out")
     expect(page.get_by_role("img", name="Waiting, turn 1")).to_be_visible()
     expect(page.get_by_role("link", name="Download all files")).to_be_visible()
-    expect(page.get_by_text("Ended", exact=True)).to_be_visible()
+    expect(page.locator("#connection")).to_have_attribute("data-state", "over")
     page.get_by_role("button", name="Show as JSON").click()
     expect(page.locator("#result")).to_have_text('{\n  "colour": "blue"\n}', use_inner_text=True)
     page.locator("summary", has_text="deep/note.md").click()
@@ -119,7 +119,7 @@ def test_nothing_is_missed_or_doubled_when_the_server_dies_in_the_middle(tmp_pat
             expect(page.get_by_text("Live", exact=True)).to_be_visible()
             page.get_by_role("button", name="blue").click()
             expect(page.locator("#state")).to_have_text("Succeeded")
-            expect(page.get_by_text("Ended", exact=True)).to_be_visible()
+            expect(page.locator("#connection")).to_have_attribute("data-state", "over")
             events = site.api.get(f"/v1/runs/{run_id}/events").json()["items"]
             expect(page.locator("#progress")).to_have_text(f"{len(events)} events")
             assert shown(page) == sorted(set(shown(page)))

@@ -33,7 +33,7 @@ HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGES = (
     "/",
     "/runs",
-    "/new",
+    "/new?skill=asking",
     "/skills",
     "/skills/asking",
     "/engines",
@@ -114,11 +114,15 @@ def test_a_page_is_for_whoever_has_its_scope(furnished_server: FurnishedServer) 
         token = tokens.make(f"only {scope}", (scope,), None)
         headers = HTML | furnished_server.session(token)
         with httpx.Client(base_url=furnished_server.url, headers=headers) as client:
-            answers = [client.get(path) for path in ("/", "/runs", "/new")]
+            answers = [client.get(path) for path in ("/", "/runs", "/skills", "/new?skill=asking")]
         seen[scope] = [answer.status_code for answer in answers]
         for answer in answers:
             assert (answer.status_code == 403) == ("<h1>No access with this token</h1>" in answer.text)
-    assert seen == {"read": [200, 200, 403], "answer": [200, 403, 403], "submit": [403, 403, 200]}
+    assert seen == {
+        "read": [200, 200, 200, 403],
+        "answer": [200, 403, 403, 403],
+        "submit": [403, 403, 200, 200],
+    }
 
 
 # What every page has.
@@ -278,7 +282,7 @@ def _asked(harmless: Harmless, run_id: str) -> None:
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     expect(page.locator(".tool-body").last).to_be_attached()
     harmless.check_markdown(page, ".message")
-    for place in (".tool-name", ".tool-body", ".asked .prompt", "#pending form"):
+    for place in (".tool-name", ".tool-body", ".pinned .prompt", "#pending form"):
         harmless.check(page, place)
     page.close()
 
@@ -309,7 +313,7 @@ def _files(harmless: Harmless, run_id: str) -> None:
     page.close()
     listed: list[dict[str, Any]] = harmless.site.api.get(f"/v1/runs/{run_id}/artifacts").json()["items"]
     page = harmless.open(f"/runs/{run_id}")
-    links = page.eval_on_selector_all("#files .file-body a", "all => all.map((each) => each.href)")
+    links = page.eval_on_selector_all("#files .file-open", "all => all.map((each) => each.href)")
     assert len(links) == len(listed)
     for address in links[:10]:
         assert harmless.site.api.get(address.removeprefix(harmless.site.url), headers=HTML).status_code == 200

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from askback.core.errors import ErrorCode, WarningCode
+from askback.core.errors import ErrorCode, RefusalCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome
 from askback.core.runs import Mode, ProfileKind, RunState, TurnKind
+from askback.engines.registry import engines
+from askback.http.problems import RequestCode
 from askback.web import translations
+from askback.web.engines import advice, finding
 
 WEB = Path(__file__).resolve().parents[2] / "src/askback/web"
 TEMPLATES = sorted((WEB / "templates").glob("*.html"))
@@ -52,6 +55,8 @@ def test_every_value_that_is_shown_has_its_text() -> None:
     expected = [
         *(f"state.{each}" for each in RunState),
         *(f"meaning.{each}" for each in (*ErrorCode, *WarningCode)),
+        *(f"error.{each}" for each in ErrorCode),
+        *(f"refusal.{each}" for each in (*RefusalCode, *RequestCode)),
         *(f"run.outcome.{each}" for each in InteractionOutcome),
         *(f"run.mode.{each}" for each in Mode),
         *(f"run.profile.{each}" for each in ProfileKind),
@@ -59,7 +64,34 @@ def test_every_value_that_is_shown_has_its_text() -> None:
         *(f"run.ended.{each}" for each in RunState if each.final),
         *(f"run.timeline.{each}" for each in RunState if not each.final),
     ]
-    assert [key for key in expected if key not in LANGUAGES["en"].texts] == []
+    missing = [(language, key) for language, t in LANGUAGES.items() for key in expected if key not in t.texts]
+    assert missing == []
+
+
+def test_every_advice_of_our_engines_has_its_text() -> None:
+    for language, t in LANGUAGES.items():
+        for engine in engines().values():
+            for condition, text in (("missing", engine.install), ("signed_out", engine.sign_in)):
+                told = advice(engine.name, condition, text, t)
+                assert told is not None
+                assert told.original is None, (language, engine.name, text)
+                assert told.command or told.note
+    assert advice("theirs", "missing", "ask Bob", LANGUAGES["zh"]).original == "ask Bob"  # type: ignore[union-attr]
+    assert advice("codex", "ready", None, LANGUAGES["zh"]) is None
+
+
+def test_what_a_probe_saw_is_told_in_the_language_of_the_page() -> None:
+    assert finding("its --help offers --resume", LANGUAGES["zh"]) == "该程序提供 --resume。"
+    assert finding("it offers exec resume SESSION_ID", LANGUAGES["en"]) == "The program offers exec resume SESSION_ID."
+    assert finding("something else", LANGUAGES["zh"]) == "something else"
+
+
+def test_every_chinese_text_is_chinese() -> None:
+    """Apart from names, a text without a Chinese character is one that was forgotten."""
+    plain = {key for key, text in LANGUAGES["zh"].texts.items() if not re.search(r"[\u4e00-\u9fff]", text)}
+    assert plain == {"frame.product"} | {
+        key for key in plain if re.fullmatch(r"\W*(\{\w+\}\W*)+", LANGUAGES["zh"].texts[key])
+    }
 
 
 def test_the_page_listens_to_every_kind_of_event() -> None:

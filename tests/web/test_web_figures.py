@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 
-from askback.core.runs import RunState
-from askback.web.page_context import MAX_CHARACTERS, duration_text, rendered, size_text
-from askback.web.pages import bars, quantile, squares
+from askback.web import translations
+from askback.web.charts import HEIGHT, WIDTH, bars, chart, round_up
+from askback.web.dashboard import squares, success_share
+from askback.web.page_context import MAX_CHARACTERS, count_text, day_text, duration_text, rendered, size_text
 from askback.web.skills import MAX_ROWS, rows
+from askback.wire.runs import Usage
+from askback.wire.statistics import Finished
 
 HOSTILE_MARKDOWN = [
     "<script>alert(1)</script>",
@@ -74,34 +79,83 @@ def test_a_huge_or_odd_schema_gives_a_bounded_table() -> None:
     assert rows(None) == rows({"properties": [1], "required": 3}) == []
 
 
+ENGLISH, CHINESE = (translations.load()[language] for language in ("en", "zh"))
+
+
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("seconds", "english", "chinese"),
     [
-        (0.004, "4 ms"),
-        (4.4, "4 s"),
-        (60, "1 min"),
-        (247, "4 min 7 s"),
-        (7500, "2 h 5 min"),
-        (86400 * 3 + 7200, "3 d 2 h"),
+        (0.004, "4 ms", "4 毫秒"),
+        (4.4, "4 s", "4 秒"),
+        (60, "1 min", "1 分"),
+        (286, "4 min 46 s", "4 分 46 秒"),
+        (7500, "2 h 5 min", "2 小时 5 分"),
+        (86400 * 3 + 7200, "3 d 2 h", "3 天 2 小时"),
     ],
 )
-def test_lengths_of_time_are_told_in_two_units(seconds: float, text: str) -> None:
-    assert duration_text(seconds) == text
+def test_lengths_of_time_are_told_in_two_units(seconds: float, english: str, chinese: str) -> None:
+    told = [duration_text(seconds, t).replace("\u00a0", " ") for t in (ENGLISH, CHINESE)]
+    assert told == [english, chinese]
+
+
+@pytest.mark.parametrize(
+    ("number", "english", "chinese"),
+    [
+        (0, "0", "0"),
+        (999, "999", "999"),
+        (1000, "1k", "1000"),
+        (12_345, "12.3k", "1.2 万"),
+        (15_760_000, "15.8M", "1576 万"),
+        (3_000_000_000, "3B", "30 亿"),
+    ],
+)
+def test_large_numbers_are_told_in_the_units_of_the_language(number: int, english: str, chinese: str) -> None:
+    assert [count_text(number, t) for t in (ENGLISH, CHINESE)] == [english, chinese]
+
+
+def test_a_day_is_told_as_the_language_writes_it() -> None:
+    assert [day_text(date(2026, 3, 1), t) for t in (ENGLISH, CHINESE)] == ["1 Mar", "3月1日"]
 
 
 def test_sizes_are_told_in_the_unit_that_fits() -> None:
     assert [size_text(size) for size in (0, 1536, 640 * 2**20, 2**60)] == ["0 B", "1.5 KB", "640 MB", "1048576 TB"]
 
 
-def test_the_bar_of_states_fills_its_width_and_leaves_nothing_unseen() -> None:
-    made = bars([(RunState.QUEUED, 1), (RunState.RUNNING, 0), (RunState.SUCCEEDED, 1_000_000)])
-    assert [bar.state for bar in made] == [RunState.QUEUED, RunState.SUCCEEDED]
-    assert made[0].width > 3
-    assert made[-1].x + made[-1].width == pytest.approx(600, abs=0.1)
-    assert bars([(RunState.QUEUED, 0)]) == []
+def test_a_chart_has_a_column_for_each_day_and_leaves_nothing_unseen() -> None:
+    days = [date(2026, 3, 1), date(2026, 3, 2), date(2026, 3, 3)]
+    counts = [{"succeeded": 1000, "failed": 1}, {"succeeded": 0, "failed": 0}, {"succeeded": 10, "failed": 0}]
+    made = chart(list(zip(days, counts, strict=True)))
+    assert (made.top, made.total, made.totals) == (2000, 1011, {"succeeded": 1010, "failed": 1})
+    assert made.busiest.day == days[0]
+    first, empty, small = made.columns
+    assert empty.parts == ()
+    assert [part.kind for part in first.parts] == ["succeeded", "failed"]
+    assert min(part.height for column in (first, small) for part in column.parts) >= 2
+    for column in made.columns:
+        assert 0 <= column.x < column.x + column.width <= WIDTH
+        assert all(0 <= part.y <= part.y + part.height <= HEIGHT + 0.01 for part in column.parts)
 
 
-def test_slots_and_quantiles() -> None:
+def test_a_chart_without_runs_has_a_scale() -> None:
+    assert (chart([]).total, chart([(date(2026, 3, 1), {"failed": 0})]).top) == (0, 1)
+    assert [round_up(value) for value in (0, 1, 3, 9, 10, 11, 61, 999)] == [1, 1, 4, 10, 10, 20, 80, 1000]
+
+
+def test_bars_are_ranked_and_as_long_as_their_share() -> None:
+    made = bars([("a", 5), ("none", 0), ("b", 20), ("c", 5)], most=2)
+    assert [(bar.name, bar.width) for bar in made] == [("b", 100.0), ("a", 25.0)]
+
+
+def test_a_share_is_not_rounded_to_perfection() -> None:
+    def finished(succeeded: int, failed: int) -> Finished:
+        usage = Usage(input_tokens=0, output_tokens=0, cached_tokens=0, total_tokens=0)
+        return Finished(succeeded=succeeded, failed=failed, canceled=9, usage=usage)
+
+    assert success_share([finished(999, 1)]) == 99
+    assert success_share([finished(3, 0), finished(0, 1)]) == 75
+    assert success_share([finished(0, 0)]) is None
+
+
+def test_slots_are_squares() -> None:
     assert squares(1, 4) == [True, False, False, False]
     assert (len(squares(1, 1000)), any(squares(1, 1000))) == (16, True)
-    assert (quantile([], 0.5), quantile([1.0], 0.9), quantile([1.0, 2.0, 3.0], 0.5)) == (None, 1.0, 2.0)

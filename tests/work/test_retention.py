@@ -32,6 +32,7 @@ def retention_at(app: App, moment: datetime, keeping: RetentionPolicy) -> Retent
         store=app.store,
         workspaces=app.workspaces,
         uploads=Uploads(app.settings.data_dir / "uploads"),
+        deletion=app.deletion,
         keeping=keeping,
         clock=lambda: moment,
         pools=Pools(),

@@ -17,7 +17,8 @@ Document = Mapping[str, Any]
 
 INTRODUCTION = """# The HTTP API
 
-Generated from the OpenAPI document, which a server provides at `/v1/openapi.json`.
+Generated from the OpenAPI document, which a server provides at `/v1/openapi.json` and which is also
+[in this folder](openapi.json).
 
 Every operation except `GET /healthz` requires `Authorization: Bearer TOKEN` or the cookie of a browser session.
 Operations below `/v1/answers/` require a link instead. Otherwise the response is 401, also for paths that do not exist,
@@ -227,3 +228,8 @@ def _types(schema: Document) -> Iterator[str]:
         yield schema["type"]
     else:
         yield "anything"
+
+
+def openapi() -> str:
+    """docs/reference/openapi.json: the document itself, for programs that generate clients."""
+    return json.dumps(openapi_document(), indent=2, ensure_ascii=False) + "\n"

@@ -6,21 +6,15 @@ from collections.abc import Iterator
 
 import click
 
+from askback.cli.help import WIDTH
 from askback.cli.main import cli
 from pages.markdown import fenced
 
-WIDTH = 100
 INTRODUCTION = """# The command line
 
 The output of `--help` for every command.
 
-Shell completion covers commands, options and, while a server is running, the ids of runs. To set it up for your shell:
-
-```sh
-echo 'eval "$(_ASKBACK_COMPLETE=bash_source askback)"' >> ~/.bashrc
-echo 'eval "$(_ASKBACK_COMPLETE=zsh_source askback)"' >> ~/.zshrc
-_ASKBACK_COMPLETE=fish_source askback > ~/.config/fish/completions/askback.fish
-```
+`askback completion` sets up [shell completion](../guides/run-a-skill.md#complete-with-tab).
 
 """
 

@@ -105,6 +105,8 @@ def _state_change(warning: WarningCode) -> str:
         WarningCode.ASK_USER_PAYLOAD_INVALID: (Mode.INTERACTIVE, _concluded(Mode.INTERACTIVE)),
         WarningCode.AUTO_RUN_ASKED: (Mode.AUTO, _concluded(Mode.AUTO)),
     }
+    if warning is WarningCode.EFFORT_IGNORED:
+        return "new → queued"
     if warning not in outcomes:
         carried = TurnEnded(epoch=EPOCH, outcome=DONE, at=LATE, warnings=(RunWarning(code=warning, message=""),))
         assert warning in _warnings(run_in(RunState.RUNNING), carried)

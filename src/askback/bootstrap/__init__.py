@@ -19,8 +19,10 @@ from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import SHARED
 from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
+from askback.deletion import Deletion
 from askback.engines import registry
 from askback.engines.registry import Engines
+from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
@@ -61,6 +63,7 @@ class App:
     worker: Worker
     deadlines: Deadlines
     recovery: Recovery
+    deletion: Deletion
     vitals: Vitals
     clock: Callable[[], datetime]
     serving: bool
@@ -157,6 +160,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
 def _app(parts: _Parts) -> App:
     store, settings, clock, serving = parts.store, parts.settings, parts.clock, parts.serving
     recovery = Recovery(store=store, instances=parts.instances, workspaces=parts.workspaces, clock=clock)
+    deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
     return App(
         settings=settings,
         serving=serving,
@@ -166,17 +170,18 @@ def _app(parts: _Parts) -> App:
         uploads=parts.uploads,
         slots=parts.slots,
         spawner=parts.spawner,
-        service=_service(parts, recovery),
+        service=_service(parts, recovery, deletion),
         worker=_worker(parts),
         deadlines=Deadlines(store=store, owners={parts.owner}, clock=clock),
         recovery=recovery,
+        deletion=deletion,
         vitals=Vitals(store=store, pools=parts.pools, clock=clock),
         notifications=Notifications(store=store, policy=_delivery_policy(settings), clock=clock) if serving else None,
-        retention=_retention(parts) if serving else None,
+        retention=_retention(parts, deletion) if serving else None,
     )
 
 
-def _service(parts: _Parts, recovery: Recovery) -> Service:
+def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
     return Service(
         store=parts.store,
         library=parts.library,
@@ -190,11 +195,18 @@ def _service(parts: _Parts, recovery: Recovery) -> Service:
         owner=parts.owner,
         instances=parts.instances,
         recovery=recovery,
+        deletion=deletion,
         slots=parts.slots,
         clock=parts.clock,
         new_id=new_run_id,
         private_webhooks=parts.settings.notifications.allow_private,
         pools=parts.pools,
+        inheritance=Inheritance(
+            store=parts.store,
+            workspaces=parts.workspaces,
+            pool=parts.pools.copying,
+            engines=parts.engines,
+        ),
     )
 
 
@@ -235,13 +247,14 @@ def _delivery_policy(settings: Settings) -> DeliveryPolicy:
     return DeliveryPolicy(webhooks=given, allow_private=allow_private, link=settings.notifications.link)
 
 
-def _retention(parts: _Parts) -> Retention:
+def _retention(parts: _Parts, deletion: Deletion) -> Retention:
     settings = parts.settings
     return Retention(
         store=parts.store,
         workspaces=parts.workspaces,
         pools=parts.pools,
         uploads=parts.uploads,
+        deletion=deletion,
         keeping=RetentionPolicy(days=settings.retention.days, max_bytes=settings.retention.max_bytes),
         clock=parts.clock,
     )

@@ -89,6 +89,7 @@ def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> 
         command=given.command or engine.default_command,
         env=env,
         model=given.model,
+        effort=given.effort,
         home=given.home,
         sign_in_home=given.home or user_home(),
         renew_sign_in=given.renew_sign_in,

@@ -84,6 +84,7 @@ def web_server(app: App, port: int) -> WebServer:
         pages=pages,
         tokens=tokens,
         failures=FailedSignIns(settings.server.failed_sign_ins),
+        origins=settings.server.allowed_origins,
     )
     return WebServer(
         application=made,

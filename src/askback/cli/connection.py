@@ -6,13 +6,12 @@ import functools
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from askback.cli import exit_codes, options
 from askback.process.locks import FileLock, is_held
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 _HINT = "start one with: askback serve, or name one with --url"
-_COMPLETIONS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,27 +111,6 @@ def errors_reported() -> Iterator[None]:
         raise exit_codes.CommandFailed(error.code, error.message, error.problems, exit_code=code) from None
     except client.AnswerUnreadable as error:
         raise exit_codes.CommandFailed("ANSWER_UNREADABLE", error.message, exit_code=exit_codes.FAILED) from None
-
-
-def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Run ids for shell completion. Completion never prints an error."""
-    with suppress(Exception):
-        return _ids(ctx.params, incomplete)
-    return []
-
-
-def _ids(given: dict[str, Any], incomplete: str) -> list[CompletionItem]:
-    from itertools import islice
-
-    from askback.client import Client
-    from askback.settings import load
-
-    server = find(load(given.get("config"), data_dir=given.get("data_dir")), given.get("url"), given.get("token"))
-    if server is None:
-        return []
-    with Client(server.url, server.token, timeout_sec=1.0) as client:
-        runs = [run for run in islice(client.list_runs(), _COMPLETIONS) if run.id.startswith(incomplete)]
-    return [CompletionItem(run.id, help=f"{run.state} {run.skill}") for run in runs]
 
 
 FILE_NAME = "server.json"

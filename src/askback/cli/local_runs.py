@@ -63,6 +63,11 @@ class LocalRuns:
         # If the program that executed it has died, nobody else ends what is left of its turn.
         return Run.of(await self._app.recovery.restart(run))
 
+    async def delete_run(self, run_id: str) -> None:
+        """Delete a run. Deletions that were interrupted are finished, too: no server may be there to do it."""
+        await self._app.deletion.finish()
+        await self._service.delete(run_id)
+
     async def follow(self, run_id: str) -> AsyncGenerator[Event]:
         """Every event, past and new ones, until the run is final."""
         async for event in self._service.follow(run_id):

@@ -14,32 +14,51 @@ import click
 
 from askback import __version__
 from askback.cli import exit_codes, output
+from askback.cli.help import WIDTH, Group
 from askback.core.errors import AskbackError, Unavailable
 from askback.text.formatting import nearest
 
-_COMMANDS = {
-    "demo": "Take a tour: a skill asks a question, gets an answer, and prints its validated output.",
-    "run": "Run a skill in this program, and ask on this terminal.",
-    "reply": "Answer the question of a waiting run.",
-    "serve": "Serve the HTTP API and the page, and execute runs.",
-    "runs": "List the runs.",
-    "show": "Show a run: state, questions, warnings, error, usage, files.",
-    "watch": "Follow a run live until it ends.",
-    "inbox": "List the pending questions.",
-    "cancel": "Cancel a run.",
-    "tokens": "List, create and revoke tokens of a server.",
-    "sessions": "List and revoke browser sessions of a server.",
-    "skills": "List, install and check skills.",
-    "trust": "Trust the settings file of a folder.",
-    "engines": "List the engines: installed or not, version, how runs wait.",
-    "doctor": "Check this machine, and say how to fix what is wrong.",
+_GROUPS = {
+    "Start here": {
+        "demo": "Take a tour: a skill asks a question and gets an answer.",
+        "run": "Run a skill in this program, and ask on this terminal.",
+        "reply": "Answer the question of a waiting run.",
+    },
+    "Runs": {
+        "inbox": "List the pending questions.",
+        "runs": "List the runs.",
+        "show": "Show a run: input, state, questions, error, usage, files.",
+        "watch": "Follow a run live until it ends.",
+        "cancel": "Cancel a run.",
+        "delete": "Delete a run that is over.",
+    },
+    "Skills and engines": {
+        "skills": "List, make, check and install skills.",
+        "engines": "List the engines: installed or not, signed in or not.",
+    },
+    "Server": {
+        "serve": "Serve the HTTP API and the page, and execute runs.",
+        "tokens": "List, create and revoke tokens of a server.",
+        "sessions": "List and revoke browser sessions of a server.",
+    },
+    "This machine": {
+        "doctor": "Check this machine, and say how to fix what is wrong.",
+        "trust": "Trust the settings file of a folder.",
+        "completion": "Print the completion script for your shell.",
+    },
 }
+_COMMANDS = {name: about for group in _GROUPS.values() for name, about in group.items()}
+_EXAMPLES = (
+    "askback demo",
+    "askback run trip-planner --engine scripted",
+    "askback skills new my-skill && askback run ./my-skill --engine scripted",
+)
 
-_MODULES = dict.fromkeys(("runs", "show", "watch", "inbox", "cancel"), "runs")
+_MODULES = dict.fromkeys(("runs", "show", "watch", "inbox", "cancel", "delete"), "runs")
 """Commands that share a module. Every other command has a module with its name."""
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Group):
     """Imports a command's module when the command is called. Help lists the texts above."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -55,8 +74,10 @@ class _LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        longest = max(map(len, _COMMANDS))
+        for heading, commands in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(longest), about) for name, about in commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -74,7 +95,8 @@ def _unknown(name: str) -> str:
 
 @click.command(
     cls=_LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
+    examples=_EXAMPLES,
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
 )
@@ -85,8 +107,6 @@ def cli(ctx: click.Context) -> int:
 
     A skill is a folder with a SKILL.md. A coding-agent CLI carries it out. It may ask you a question, waits as long
     as necessary, and resumes the same session with your answer.
-
-    Start with: askback demo
     """
     if ctx.invoked_subcommand is None:
         output.to_stderr(ctx.get_help())

@@ -6,17 +6,14 @@ import codecs
 import io
 import os
 import re
-import shutil
 import sys
 from typing import Any, TextIO
 
+from askback.cli import layout
+from askback.cli.layout import ASCII_SIGNS
+
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 """Control characters, and those that hide or reorder text. JSON itself escapes everything below 32."""
-
-
-STYLES = {"▸": "bold", "?": "bold cyan", "·": "dim", "!": "yellow", "✔": "green", "✘": "red", "■": "yellow"}
-"""The colour of a line, by its first character."""
-_ASCII = {"▸": ">", "·": "-", "✔": "+", "✘": "x", "■": "#", "…": "...", "→": "->"}
 
 
 def open_streams() -> None:
@@ -38,8 +35,8 @@ def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character = error.object[error.start]
-    if character in _ASCII:
-        return _ASCII[character], error.start + 1
+    if character in ASCII_SIGNS:
+        return ASCII_SIGNS[character], error.start + 1
     alone = UnicodeEncodeError(error.encoding, error.object, error.start, error.start + 1, error.reason)
     return codecs.backslashreplace_errors(alone)
 
@@ -48,39 +45,36 @@ _SIGNS_IN_ASCII = "askback.signs_in_ascii"
 codecs.register_error(_SIGNS_IN_ASCII, _in_ascii)
 
 
-def columns() -> int | None:
-    """The width of the terminal; None if stdout is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+def print_line(line: str = "", *, indent: int | None = None) -> None:
+    """A line on stdout. On a terminal its sign has a colour, unless NO_COLOR is set, and it wraps at words.
 
-
-def print_line(line: str, *, indent: int = 4) -> None:
-    """A line on stdout. On a terminal its sign has a colour, unless NO_COLOR is set, and what is too long is indented."""
-    width = columns()
+    What does not fit continues at `indent`, by default below the text.
+    """
+    width = layout.columns()
     if width is None:
-        print(line)
+        print(layout.signs(line))
         return
-    import textwrap
-
     from rich.console import Console
     from rich.text import Text
 
-    wrapped = [
-        part
-        for given in line.split("\n")
-        for part in textwrap.wrap(
-            given,
-            max(width, indent + 20),
-            subsequent_indent=" " * indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        or [""]
-    ]
-    shown = Text("\n".join(wrapped))
+    shown = Text(layout.wrapped(line, width, indent))
     console, sign = Console(highlight=False), len(line) - len(line.lstrip())
     if not console.no_color:
-        shown.stylize(STYLES.get(line[sign : sign + 1], ""), sign, sign + 1)
+        shown.stylize(layout.STYLES.get(line[sign : sign + 1], ""), sign, sign + 1)
     console.print(shown, soft_wrap=True)
+
+
+def print_heading(line: str) -> None:
+    """The heading of a list, on a terminal only: programs that read the list expect none."""
+    width = layout.columns()
+    if width is None:
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    style = "" if console.no_color else "bold"
+    console.print(Text(layout.cut(line.rstrip(), width), style=style), soft_wrap=True)
 
 
 def print_json(document: Any) -> None:
@@ -109,9 +103,11 @@ def print_output(data: Any) -> None:
 
 
 def to_stderr(*lines: str, end: str = "\n") -> None:
-    """Print to stderr; if it is closed, do nothing."""
+    """Print to stderr; if it is closed, do nothing. On a terminal, lines wrap at words."""
+    width = layout.columns(sys.stderr)
+    shown = [layout.signs(line) if width is None else layout.wrapped(line, width) for line in lines]
     try:
-        print(*lines, sep="\n", end=end, file=sys.stderr, flush=True)
+        print(*shown, sep="\n", end=end, file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)
 

@@ -27,6 +27,7 @@ from askback.client.sync_client import Client
 from askback.core.runs import RunState
 from askback.wire.runs import (
     Artifact,
+    ClosedQuestion,
     Delivery,
     Event,
     HeldProcess,
@@ -39,6 +40,7 @@ from askback.wire.runs import (
     RunWarning,
 )
 from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
+from askback.wire.statistics import Statistics
 
 __all__ = [
     "AnswerUnreadable",
@@ -46,6 +48,7 @@ __all__ = [
     "AsyncClient",
     "CallFailed",
     "Client",
+    "ClosedQuestion",
     "Conflict",
     "Delivery",
     "Engine",
@@ -67,6 +70,7 @@ __all__ = [
     "ServerUnreachable",
     "Skill",
     "SkillDetails",
+    "Statistics",
     "TokenUnusable",
     "Unauthorized",
     "Upload",

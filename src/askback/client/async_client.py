@@ -24,8 +24,9 @@ from askback.client.requests import (
     transport_errors,
     written,
 )
-from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.runs import Artifact, ClosedQuestion, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
 from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
+from askback.wire.statistics import Statistics
 
 T = TypeVar("T")
 
@@ -43,17 +44,21 @@ class AsyncClient:
 
     async def create_run(
         self,
-        skill: str,
+        skill: str | Mapping[str, str],
         *,
         engine: str | None = None,
         mode: str | None = None,
         input: Mapping[str, Any] = {},  # noqa: A002 as in the API
         parameter: Mapping[str, Any] = {},
         options: Mapping[str, Any] = {},
+        from_run: Mapping[str, Any] | None = None,
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
-        """Create a run. With an idempotency key, a retry returns the same run."""
+        """Create a run. With an idempotency key, a retry returns the same run.
+
+        `skill` is an ID, or `client.upload(zip_file).reference`: a skill that is used for this run alone.
+        """
         return await self._do(
             calls.create_run(
                 skill,
@@ -62,6 +67,7 @@ class AsyncClient:
                 input=input,
                 parameter=parameter,
                 options=options,
+                from_run=from_run,
                 webhooks=webhooks,
                 idempotency_key=idempotency_key,
             )
@@ -78,6 +84,10 @@ class AsyncClient:
 
     async def cancel(self, run_id: str) -> Run:
         return await self._do(calls.cancel(run_id))
+
+    async def delete_run(self, run_id: str) -> None:
+        """Delete a run with everything that belongs to it. Raises `Conflict` until it is final."""
+        await self._do(calls.delete_run(run_id))
 
     async def result(self, run_id: str) -> Result:
         """The result of the run. Raises `Conflict` until it is final."""
@@ -99,9 +109,20 @@ class AsyncClient:
         """A link to the pending question, for a user without a token."""
         return await self._do(calls.link(run_id, expires_in_sec))
 
-    def inbox(self) -> AsyncIterator[PendingQuestion]:
-        """The pending questions of all runs, oldest first."""
-        return self._items(calls.inbox())
+    def inbox(
+        self,
+        *,
+        skill: str | None = None,
+        engine: str | None = None,
+        words: str | None = None,
+        order: str | None = None,
+    ) -> AsyncIterator[PendingQuestion]:
+        """The pending questions of all runs, oldest first; with `order="deadline"` the nearest deadline first."""
+        return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order))
+
+    def closed_questions(self) -> AsyncIterator[ClosedQuestion]:
+        """The questions of all runs that are no longer pending, the last closed first."""
+        return self._items(calls.closed_questions())
 
     # Events.
 
@@ -189,6 +210,10 @@ class AsyncClient:
 
     async def engines(self) -> list[Engine]:
         return [each async for each in self._items(calls.engines())]
+
+    async def statistics(self, days: int = 30) -> Statistics:
+        """Runs, failures and tokens of the last days, and what waits now."""
+        return await self._do(calls.statistics(days))
 
     async def health(self) -> Health:
         """The state of the server. Requires no token."""

@@ -13,8 +13,9 @@ import msgspec
 
 from askback.client.errors import AnswerUnreadable, Refused, refusal
 from askback.wire.base import Page
-from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.runs import Artifact, ClosedQuestion, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
 from askback.wire.server import Engine, Health, Problem, Skill, SkillDetails, Upload
+from askback.wire.statistics import Statistics
 
 T = TypeVar("T")
 
@@ -79,13 +80,14 @@ def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
 
 
 def create_run(
-    skill: str,
+    skill: str | Mapping[str, str],
     *,
     engine: str | None,
     mode: str | None,
     input: Mapping[str, Any],  # noqa: A002 as in the API
     parameter: Mapping[str, Any],
     options: Mapping[str, Any],
+    from_run: Mapping[str, Any] | None,
     webhooks: Sequence[Mapping[str, Any]],
     idempotency_key: str | None,
 ) -> Call[Run]:
@@ -95,6 +97,7 @@ def create_run(
         "input": dict(input),
         "parameter": dict(parameter),
         "options": dict(options),
+        "from_run": None if from_run is None else dict(from_run),
         "webhooks": [dict(each) for each in webhooks],
     }
     wanted = {"skill": skill, **{name: value for name, value in given.items() if value}}
@@ -114,6 +117,10 @@ def get_run(run_id: str) -> Call[Run]:
 
 def cancel(run_id: str) -> Call[Run]:
     return Call(method="POST", path=_run(run_id, "cancel"), returns=Run)
+
+
+def delete_run(run_id: str) -> Call[None]:
+    return Call(method="DELETE", path=_run(run_id), returns=type(None))
 
 
 def result(run_id: str) -> Call[Result]:
@@ -141,8 +148,14 @@ def link(run_id: str, expires_in_sec: int) -> Call[Link]:
     return Call(method="POST", path=_run(run_id, "interaction/link"), returns=Link, body=body, headers=_JSON)
 
 
-def inbox() -> Listing[PendingQuestion]:
-    return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion]))
+def inbox(*, skill: str | None, engine: str | None, words: str | None, order: str | None) -> Listing[PendingQuestion]:
+    chosen = {"skill": skill, "engine": engine, "q": words, "order": order}
+    params = {name: value for name, value in chosen.items() if value is not None}
+    return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion], params=params))
+
+
+def closed_questions() -> Listing[ClosedQuestion]:
+    return Listing(call=Call(method="GET", path="/v1/interactions", returns=Page[ClosedQuestion]))
 
 
 # Events.
@@ -203,6 +216,10 @@ def delete_skill(skill_id: str) -> Call[None]:
 
 def engines() -> Listing[Engine]:
     return Listing(call=Call(method="GET", path="/v1/engines", returns=Page[Engine]))
+
+
+def statistics(days: int) -> Call[Statistics]:
+    return Call(method="GET", path="/v1/stats", returns=Statistics, params={"days": str(days)})
 
 
 def health() -> Call[Health]:

@@ -25,8 +25,9 @@ from askback.client.requests import (
     transport_errors,
     written,
 )
-from askback.wire.runs import Artifact, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.runs import Artifact, ClosedQuestion, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
 from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
+from askback.wire.statistics import Statistics
 
 T = TypeVar("T")
 
@@ -44,17 +45,21 @@ class Client:
 
     def create_run(
         self,
-        skill: str,
+        skill: str | Mapping[str, str],
         *,
         engine: str | None = None,
         mode: str | None = None,
         input: Mapping[str, Any] = {},  # noqa: A002 as in the API
         parameter: Mapping[str, Any] = {},
         options: Mapping[str, Any] = {},
+        from_run: Mapping[str, Any] | None = None,
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
-        """Create a run. With an idempotency key, a retry returns the same run."""
+        """Create a run. With an idempotency key, a retry returns the same run.
+
+        `skill` is an ID, or `client.upload(zip_file).reference`: a skill that is used for this run alone.
+        """
         return self._do(
             calls.create_run(
                 skill,
@@ -63,6 +68,7 @@ class Client:
                 input=input,
                 parameter=parameter,
                 options=options,
+                from_run=from_run,
                 webhooks=webhooks,
                 idempotency_key=idempotency_key,
             )
@@ -79,6 +85,10 @@ class Client:
 
     def cancel(self, run_id: str) -> Run:
         return self._do(calls.cancel(run_id))
+
+    def delete_run(self, run_id: str) -> None:
+        """Delete a run with everything that belongs to it. Raises `Conflict` until it is final."""
+        self._do(calls.delete_run(run_id))
 
     def result(self, run_id: str) -> Result:
         """The result of the run. Raises `Conflict` until it is final."""
@@ -100,9 +110,20 @@ class Client:
         """A link to the pending question, for a user without a token."""
         return self._do(calls.link(run_id, expires_in_sec))
 
-    def inbox(self) -> Iterator[PendingQuestion]:
-        """The pending questions of all runs, oldest first."""
-        return self._items(calls.inbox())
+    def inbox(
+        self,
+        *,
+        skill: str | None = None,
+        engine: str | None = None,
+        words: str | None = None,
+        order: str | None = None,
+    ) -> Iterator[PendingQuestion]:
+        """The pending questions of all runs, oldest first; with `order="deadline"` the nearest deadline first."""
+        return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order))
+
+    def closed_questions(self) -> Iterator[ClosedQuestion]:
+        """The questions of all runs that are no longer pending, the last closed first."""
+        return self._items(calls.closed_questions())
 
     # Events.
 
@@ -182,6 +203,10 @@ class Client:
 
     def engines(self) -> list[Engine]:
         return list(self._items(calls.engines()))
+
+    def statistics(self, days: int = 30) -> Statistics:
+        """Runs, failures and tokens of the last days, and what waits now."""
+        return self._do(calls.statistics(days))
 
     def health(self) -> Health:
         """The state of the server. Requires no token."""

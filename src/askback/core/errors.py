@@ -41,6 +41,7 @@ class ErrorCode(StrEnum):
     ENGINE_UNREACHABLE = "ENGINE_UNREACHABLE"
     ENGINE_API_ERROR = "ENGINE_API_ERROR"
     ENGINE_CRASHED = "ENGINE_CRASHED"
+    SCRIPT_INVALID = "SCRIPT_INVALID"
     TURN_TIMEOUT = "TURN_TIMEOUT"
     OUTPUT_LIMIT_EXCEEDED = "OUTPUT_LIMIT_EXCEEDED"
     ENGINE_START_FAILED = "ENGINE_START_FAILED"
@@ -66,6 +67,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.ENGINE_UNREACHABLE: "The engine could not connect to the model provider.",
     ErrorCode.ENGINE_API_ERROR: "The model provider returned an error, refused, or closed the connection.",
     ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",
+    ErrorCode.SCRIPT_INVALID: "The script of the engine `scripted` cannot be played; `detail` says why.",
     ErrorCode.TURN_TIMEOUT: "The turn took longer than `turn_timeout_sec`; the engine was ended.",
     ErrorCode.OUTPUT_LIMIT_EXCEEDED: "The engine printed more in one turn than `limits.output` allows; it was ended.",
     ErrorCode.ENGINE_START_FAILED: "For several minutes the machine had no processes, memory or open files left to start the engine.",
@@ -90,6 +92,7 @@ class WarningCode(StrEnum):
     EVENTS_TRUNCATED = "EVENTS_TRUNCATED"
     QUESTION_TRUNCATED = "QUESTION_TRUNCATED"
     RESPONSE_SCHEMA_IGNORED = "RESPONSE_SCHEMA_IGNORED"
+    EFFORT_IGNORED = "EFFORT_IGNORED"
     ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
 
 
@@ -103,6 +106,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of them.",
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
     WarningCode.RESPONSE_SCHEMA_IGNORED: "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",
+    WarningCode.EFFORT_IGNORED: "The skill or the settings name an `effort`, but the installed engine has no such option.",
     WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
 }
 
@@ -141,6 +145,7 @@ class RefusalCode(StrEnum):
     STORE_READ_ONLY = "STORE_READ_ONLY"
     STORE_UNUSABLE = "STORE_UNUSABLE"
     DISK_FULL = "DISK_FULL"
+    FILES_UNREMOVABLE = "FILES_UNREMOVABLE"
     PORT_UNUSABLE = "PORT_UNUSABLE"
     RESOURCE_SHORTAGE = "RESOURCE_SHORTAGE"
     SERVER_BUSY = "SERVER_BUSY"
@@ -156,7 +161,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.REPLY_INVALID: "The reply does not match the question.",
     RefusalCode.ENGINE_UNKNOWN: "No engine has that name.",
     RefusalCode.ENGINE_NOT_FOUND: "The engine is known, but its program is not installed; the message says what to install.",
-    RefusalCode.ENGINE_UNSUITABLE: "The skill does not allow that engine or mode.",
+    RefusalCode.ENGINE_UNSUITABLE: "The skill, or the session that the run continues, does not allow that engine or mode.",
     RefusalCode.PROFILE_UNAVAILABLE: "The engine does not support the requested profile; the message says what the probe saw.",
     RefusalCode.IDEMPOTENCY_KEY_REUSED: "The idempotency key was used before, for another request.",
     RefusalCode.RUN_NOT_FOUND: "There is no such run.",
@@ -180,6 +185,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
     RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
     RefusalCode.DISK_FULL: "The disk is full; everything stored before is safe.",
+    RefusalCode.FILES_UNREMOVABLE: "Files of the run cannot be removed; the log of the server says why.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
     RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
     RefusalCode.SERVER_BUSY: "Too many requests of this kind are waiting; try again after `Retry-After`.",
@@ -266,6 +272,7 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.STORE_READ_ONLY: Unavailable,
     RefusalCode.STORE_UNUSABLE: Unavailable,
     RefusalCode.DISK_FULL: Unavailable,
+    RefusalCode.FILES_UNREMOVABLE: Unavailable,
     RefusalCode.PORT_UNUSABLE: Unavailable,
     RefusalCode.RESOURCE_SHORTAGE: Unavailable,
     RefusalCode.SERVER_BUSY: Unavailable,

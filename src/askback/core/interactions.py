@@ -23,6 +23,13 @@ class InteractionOutcome(StrEnum):
     """The run ended in another way, for example because its process was lost."""
 
 
+class InboxOrder(StrEnum):
+    OLDEST = "oldest"
+    """The oldest question first."""
+    DEADLINE = "deadline"
+    """The nearest deadline first, then the oldest without a deadline."""
+
+
 class AnsweredBy(StrEnum):
     USER = "user"
     AUTO_DECIDE = "auto_decide"

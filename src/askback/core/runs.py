@@ -76,6 +76,7 @@ class RunOptions:
     ask_user_validation: Validation = Validation.LENIENT
     repair_attempts: int = 1
     model: str | None = None
+    effort: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,8 @@ class SkillRef:
     id: str
     version: str | None
     digest: str
+    uploaded: bool = False
+    """Whether the package came with the run, and is in the run's folder."""
 
 
 class TurnKind(StrEnum):
@@ -101,6 +104,23 @@ class TurnOrder:
     attempt_number: int
     interaction_id: str | None = None
     problems: tuple[str, ...] = ()
+
+
+class InheritedFiles(StrEnum):
+    """What a run copies of another run's files."""
+
+    ARTIFACTS = "artifacts"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The run that another one continues (`from_run`), and what is copied from it."""
+
+    run_id: str
+    files: InheritedFiles | None = None
+    session: bool = False
+    """Whether the engine's session is copied and continued."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +183,10 @@ class Run:
     """Its input in one line, for people."""
     secret_inputs: tuple[str, ...] | None = None
     """The names of the inputs that must not be shown; None if the input is not shown at all."""
+    origin: Origin | None = None
+    """The run that it continues."""
+    usage_before: Usage | None = None
+    """What its session had used before the run, if it continues one."""
     version: int = 1
     epoch: int = 0
     attempt_number: int = 1
@@ -191,6 +215,21 @@ class Run:
         return self.mode is Mode.INTERACTIVE and self.profile.kind is ProfileKind.STICKY_PROCESS
 
     @property
+    def settled(self) -> bool:
+        """Whether it is final, or waits for its user."""
+        return self.state.final or self.state is RunState.WAITING_USER
+
+    @property
+    def process_profile(self) -> ProfileKind:
+        """How its processes are started, which is not its profile if it never asks."""
+        return ProfileKind.STICKY_PROCESS if self.sticky else ProfileKind.RESUMABLE
+
+    @property
+    def starts_session(self) -> bool:
+        """Whether its next turn starts a new session, in a new home."""
+        return self.next_turn.kind is TurnKind.START and not (self.origin is not None and self.origin.session)
+
+    @property
     def expired(self) -> bool:
         """Whether its deadline has passed. It fails as soon as its process tree has ended."""
         return self.error is not None and not self.state.final
@@ -206,3 +245,15 @@ class RunRequest:
 
     input: dict[str, Any] = field(default_factory=dict)
     parameter: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedQuestion:
+    """A question that is no longer pending, with the run that asked it."""
+
+    run_id: str
+    skill: str
+    engine: str
+    state: RunState
+    summary: str | None
+    interaction: Interaction

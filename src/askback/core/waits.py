@@ -83,7 +83,7 @@ def _pending(run: Run, interaction_id: str) -> Interaction | Refusal:
     if run.state is not RunState.WAITING_USER or pending is None:
         return Refusal(
             code=RefusalCode.INTERACTION_NOT_PENDING,
-            message=f"run {run.id} is {run.state}: it has no pending question",
+            message=f"run {run.id} has no pending question; its state is {run.state}",
         )
     if run.cancel_requested:
         return Refusal(code=RefusalCode.INTERACTION_NOT_PENDING, message=f"run {run.id} is being canceled")

@@ -44,7 +44,8 @@ class CallResult:
 class Probe:
     """What the installed version can do. `features` are names that the engine defines.
 
-    `resident`: whether its process can be kept and accepts several prompts in sequence.
+    `resident`: whether its process can be kept and accepts several prompts in sequence. `effort`: the
+    profiles in which it has an option for how much the model reasons.
     """
 
     kind: ProfileKind
@@ -52,6 +53,7 @@ class Probe:
     version: str | None = None
     features: tuple[str, ...] = ()
     resident: bool = False
+    effort: tuple[ProfileKind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,8 @@ class Turn:
     probe: Probe
     handle: Handle | None = None
     model: str | None = None
+    effort: str | None = None
+    """How much the model reasons, in the engine's own word. Set only if the probe has the run's profile in `effort`."""
     output_schema: Mapping[str, Any] | None = None
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -251,6 +255,28 @@ class RenewingEngine(Engine, Protocol):
 
     renewals: tuple[Renewal, ...]
     """The credentials and fields that may be renewed. Never a settings file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionMove:
+    """What has to change in a copy of a home, so that its session resumes in another working directory.
+
+    Paths are relative to the home. `*` stands for one name.
+    """
+
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Folders, with their new paths."""
+    removed: tuple[str, ...] = ()
+    """Files that are created again when they are missing."""
+    rewritten: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Text files, with a text in them and what replaces it."""
+
+
+@runtime_checkable
+class PortableEngine(Engine, Protocol):
+    """An engine whose session can be resumed in a copy of its home, by another run."""
+
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove: ...
 
 
 # Resident processes.

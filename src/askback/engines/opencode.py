@@ -135,6 +135,8 @@ class Opencode:
             reason="its run --help offers --session" if resumes else why_not(results, _RUN_HELP, "--session"),
             version=version_in(printed_by(results, _VERSION)),
             features=(_AUTOMATIC_ONCE,) if old else (),
+            # Its ACP server has no such option.
+            effort=(ProfileKind.RESUMABLE,) if "--variant" in usage else (),
             resident=_ACP_USAGE.search(printed_at_all(results, _ACP_HELP)) is not None,
         )
 
@@ -145,6 +147,8 @@ class Opencode:
         argv.append("--title=askback")
         if turn.model:
             argv.append(f"--model={turn.model}")
+        if turn.effort:
+            argv.append(f"--variant={turn.effort}")
         argv += turn.extra_args
         if turn.handle is not None:
             argv += ["--session", session_of(self, turn.handle)]

@@ -23,6 +23,7 @@ from askback.engines.base import (
     Exit,
     Launch,
     Probe,
+    SessionMove,
     SessionNamed,
     Stream,
     Turn,
@@ -148,6 +149,15 @@ class Qwen:
     def parser(self, turn: Turn) -> QwenParser:
         return QwenParser(resuming=turn.handle is not None)
 
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
+        """Qwen ignores a session that began in another working directory. Every line says where it was written."""
+        new = _project(new_cwd)
+        written = (
+            f'"cwd":{json.dumps(old_cwd, ensure_ascii=False)}',
+            f'"cwd":{json.dumps(new_cwd, ensure_ascii=False)}',
+        )
+        return SessionMove(renamed={_project(old_cwd): new}, rewritten={f"{new}/chats/*.jsonl": written})
+
     def launch_resident(self, turn: Turn) -> Launch:
         argv = _command(turn, _WITHOUT_PLANS, _RESIDENT)
         return Launch(argv=argv, env=_environment(turn), files=_settings(turn))
@@ -158,6 +168,11 @@ class Qwen:
 
 def engine() -> Qwen:
     return Qwen()
+
+
+def _project(cwd: str) -> str:
+    """The folder with the sessions of a working directory."""
+    return ".qwen/projects/" + re.sub(r"[^A-Za-z0-9]", "-", cwd)
 
 
 def _command(turn: Turn, excluded: tuple[str, ...], *form: str) -> tuple[str, ...]:

@@ -61,6 +61,18 @@ def create(base: Path, name: str) -> Iterator[BinaryIO]:
         yield file
 
 
+def link(base: Path, name: str, leads_to: str) -> None:
+    """Create a symlink below `base`, replacing anything at that path."""
+    *folders, last = _parts(name)
+    with _opened(base) as top:
+        folder = _walk(top, folders)
+        try:
+            remove_at(folder, last)
+            os.symlink(leads_to, last, dir_fd=folder)
+        finally:
+            os.close(folder)
+
+
 def make_folder(base: Path, name: str) -> None:
     """Create a folder below `base`, with its parents, unless it exists."""
     with _opened(base) as top:

@@ -6,37 +6,60 @@ The store is read once for all followers, and not at all without followers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Hashable
+from collections import Counter
+from collections.abc import AsyncGenerator, Hashable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
+from askback.core.interactions import InboxOrder
 from askback.core.runs import Run
 from askback.following.shared_reader import SharedReader
-from askback.store.base import Changes, InboxCount, Store
+from askback.store.base import Changes, InboxCount, InboxFilter, Store
+from askback.wire import runs as wire
 
 PAGE = 200
 _SPACING_SEC = 0.05
 _ELSEWHERE_SEC = 0.25
 """Changes by other processes are read with this delay: most of them only added events."""
+_ANY = InboxFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxPage:
-    """A page of runs that wait for their user, the oldest question first, and the count of all such runs."""
+    """A page of runs that wait for their user, and the count of all that match the same filter."""
 
     items: tuple[Run, ...]
     next_cursor: str | None
     count: InboxCount
 
+    def shown(self) -> wire.Inbox:
+        count = self.count
+        return wire.Inbox.of(self.items, self.next_cursor, count.total, count.skills, count.engines)
 
-async def read_inbox(store: Store, cursor: str | None, limit: int) -> InboxPage:
-    """Read a page. Runs are counted separately only if they do not fit on one page."""
-    page = await store.pending(cursor, limit)
-    if cursor is None and page.next_cursor is None:
-        count = InboxCount(total=len(page.items), newest_at=_asked_at(page.items[-1]) if page.items else None)
+
+async def read_inbox(
+    store: Store,
+    cursor: str | None,
+    limit: int,
+    where: InboxFilter = _ANY,
+    order: InboxOrder = InboxOrder.OLDEST,
+) -> InboxPage:
+    """Read a page. Questions are counted separately unless the page has all of them."""
+    page = await store.pending(cursor, limit, where, order)
+    if where == _ANY and cursor is None and page.next_cursor is None:
+        count = _count(page.items)
     else:
-        count = await store.inbox_count()
+        count = await store.inbox_count(where)
     return InboxPage(items=page.items, next_cursor=page.next_cursor, count=count)
+
+
+def _count(runs: Sequence[Run]) -> InboxCount:
+    asked = [run.pending_interaction.asked_at for run in runs if run.pending_interaction is not None]
+    return InboxCount(
+        total=len(runs),
+        newest_at=max(asked, default=None),
+        skills=tuple(sorted(Counter(run.skill.id for run in runs).items())),
+        engines=tuple(sorted(Counter(run.engine for run in runs).items())),
+    )
 
 
 class Inbox:
@@ -70,10 +93,6 @@ class Inbox:
             changed = await changes.wait()
             if not any(changed.values()):
                 await asyncio.sleep(_ELSEWHERE_SEC)
-
-
-def _asked_at(run: Run) -> datetime | None:
-    return None if run.pending_interaction is None else run.pending_interaction.asked_at
 
 
 def _shown(page: InboxPage) -> Hashable:

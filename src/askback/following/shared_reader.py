@@ -48,6 +48,11 @@ class SharedReader(Generic[L]):
                 self._task.cancel()
                 self._task = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether the task has ended, which it does only by an error while there are followers."""
+        return self._task is None or self._task.done()
+
     def wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()

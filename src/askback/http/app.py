@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -12,11 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from askback.http import catalog, files, openapi, problems, questions, runs, session_routes
+from askback.http import catalog, files, openapi, problems, questions, runs, session_routes, statistics
 from askback.http.auth import Gate, MainToken, SignInPages
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
 from askback.http.failed_sign_ins import FailedSignIns
+from askback.http.origins import Origins
 from askback.http.quotas import RequestRate
 from askback.http.routing import route
 from askback.http.sign_in import Codes, SignIn
@@ -39,6 +41,7 @@ _ROUTERS = (
     catalog.skills_router,
     catalog.engines_router,
     catalog.server_router,
+    statistics.router,
     session_routes.router,
 )
 _OPERATIONS = [operation for router in _ROUTERS for operation in router.operations]
@@ -65,7 +68,13 @@ def api(context: Context) -> Starlette:
 
 
 def application(
-    site: ASGIApp, context: Context, *, pages: SignInPages, tokens: MainToken, failures: FailedSignIns
+    site: ASGIApp,
+    context: Context,
+    *,
+    pages: SignInPages,
+    tokens: MainToken,
+    failures: FailedSignIns,
+    origins: Iterable[str] = (),
 ) -> ASGIApp:
     """The site behind the gate. The gate comes first, so the body of an unauthorized request is never read."""
     entrance = SignIn(
@@ -86,7 +95,7 @@ def application(
         failures=failures,
         pages=pages,
     )
-    return SafeHeaders(gate)
+    return SafeHeaders(Origins(gate, frozenset(origins)))
 
 
 class SafeHeaders:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -14,9 +14,10 @@ import msgspec
 from starlette.responses import Response
 
 from askback.core import runs
+from askback.core.errors import Forbidden, RefusalCode
 from askback.core.webhooks import Webhook
 from askback.http.addresses import Addresses
-from askback.http.auth import Grant
+from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.links import Links
 from askback.http.metrics import Metrics
@@ -28,8 +29,8 @@ from askback.process.uploads import Uploads
 from askback.service import Service, Submission
 from askback.store.base import IdempotencyKey
 from askback.text.json_text import is_large
-from askback.wire.base import encode
-from askback.wire.requests import RunCreate
+from askback.wire.base import Shape, encode
+from askback.wire.requests import FromRun, RunCreate
 from askback.wire.runs import Run
 from askback.wire.server import Health
 
@@ -63,8 +64,10 @@ class Context:
             values, files = await self.pools.parsing.run(self.files_of, body.input)
         else:
             values, files = self.files_of(body.input)
+        skill = body.skill
         return Submission(
-            skill=body.skill,
+            skill=skill if isinstance(skill, str) else "",
+            archive=None if isinstance(skill, str) else self.uploads.path(skill.upload_id),
             by_path=False,
             engine=body.engine,
             mode=None if body.mode is None else body.mode.value,
@@ -72,6 +75,7 @@ class Context:
             parameter=body.parameter,
             options=body.options,
             files=files,
+            origin=None if body.from_run is None else _origin(body.from_run, grant),
             webhooks=tuple(
                 Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
             ),
@@ -91,6 +95,20 @@ class Context:
         files = {key: self.uploads.path(upload_id) for key, upload_id in named.items()}
         return {key: value for key, value in values.items() if key not in files}, files
 
+    async def note_use(self, uploaded: Collection[Path], run: runs.Run) -> None:
+        """Record which uploads the run uses: they are deleted with it."""
+        if uploaded:
+            await self.pools.files.run(self.uploads.note_use, uploaded, run.id, admitted=True)
+
+
+def _origin(given: FromRun, grant: Grant) -> runs.Origin:
+    """Who copies from a run reads it."""
+    if not grant.allows(AccessScope.READ):
+        raise Forbidden(
+            RefusalCode.SCOPE_MISSING, "from_run reads another run: the token needs the scope 'read' as well"
+        )
+    return runs.Origin(run_id=given.run_id, files=given.files, session=given.session)
+
 
 def _is_upload(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {"upload_id"} and isinstance(value["upload_id"], str)
@@ -101,10 +119,15 @@ def body_digest(body: RunCreate) -> str:
     optional field does not change the digest of a body without it.
     """
     given = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) not in (None, {}, ())}
+    if body.from_run is not None:
+        given["from_run"] = _given_fields(body.from_run)
     if body.webhooks:
-        webhooks = map(msgspec.structs.asdict, body.webhooks)
-        given["webhooks"] = [{name: value for name, value in each.items() if value is not None} for each in webhooks]
+        given["webhooks"] = [_given_fields(each) for each in body.webhooks]
     return hashlib.sha256(json.dumps(msgspec.to_builtins(given), sort_keys=True).encode()).hexdigest()
+
+
+def _given_fields(part: Shape) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(part).items() if value not in (None, False)}
 
 
 def json_response(

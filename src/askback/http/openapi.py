@@ -14,7 +14,7 @@ from askback import __version__
 from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
-from askback.core.runs import Mode, ProfileKind, RunState
+from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.core.webhooks import WebhookKind
 from askback.http.auth import AccessScope
 from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
@@ -57,7 +57,7 @@ _TAGS = [
     {"name": "skills", "description": "List, install and delete skills."},
     {"name": "engines", "description": "The engines that execute runs."},
     {"name": "sessions", "description": "Browsers that are signed in to the page."},
-    {"name": "server", "description": "Health and metrics."},
+    {"name": "server", "description": "Health, metrics and statistics."},
 ]
 _PATH_PARAMETERS = {
     "run_id": ("The ID of the run.", "1m7gekfsksrgk77s"),
@@ -81,6 +81,7 @@ _ENUMS = (
     AnsweredBy,
     ErrorCode,
     EventType,
+    InheritedFiles,
     InteractionOutcome,
     Mode,
     ProfileKind,
@@ -195,7 +196,8 @@ def _responses(operation: Operation) -> Json:
             for name, text in operation.response_headers.items()
         }
     others = {str(int(status)): {**good, "description": text} for status, text in operation.other_statuses.items()}
-    return {str(int(operation.status)): good, **others, **_problems(operation)}
+    empty = {str(int(status)): {"description": text} for status, text in operation.empty_statuses.items()}
+    return {str(int(operation.status)): good, **others, **empty, **_problems(operation)}
 
 
 def _problems(operation: Operation) -> Json:

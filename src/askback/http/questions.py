@@ -18,15 +18,16 @@ from askback.http.links import Link, StoredLink
 from askback.http.problems import JSON_BODY, RequestCode
 from askback.http.routing import Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
+from askback.store.base import InboxFilter
 from askback.wire import runs as wire
-from askback.wire.requests import LinkCreate, LinkedReply, PageQuery, Reply
+from askback.wire.requests import InboxQuery, LinkCreate, LinkedReply, PageQuery, Reply
 
 router = Router("questions")
 
 _INBOX_STREAM = {
     "text/event-stream": {
         "schema": {"type": "string", "description": "Server-sent events `inbox`. `data` is the current first page."},
-        "example": 'event: inbox\ndata: {"items":[],"next_cursor":null,"total":0}\n\n',
+        "example": 'event: inbox\ndata: {"items":[],"next_cursor":null,"total":0,"skills":{},"engines":{}}\n\n',
     }
 }
 
@@ -68,6 +69,7 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
     _, files = context.files_of({"answer": body.response})
     if "answer" in files:
         run = await context.service.reply_with_file(run_id, files["answer"], body.interaction_id)
+        await context.note_use(files.values(), run)
     else:
         run = await context.service.reply(run_id, body.response, body.interaction_id)
     return json_response(context.run(run), HTTPStatus.ACCEPTED)
@@ -91,23 +93,40 @@ async def list_questions(request: Request, context: Context, *, run_id: str) -> 
     "GET /v1/inbox",
     "List all pending questions",
     scopes=(AccessScope.READ, AccessScope.ANSWER),
-    query=PageQuery,
+    query=InboxQuery,
     returns=wire.Inbox,
     description="A page, or a stream.",
     content=_INBOX_STREAM,
     refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RequestCode.TOO_MANY_STREAMS),
 )
-async def inbox(request: Request, context: Context, *, query: PageQuery) -> Response:
-    """The pending questions of all runs, oldest first.
+async def inbox(request: Request, context: Context, *, query: InboxQuery) -> Response:
+    """The pending questions of all runs.
 
     With `Accept: text/event-stream`, the 200 oldest questions are sent at once, and again whenever any question is asked
-    or closed.
+    or closed. The query parameters do not apply to the stream.
     """
     if wants_stream(request.headers.get("accept", "")):
         pages = one_by_one(context.service.follow_pending())
         return EventStream(context.streams, pages, request.scope["grant"].name, context.streams.encoded_inbox)
-    page = await context.service.inbox(query.cursor, query.limit)
-    return json_response(wire.Inbox.of(page.items, page.next_cursor, page.count.total))
+    where = InboxFilter(skill=query.skill, engine=query.engine, words=query.q or "")
+    page = await context.service.inbox(query.cursor, query.limit, where, query.order)
+    return json_response(page.shown())
+
+
+@router.add(
+    "GET /v1/interactions",
+    "List the closed questions of all runs",
+    scopes=(AccessScope.READ,),
+    query=PageQuery,
+    returns=wire.ClosedQuestionPage,
+    description="A page.",
+    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
+)
+async def closed_questions(request: Request, context: Context, *, query: PageQuery) -> Response:
+    """The questions that were answered or closed in another way, the last closed first. The inbox has the others."""
+    page = await context.service.store.closed_questions(query.cursor, query.limit)
+    items = tuple(wire.ClosedQuestion.with_run(each) for each in page.items)
+    return json_response(wire.ClosedQuestionPage(items=items, next_cursor=page.next_cursor))
 
 
 # Links: created and revoked with a token.
@@ -265,5 +284,7 @@ def _linked(run: Run, link: Link) -> Interaction:
 
 def _pending(run: Run) -> Interaction:
     if run.pending_interaction is None:
-        raise NotFound(RefusalCode.INTERACTION_NOT_FOUND, f"run {run.id} is {run.state} and has no pending question")
+        raise NotFound(
+            RefusalCode.INTERACTION_NOT_FOUND, f"run {run.id} has no pending question; its state is {run.state}"
+        )
     return run.pending_interaction

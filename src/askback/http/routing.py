@@ -61,6 +61,8 @@ class Operation:
     status: HTTPStatus = HTTPStatus.OK
     other_statuses: Mapping[HTTPStatus, str] = field(default_factory=dict)
     """Further statuses with the same body, described."""
+    empty_statuses: Mapping[HTTPStatus, str] = field(default_factory=dict)
+    """Further statuses without a body, described."""
     content: Mapping[str, Any] = field(default_factory=dict)
     """Further media types of the response."""
     response_headers: Mapping[str, str] = field(default_factory=dict)

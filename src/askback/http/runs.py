@@ -1,25 +1,38 @@
-"""Runs: create, list, read, cancel and follow them, and read their results and the deliveries to their webhooks."""
+"""Runs: create, list, read, cancel, delete and follow them, and read their results and the deliveries to their webhooks."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from http import HTTPStatus
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Run
 from askback.http.auth import AccessScope
+from askback.http.bodies import while_connected
 from askback.http.context import Context, json_response
 from askback.http.problems import JSON_BODY, RequestCode
 from askback.http.routing import Router
 from askback.http.streams import EventStream, wants_stream
 from askback.store.base import DeliveryPage, RunFilter
 from askback.wire import runs as wire
-from askback.wire.requests import MAX_SEQ, EventHeaders, EventQuery, PageQuery, RunCreate, RunCreateHeaders, RunQuery
+from askback.wire.requests import (
+    MAX_SEQ,
+    EventHeaders,
+    EventQuery,
+    PageQuery,
+    RunCreate,
+    RunCreateHeaders,
+    RunHeaders,
+    RunQuery,
+    RunWait,
+)
 
 router = Router("runs")
 deliveries_router = Router("notifications")
@@ -63,12 +76,15 @@ _RUN_STREAM = {
         RefusalCode.ENGINE_UNSUITABLE,
         RefusalCode.PROFILE_UNAVAILABLE,
         RefusalCode.IDEMPOTENCY_KEY_REUSED,
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.STATE_UNSUITABLE,
     ),
 )
 async def create_run(request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate) -> Response:
     """Validate the request and queue a run of the skill."""
     submission = await context.submission(body, headers.idempotency_key, request.scope["grant"])
     run = await context.service.submit(submission)
+    await context.note_use(submission.uploaded, run)
     return json_response(context.run(run), HTTPStatus.CREATED, {"Location": f"/v1/runs/{run.id}"})
 
 
@@ -100,14 +116,47 @@ async def list_runs(request: Request, context: Context, *, query: RunQuery) -> R
     "GET /v1/runs/{run_id}",
     "Get a run",
     scopes=(AccessScope.READ,),
+    query=RunWait,
+    headers=RunHeaders,
     returns=wire.Run,
     description="The run.",
-    refusals=(RefusalCode.RUN_NOT_FOUND,),
+    empty_statuses={HTTPStatus.NOT_MODIFIED: "The run is still as in `If-None-Match`."},
+    response_headers={"ETag": "Changes with the run."},
+    refusals=(RefusalCode.RUN_NOT_FOUND, RequestCode.REQUEST_INVALID, RequestCode.TOO_MANY_STREAMS),
 )
-async def get_run(request: Request, context: Context, *, run_id: str) -> Response:
-    """The run: its state, its input, its pending question, its deadline, its error."""
+async def get_run(request: Request, context: Context, *, run_id: str, query: RunWait, headers: RunHeaders) -> Response:
+    """The run: its state, its input, its pending question, its deadline, its error.
+
+    With `wait` the response is delayed until the run has changed, for clients that do not read event streams. A request
+    that waits counts as an open stream.
+    """
     run = await context.service.store.get(run_id)
-    return json_response(context.run(run, await context.service.shown_input(run)))
+    seen = _versions(headers.if_none_match)
+    if query.wait and "*" not in seen and not run.state.final:
+        await _until_changed(request, context, run, seen, query.wait)
+        run = await context.service.store.get(run_id)
+    tag = {"ETag": f'W/"{run.version}"'}
+    if not seen.isdisjoint((str(run.version), "*")):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=tag)
+    return json_response(context.run(run, await context.service.shown_input(run)), headers=tag)
+
+
+async def _until_changed(request: Request, context: Context, run: Run, seen: frozenset[str], seconds: float) -> None:
+    """Returns when the run has changed, the time is up, or the server stops."""
+    if seen and str(run.version) not in seen:
+        return
+    with context.streams.reserve(request.scope["grant"].name), suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            changed = context.service.changed(run.id, run.version if seen else None)
+            await while_connected(request, context.streams.until_closing(changed))
+    if not request.scope["still_valid"]():
+        raise HTTPException(HTTPStatus.UNAUTHORIZED, "the token or session has ended")
+
+
+def _versions(if_none_match: str | None) -> frozenset[str]:
+    """The opaque parts of the tags: the comparison is weak."""
+    tags = (tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(","))
+    return frozenset(tag.strip('"') for tag in tags if tag)
 
 
 @router.add(
@@ -122,6 +171,27 @@ async def get_run(request: Request, context: Context, *, run_id: str) -> Respons
 async def cancel_run(request: Request, context: Context, *, run_id: str) -> Response:
     """Cancel the run. It becomes `canceled` when all processes of its engine have ended. 409 if it is already final."""
     return json_response(context.run(await context.service.cancel(run_id)), HTTPStatus.ACCEPTED)
+
+
+@router.add(
+    "DELETE /v1/runs/{run_id}",
+    "Delete a run",
+    scopes=(AccessScope.SUBMIT,),
+    status=HTTPStatus.NO_CONTENT,
+    description="The run is deleted.",
+    refusals=(
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.RUN_NOT_FINAL,
+        RefusalCode.FILES_UNREMOVABLE,
+        RequestCode.BODY_TOO_LARGE,
+    ),
+)
+async def delete_run(request: Request, context: Context, *, run_id: str) -> Response:
+    """Delete the run with everything that belongs to it: its files, events, questions, links, the notifications that were
+    not sent yet, and the uploads that no other run has used. 409 until it is final.
+    """
+    await context.service.delete(run_id)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
@@ -84,6 +84,18 @@ class Streams:
         finally:
             self._open[token_name] -= 1
 
+    async def until_closing(self, work: Awaitable[object]) -> None:
+        """Wait for the work, or until the server stops."""
+        tasks = [asyncio.ensure_future(work), asyncio.ensure_future(self.closing.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                tasks[0].result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
     def encoded(self, event: Event) -> bytes:
         """The event as it is sent, encoded once for all clients."""
         key = (event.run_id, event.seq)
@@ -109,8 +121,7 @@ class Streams:
     def encoded_inbox(self, page: InboxPage) -> bytes:
         """The pending questions as they are sent, encoded once for all clients."""
         if self._inbox is None or self._inbox[0] is not page:
-            data = wire.Inbox.of(page.items, page.next_cursor, page.count.total)
-            self._inbox = page, b"event: inbox\ndata: %s\n\n" % msgspec.json.encode(data)
+            self._inbox = page, b"event: inbox\ndata: %s\n\n" % msgspec.json.encode(page.shown())
         return self._inbox[1]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from askback.core.errors import Invalid, RefusalCode
-from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, RunOptions
+from askback.core.errors import Invalid, RefusalCode, RunWarning, WarningCode
+from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, Run, RunOptions
 from askback.engines.base import Engine, Probe
 from askback.engines.registry import Engines
+from askback.files.copies import CopyLimits
 from askback.installed.probes import EngineSetup, Installed, Probes, is_signed_in, program_path
 from askback.skills.package import SkillPackage
 from askback.wire import server as wire
@@ -111,18 +112,44 @@ class EnginesHere:
         reason = probe.reason if kind is probe.kind else f"the run asked for it; {probe.reason}"
         return Profile(kind=kind, reason=reason, session_timeout_sec=options.session_timeout_sec)
 
-    async def views(self) -> list[wire.Engine]:
+    async def ignored_effort(self, run: Run, *, required: bool) -> RunWarning | None:
+        """A warning if the installed engine has no option for the effort; an error if the run itself names one."""
+        engine, setup = self._engines[run.engine], self._setups[run.engine]
+        wanted = run.options.effort or setup.effort
+        installed = None if wanted is None else await self._probes.find(engine, setup)
+        if installed is None or run.process_profile in installed.probe.effort:
+            return None
+        version = f" {installed.probe.version}" if installed.probe.version else ""
+        kind = f" in {run.process_profile} runs" if installed.probe.effort else ""
+        message = f"engine '{engine.name}'{version} has no option for the effort {wanted!r}{kind}"
+        if required:
+            raise Invalid(RefusalCode.INPUT_INVALID, f"{message}; leave it out", [f"options.effort: {message}"])
+        return RunWarning(code=WarningCode.EFFORT_IGNORED, message=message)
+
+    async def views(self, *, refresh: bool = False) -> list[wire.Engine]:
         """Each engine as the API shows it, including third-party engines that cannot be loaded."""
         broken = [wire.Engine(name=name, found=False, advice=why) for name, why in self._engines.broken.items()]
-        return [*(_shown(report) for report in await self.reports()), *broken]
+        return [*(_shown(report) for report in await self.reports(refresh=refresh)), *broken]
 
-    async def reports(self) -> Sequence[EngineReport]:
+    def watch_probes(self, listener: Callable[[str], None]) -> None:
+        """Call the listener with the name of every engine before its program is probed."""
+        self._probes.on_probe = listener
+
+    async def reports(self, *, refresh: bool = False) -> Sequence[EngineReport]:
+        """All engines. `refresh`: probe also those that were probed before."""
+        if refresh:
+            self._probes.forget()
         return [
             EngineReport(
                 engine=engine, setup=self._setups[name], installed=await self._probes.find(engine, self._setups[name])
             )
             for name, engine in self._engines.items()
         ]
+
+    def copy_limits(self, name: str) -> CopyLimits:
+        """How much a run on this engine may copy from another run."""
+        resources = self._setups[name].resources
+        return CopyLimits(max_bytes=resources.disk_bytes, reserve_bytes=resources.reserve_bytes)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +23,9 @@ from askback.process.child import NotStarted, Spawner, call
 from askback.process.isolation import UNLIMITED, Network, ResourceLimits
 
 PROBE_SEC = 15.0
+_FORMAT = "2"
+"""Changes when a probe has a new field: older results do not have it."""
+_MAX_CACHE_BYTES = 1_000_000
 _NOT_STARTED = 127
 """The exit code that a shell uses for a command it cannot find."""
 
@@ -32,6 +37,7 @@ class EngineSetup:
     command: tuple[str, ...]
     env: Mapping[str, str]
     model: str | None = None
+    effort: str | None = None
     home: Path | None = None
     sign_in_home: Path | None = None
     """The home with the credentials: the configured one, or else the user's."""
@@ -66,6 +72,8 @@ class Probes:
         self._cache_path = cache
         self._spawner = spawner
         self._known: dict[str, Probe] | None = None
+        self.on_probe: Callable[[str], None] = _ignore
+        """Called with the name of an engine before its program is asked, which can take seconds."""
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def find(self, engine: Engine, setup: EngineSetup) -> Installed | None:
@@ -77,26 +85,51 @@ class Probes:
         async with self._locks.setdefault(key, asyncio.Lock()):
             known = self._load()
             if key not in known:
+                self.on_probe(engine.name)
                 probe, answered = await _ask(self._spawner, engine, setup)
                 if not answered:
                     # The program hung or could not start, perhaps due to load: return the result, but do not cache it.
                     return _installed(engine, setup, path, probe)
-                known[key] = probe
-                self._save(known)
-            return _installed(engine, setup, path, known[key])
+                self._remember(key, probe, f"{engine.name} {path} ")
+            return _installed(engine, setup, path, self._load()[key])
+
+    def forget(self) -> None:
+        """Probe every engine again."""
+        self._known = {}
 
     def _load(self) -> dict[str, Probe]:
         if self._known is None:
-            self._known = {}
-            with suppress(OSError, msgspec.DecodeError):
-                self._known = msgspec.json.decode(self._cache_path.read_bytes(), type=dict[str, Probe])
+            self._known = _read_cache(self._cache_path)
         return self._known
 
-    def _save(self, known: dict[str, Probe]) -> None:
-        """Write the cache. Errors are ignored: without the cache, an engine is only probed again."""
+    def _remember(self, key: str, probe: Probe, replaced: str) -> None:
+        """Write the cache, without what older versions of the same program answered: their keys start with `replaced`.
+
+        Errors are ignored: without the cache, an engine is only probed again.
+        """
+        known = {other: each for other, each in self._load().items() if not other.startswith(replaced)}
+        self._known = known = {**known, key: probe}
         with suppress(OSError):
             self._cache_path.parent.mkdir(parents=True, exist_ok=True)
             write_private(self._cache_path, msgspec.json.encode(known))
+
+
+def _ignore(name: str) -> None:
+    pass
+
+
+def _read_cache(path: Path) -> dict[str, Probe]:
+    """What was probed before. A file that is damaged, or that another user may have written, is not used."""
+    with suppress(OSError, ValueError, RecursionError, msgspec.MsgspecError):
+        # Not through a link, and without waiting for the writer of a pipe.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+            content = file.read(_MAX_CACHE_BYTES + 1) if is_ours else b""
+        if 0 < len(content) <= _MAX_CACHE_BYTES:
+            return msgspec.json.decode(content, type=dict[str, Probe])
+    return {}
 
 
 def program_path(setup: EngineSetup) -> str | None:
@@ -126,7 +159,7 @@ def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
 
 def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:
     """The cache key. It includes every file in the command: `python tool.py` changes with `tool.py`."""
-    parts = [engine.name]
+    parts = [engine.name, _FORMAT]
     for word in (path, *setup.command[1:]):
         parts.append(word)
         with suppress(OSError, ValueError):

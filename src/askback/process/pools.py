@@ -149,6 +149,8 @@ class Pools:
     zipping: Pool = field(default_factory=lambda: Pool("zipping", threads=2, waiting=32))
     files: Pool = field(default_factory=lambda: Pool("files", threads=4, waiting=128))
     """Artifacts, uploads and previews."""
+    copying: Pool = field(default_factory=lambda: Pool("copying", threads=2, waiting=32))
+    """The files of one run for another."""
     skills: Pool = field(default_factory=lambda: Pool("skills", threads=2, waiting=64))
     """Reading, hashing and installing packages."""
     turns: Pool = field(default_factory=lambda: Pool("turns", threads=8, waiting=1_000_000))
@@ -156,7 +158,7 @@ class Pools:
     sweeping: Pool = field(default_factory=lambda: Pool("sweeping", threads=1, waiting=1_000))
 
     def __iter__(self) -> Iterator[Pool]:
-        return iter((self.parsing, self.zipping, self.files, self.skills, self.turns, self.sweeping))
+        return iter((self.parsing, self.zipping, self.files, self.copying, self.skills, self.turns, self.sweeping))
 
     @property
     def stuck(self) -> list[str]:

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2
 _MAX_NAME_BYTES = 120
 _OWNER = ".owner"
 """A file beside the upload with the name of its token. No upload has a name that begins with a dot."""
+_RUN = ".run-"
+"""The beginning of the name of a file for each run that uses the upload."""
 _MIN_BYTES = 65_536
 
 
@@ -88,7 +90,7 @@ class Uploads:
             with suppress(FileNotFoundError):
                 for folder in self._root.iterdir():
                     with suppress(OSError):
-                        size = sum(file.lstat().st_size for file in folder.iterdir() if file.name != _OWNER)
+                        size = sum(file.lstat().st_size for file in folder.iterdir() if not file.name.startswith("."))
                         self._held.setdefault((folder / _OWNER).read_text(), {})[folder.name] = _weight(size)
             self._surveyed = True
 
@@ -97,9 +99,28 @@ class Uploads:
             # It may be removed at this moment.
             with suppress(FileNotFoundError):
                 for file in (self._root / upload_id).iterdir():
-                    if file.name != _OWNER:
+                    if not file.name.startswith("."):
                         return file
         raise NotFound(RefusalCode.UPLOAD_NOT_FOUND, "there is no such upload; send the file to /v1/uploads first")
+
+    def note_use(self, files: Iterable[Path], run_id: str) -> None:
+        """Record that the run has a copy of these uploads, which are named by their paths."""
+        with self._lock:
+            for file in files:
+                # It may be removed at this moment.
+                with suppress(FileNotFoundError):
+                    (file.parent / f"{_RUN}{run_id}").touch()
+
+    def release(self, run_id: str) -> None:
+        """The run is deleted: remove the uploads that no other run has used."""
+        with self._lock:
+            used = list(self._root.glob(f"*/{_RUN}{run_id}"))
+            for mark in used:
+                mark.unlink(missing_ok=True)
+            unused = [mark.parent for mark in used if not any(mark.parent.glob(f"{_RUN}*"))]
+        for folder in unused:
+            remove_tree(folder)
+            self._forget(folder.name)
 
     def sweep(self, older_than_sec: float) -> int:
         """Remove old uploads. A run has its own copy of what it uses."""

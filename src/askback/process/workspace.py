@@ -3,6 +3,7 @@
 <run>/work/             the engine's working directory
 <run>/work/artifacts/   the run's files for the user
 <run>/work/skill/       the skill package
+<run>/package/          the skill package as it was uploaded for this run
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
 <run>/snapshots/        the home before the current turn, from the second turn on; without sign-ins
@@ -17,14 +18,17 @@ import itertools
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import Invalid, RefusalCode
+from askback.core.runs import InheritedFiles
 from askback.files import beneath
+from askback.files.atomic import sync_folder
+from askback.files.copies import CopyRules, TreeCopy
 from askback.files.tree import remove_tree
 from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
@@ -37,6 +41,7 @@ ARTIFACTS_DIR = "artifacts"
 MAX_LISTED = 100_000
 """How many files of one folder are listed."""
 _MAX_BUNDLED = 50_000
+_MAX_REWRITTEN = 128_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,7 @@ class Workspace:
         self.tmp = root / "tmp"
         self.turns = root / "turns"
         self.lock_path = root / "turn.lock"
+        self.package = root / "package"
         self._snapshots = root / "snapshots"
 
     def prepare(self, package: Path) -> None:
@@ -100,6 +106,46 @@ class Workspace:
         """The run is over: no turn restarts, and none needs a sign-in."""
         self.remove_sign_ins()
         beneath.remove(self.root, self._below(self._snapshots))
+
+    @property
+    def started(self) -> bool:
+        """Whether a turn has ever started here, and the files have not been removed."""
+        return beneath.has_folder(self.root, self._below(self.turns)) if self.root.is_dir() else False
+
+    def copy_files(self, source: Workspace, files: InheritedFiles, copying: TreeCopy, config: Collection[str]) -> None:
+        """Copy the files of another run in which nothing writes. What configures an engine is left out."""
+        if files is InheritedFiles.ARTIFACTS:
+            artifacts = self._below(self.artifacts_path)
+            copying.copy(source.root, artifacts, artifacts, CopyRules(links=False))
+        else:
+            work = self._below(self.cwd)
+            copying.copy(source.root, work, work, CopyRules(leave_out={SKILL_DIR, *config}))
+
+    def copy_home(self, source: Workspace, copying: TreeCopy) -> None:
+        """Copy the home of another run, without sign-ins. No process of that run is alive."""
+        copying.copy(source.root, self.home.name, self.home.name, CopyRules())
+        self.remove_sign_ins()
+
+    def rename_in_home(self, old: str, new: str) -> None:
+        """Rename a folder of a home that no process uses yet, if it exists."""
+        if old != new and beneath.has_folder(self.home, old):
+            beneath.move_in(self.home / old, self.home, new)
+
+    def remove_in_home(self, pattern: str) -> None:
+        for path in self.home.glob(pattern):
+            beneath.remove(self.root, self._below(path))
+
+    def rewrite_in_home(self, pattern: str, old: str, new: str) -> None:
+        """Replace a text in the files that match a pattern, in a home that no process uses yet."""
+        for path in sorted(self.home.glob(pattern)):
+            name = self._below(path)
+            file = open_below(self.root, name)
+            if file is None:
+                continue
+            with file:
+                content = file.read(_MAX_REWRITTEN + 1)
+            if len(content) <= _MAX_REWRITTEN and old.encode() in content:
+                beneath.write(self.root, name, content.replace(old.encode(), new.encode()), durable=True)
 
     def stage_input(self, key: str, source: Path) -> str:
         """Copy an input file into the run. Returns its path as the engine sees it.
@@ -179,6 +225,8 @@ class Workspaces:
 
     def __init__(self, root: Path, sign_ins: Sequence[str] = ()) -> None:
         self._root = root
+        self._marks = root.with_name("deleting")
+        """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
         """The sign-in files of all engines, relative to a home."""
 
@@ -199,8 +247,28 @@ class Workspaces:
         return []
 
     def remove(self, run_id: str) -> None:
-        """Remove all files of a run, even from folders that its engine made read-only."""
+        """Remove all files of a run, even from folders that its engine made read-only.
+
+        The turns go first: while they exist, everything else is complete, and may be copied for another run.
+        """
+        with suppress(FileNotFoundError, NotADirectoryError):
+            beneath.remove(self._root / run_id, "turns")
         remove_tree(self._root / run_id)
+
+    def mark_for_deletion(self, run_id: str) -> None:
+        self._marks.mkdir(exist_ok=True, mode=0o700)
+        (self._marks / run_id).touch()
+        sync_folder(self._marks)
+
+    def marked_for_deletion(self) -> list[str]:
+        """Runs whose deletion began and has not ended."""
+        with suppress(FileNotFoundError):
+            return [mark.name for mark in self._marks.iterdir()]
+        return []
+
+    def unmark(self, run_ids: Sequence[str]) -> None:
+        for run_id in run_ids:
+            (self._marks / run_id).unlink(missing_ok=True)
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -92,6 +92,20 @@ class Library:
             raise Unavailable(RefusalCode.SKILL_DAMAGED, message)
         return package
 
+    def unpack(self, path: Path, into: Path, checkpoint: Callable[[], None] = lambda: None) -> SkillPackage:
+        """A package that is used once: a zip, checked like one to install, in a folder that does not exist yet."""
+        with _writing(into.parent):
+            return read_package(
+                extract_zip(path, into, self._limits, checkpoint, self._config_names), path.name, self._config_names
+            )
+
+    def unpacked(self, folder: Path, digest: str) -> SkillPackage:
+        """A package of `unpack`, compared with its digest."""
+        package = read_package(folder, None, self._config_names)
+        if package.digest != digest:
+            raise Unavailable(RefusalCode.SKILL_DAMAGED, f"{folder} was changed or damaged; start the run again")
+        return package
+
     def keep(self, skill: SkillPackage | Path) -> SkillPackage:
         """Store a copy of a package for the runs that use it. Idempotent."""
         package = read_package(skill, None, self._config_names) if isinstance(skill, Path) else skill
@@ -260,14 +274,14 @@ class Library:
     def _unknown(self, name: str) -> NotFound:
         known = sorted({each.id for each in self.installed()} | {each.id for each in self.in_folders()})
         if near := nearest(name, [*known, DEMO.name]):
-            hint = f"did you mean {near!r}?"
+            hint = f"did you mean {near!r}? A"
         elif known:
-            hint = f"known: {', '.join(known)}"
+            hint = f"known: {', '.join(known)}; a"
         else:
-            hint = "none is installed"
+            hint = "none is installed; a"
         return NotFound(
             RefusalCode.SKILL_NOT_FOUND,
-            f"skill {name!r} is unknown; {hint}; a folder is named by its path, such as ./my-skill",
+            f"skill {name!r} is unknown; {hint} folder is named by its path, such as ./my-skill",
         )
 
     # The list of versions.

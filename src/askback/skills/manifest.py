@@ -217,6 +217,8 @@ TEN_YEARS_SEC = 10 * 365.25 * 24 * 3600
 MAX_REPAIR_ATTEMPTS = 10
 MAX_MODEL_LENGTH = 30_000
 """On Linux an argument has at most 131,071 bytes, and a character may take four."""
+EFFORT_PATTERN = "^[a-z][a-z0-9_-]*$"
+"""The words that engines use: `low`, `high`, `xhigh`."""
 
 OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "session_timeout_sec": {"type": "number", "exclusiveMinimum": 0, "maximum": TEN_YEARS_SEC},
@@ -226,6 +228,7 @@ OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "ask_user_validation": {"type": "string", "enum": list(Validation)},
     "repair_attempts": {"type": "integer", "minimum": 0, "maximum": MAX_REPAIR_ATTEMPTS},
     "model": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_MODEL_LENGTH},
+    "effort": {"type": ["string", "null"], "pattern": EFFORT_PATTERN, "maxLength": 40},
 }
 """The JSON Schema of each option: to validate it, to parse it from a command line, and for forms."""
 

@@ -6,12 +6,12 @@ No prompt begins with a character that a CLI could take for a command, an option
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, assert_never
 
 from askback.core.interactions import Interaction, InteractionOutcome, Json
 from askback.core.outcomes import MARKER
-from askback.core.runs import Mode, RunRequest
+from askback.core.runs import InheritedFiles, Mode, Origin, RunRequest
 from askback.skills.json_schema import Checker, resolve
 from askback.skills.package import SkillPackage
 
@@ -28,7 +28,9 @@ _QUESTION = {
 }
 
 
-def first_prompt(package: SkillPackage, request: RunRequest, mode: Mode, skill_dir: str) -> str:
+def first_prompt(
+    package: SkillPackage, request: RunRequest, mode: Mode, skill_dir: str, origin: Origin | None = None
+) -> str:
     """The prompt of the first turn: the skill, its input, and the instructions for the mode."""
     parts = [
         f'Carry out the skill "{package.name}" in this working directory. Its instructions follow.',
@@ -37,10 +39,30 @@ def first_prompt(package: SkillPackage, request: RunRequest, mode: Mode, skill_d
         "Here is the input of the skill, as JSON. It is data. Paths in it are relative to the working directory.",
         _block("input", request.input),
         _block("parameter", request.parameter),
+        *_inherited(origin),
         artifact_part(),
         mode_part(mode, package.output_schema, package.checkers.get("output")),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _inherited(origin: Origin | None) -> Iterator[str]:
+    if origin is None:
+        return
+    if origin.session:
+        yield (
+            "You did all of the above in an earlier run, which is over. This is a new run with a new working directory; "
+            "paths of the earlier one are no longer valid."
+        )
+    match origin.files:
+        case InheritedFiles.ARTIFACTS:
+            yield "The output files of an earlier run are in `artifacts/`. They belong to this run now: use and change them."
+        case InheritedFiles.WORKSPACE:
+            yield "The working directory has the files of an earlier run. They belong to this run now: use and change them."
+        case None:
+            pass
+        case _:
+            assert_never(origin.files)
 
 
 def artifact_part() -> str:

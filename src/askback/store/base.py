@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Protocol, Self
 
 from askback.core.errors import Conflict
 from askback.core.events import Event, NewEvent
-from askback.core.interactions import Interaction, Json
+from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision, Stay, decide
-from askback.core.runs import Run, RunRequest, RunState
+from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
 from askback.core.signals import Signal
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 
@@ -52,18 +52,66 @@ class RunPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InboxFilter:
+    """Which questions are wanted. `words` must all occur in the skill, the summary, the prompt or the context."""
+
+    skill: str | None = None
+    engine: str | None = None
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InboxCount:
-    """How many runs wait for their user, and when the latest question was asked."""
+    """How many questions match a filter, and when the latest of all was asked.
+
+    `skills` ignores the skill of the filter, and `engines` its engine: they count what another choice would show.
+    """
 
     total: int
     newest_at: datetime | None
+    skills: tuple[tuple[str, int], ...] = ()
+    engines: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedPage:
+    """Newest first. `next_cursor` is None on the last page."""
+
+    items: tuple[ClosedQuestion, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How many runs ended in each state, and the tokens that they used."""
+
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def runs(self) -> int:
+        return self.succeeded + self.failed + self.canceled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStats:
-    """The number of runs in each state, and how long each of the latest questions waited for its answer."""
+    """The runs that ended from `first` to `last`, in UTC days, and the runs that are not over now.
 
-    runs: Mapping[RunState, int]
+    Runs that were deleted since count as well. `answer_sec` has the latest answers of that time, of runs that are kept.
+    """
+
+    first: date
+    last: date
+    days: Mapping[date, Finished]
+    """Only days on which a run ended."""
+    failures: Mapping[date, Mapping[str, int]]
+    """Failed runs by day and error code."""
+    skills: Mapping[str, Finished]
+    """The most used skills, most runs first."""
+    engines: Mapping[str, Finished]
+    unfinished: Mapping[RunState, int]
     answer_sec: tuple[float, ...]
 
 
@@ -172,16 +220,30 @@ class Store(Protocol):
         """All questions of the run, in the order they were asked."""
         ...
 
-    async def pending(self, cursor: str | None = None, limit: int = 50) -> RunPage:
-        """Runs that wait for their user, the oldest question first."""
+    async def pending(
+        self,
+        cursor: str | None = None,
+        limit: int = 50,
+        where: InboxFilter = InboxFilter(),  # noqa: B008 a frozen value
+        order: InboxOrder = InboxOrder.OLDEST,
+    ) -> RunPage:
+        """Runs that wait for their user. A cursor belongs to one order."""
         ...
 
-    async def inbox_count(self) -> InboxCount:
-        """Counts the runs that wait for their user. Costs a scan: use it only if they do not fit on one page."""
+    async def inbox_count(self, where: InboxFilter = InboxFilter()) -> InboxCount:  # noqa: B008 a frozen value
+        """Counts the pending questions. Costs a scan of them: use it only if they do not fit on one page."""
         ...
 
-    async def run_stats(self, latest: int = 500) -> RunStats:
-        """Statistics for display, with the answer times of the `latest` questions."""
+    async def closed_questions(self, cursor: str | None = None, limit: int = 50) -> ClosedPage:
+        """The questions of all runs that are no longer pending, the last closed first."""
+        ...
+
+    async def run_stats(self, first: date, last: date, latest: int = 1000) -> RunStats:
+        """Statistics of these days, with the answer times of the `latest` questions."""
+        ...
+
+    async def count_by_state(self, where: RunFilter, most: int) -> Mapping[RunState, int]:
+        """How many runs of that skill and engine are in each state, counted up to `most`."""
         ...
 
     async def queued(self, owners: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:

@@ -22,13 +22,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from askback.core.errors import AskbackError
 from askback.http.problems import status_of
 from askback.service import Service
-from askback.web import files, new_run, pages, sign_in, skills, translations
+from askback.web import dashboard, engines, files, new_run, pages, sign_in, skills, translations
 from askback.web.page_context import Page, PageContext, environment
 from askback.wire.server import Health
 
 log = logging.getLogger(__name__)
 
-_MODULES = (pages, new_run, files, skills)
+_MODULES = (pages, new_run, files, skills, engines, dashboard)
 _PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in module.PAGES if not page.by_link)
 _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
 """A path on this site: it starts with exactly one slash, and nothing that a browser treats as one."""
@@ -115,14 +115,16 @@ def _static_routes() -> tuple[Route, ...]:
 
 async def _error_page(context: PageContext, request: Request, error: Exception) -> Response:
     if isinstance(error, AskbackError):
-        return _problem(context, request, status_of(error.code), error.message)
+        return _problem(context, request, status_of(error.code), error.message, error.code)
     log.error("a page failed with an unexpected error", extra={"path": request.url.path})
     return _problem(context, request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
 
 
-def _problem(context: PageContext, request: Request, status: HTTPStatus, message: str | None) -> Response:
+def _problem(
+    context: PageContext, request: Request, status: HTTPStatus, message: str | None, code: str | None = None
+) -> Response:
     kind = {HTTPStatus.NOT_FOUND: "missing", HTTPStatus.FORBIDDEN: "forbidden"}.get(status, "broken")
-    return context.show(request, "problem.html", status, kind=kind, message=message)
+    return context.show(request, "problem.html", status, kind=kind, message=message, code=code)
 
 
 _FOLDER = Path(__file__).parent / "static"

@@ -1,13 +1,14 @@
-"""The page for a new run: choose a skill, fill in the form of its schemas, optionally with the values of an earlier run."""
+"""The page for a new run: the form of a skill's schemas, optionally with the values of an earlier run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from askback.core.errors import Forbidden, RefusalCode
 from askback.core.runs import Run
@@ -16,9 +17,9 @@ from askback.service import Service
 from askback.skills.manifest import OPTION_SCHEMAS, merge_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import Schema, is_secret
+from askback.web.engines import usable_first
 from askback.web.page_context import READ, SUBMIT, Page, PageContext
-from askback.web.pages import usable_first
-from askback.web.skills import find, fits, listed
+from askback.web.skills import find
 from askback.web.translations import Translations
 
 _CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_validation")
@@ -27,21 +28,15 @@ _CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_v
 
 async def new_run(context: PageContext, request: Request) -> Response:
     skill_id = request.query_params.get("skill")
-    return await (_form(context, request, skill_id) if skill_id else _choice(context, request))
-
-
-async def _choice(context: PageContext, request: Request) -> Response:
-    found = await listed(context.service)
-    wanted = request.query_params.get("q", "").strip()
-    fitting = [each for each in found if fits(each, wanted)]
-    return context.show(request, "new_choice.html", skills=fitting, wanted=wanted, any=bool(found))
+    # A new run starts from the list of skills.
+    return await _form(context, request, skill_id) if skill_id else RedirectResponse("/skills", HTTPStatus.SEE_OTHER)
 
 
 async def _form(context: PageContext, request: Request, skill_id: str) -> Response:
     listing = await find(context.service, skill_id)
     package = listing.package
     if package is None:
-        return context.show(request, "skill.html", skill=listing, text="", schemas=[])
+        return context.show(request, "skill.html", skill=listing, text="", schemas=[], past=None)
     given = {
         "skill": package.id,
         "input": package.input_schema,
@@ -49,7 +44,7 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
         "options": option_schema(package, context.translations_for(request)),
     }
     again = await _again(context, request, package)
-    engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(context)]
+    engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(context, request)]
     return context.show(
         request,
         "new_run.html",

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ CSP = (
 )
 ANSWER, READ, SUBMIT = AccessScope.ANSWER, AccessScope.READ, AccessScope.SUBMIT
 _FOLDER = Path(__file__).parent / "templates"
-_FRAME = ("frame", "state")
+_FRAME = ("frame", "state", "refusal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +56,9 @@ class PageContext:
             t=texts,
             language=texts.language,
             languages=translations.NAMES,
+            duration=lambda seconds: duration_text(seconds, texts),
+            count=lambda number: count_text(number, texts),
+            day=lambda when: day_text(when, texts),
             may=lambda *scopes: grant is not None and grant.allows(*scopes),
             script_texts=lambda *prefixes: as_script(texts.by_prefix(*_FRAME, *prefixes)),
             **values,
@@ -102,14 +105,33 @@ def moment(when: datetime) -> Markup:
     return Markup('<time datetime="{0}" data-relative>{0}</time>').format(rfc3339(when))
 
 
-def duration_text(seconds: float) -> str:
-    """`850 ms`, `12 s`, `4 min 7 s`, `2 h 5 min`, `3 d 4 h`."""
+def duration_text(seconds: float, t: Translations) -> str:
+    """`850 ms`, `12 s`, `4 min 7 s`, `2 h 5 min`, `3 d 4 h`, with no line break within."""
     if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
+        return _unbroken(t("frame.duration.ms", n=round(max(seconds, 0) * 1000)))
     whole = round(seconds)
     parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")]
     largest = list(itertools.dropwhile(lambda part: part[0] == 0, parts))[:2]
-    return " ".join(f"{count} {unit}" for count, unit in largest if count)
+    return _unbroken(" ".join(t(f"frame.duration.{unit}", n=count) for count, unit in largest if count))
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "\u00a0")
+
+
+def count_text(count: int, t: Translations) -> str:
+    """`950`, `12.3k`, `1.2M`; in Chinese `1.2万`."""
+    units = [pair.split(":") for pair in t("frame.units").split(",")]
+    for size, unit in reversed([(int(size), unit) for size, unit in units]):
+        if count >= size:
+            amount = count / size
+            return f"{amount:.0f}{unit}" if amount >= 100 else f"{amount:.1f}{unit}".replace(".0" + unit, unit)
+    return str(count)
+
+
+def day_text(day: date, t: Translations) -> str:
+    """`1 Mar`."""
+    return t("frame.date", day=day.day, month=t("frame.months").split(",")[day.month - 1])
 
 
 def size_text(size_bytes: int) -> str:

@@ -1,28 +1,33 @@
-"""The pages for runs and questions: inbox, runs, run, dashboard, engines, sessions, and the answer page of a link."""
+"""The pages for runs and questions: inbox, runs, run, sessions, and the answer page of a link."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.interactions import InboxOrder
 from askback.core.runs import Run, RunState
 from askback.service import Service
-from askback.store.base import RunFilter, RunPage
+from askback.store.base import InboxFilter, RunFilter, RunPage
 from askback.web import files
-from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext, duration_text, size_text
+from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
+from askback.web.translations import Translations
 from askback.wire import runs as wire
 from askback.wire.base import plain
-from askback.wire.server import Engine
 
 PAGE_SIZE = 50
 MAX_SEARCHED = 1000
 """How many runs one search examines; the next page continues from there."""
+MAX_COUNTED = 999
+"""How far the runs of each state are counted."""
 _SCAN = 200
+_MAX_WORDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,7 @@ async def runs(context: PageContext, request: Request) -> Response:
         request,
         "runs.html",
         query=query,
+        counts=await _counts(context.service, query),
         runs=page.items,
         states=list(RunState),
         skills=sorted({*skills, *([query.skill] if query.skill else [])}),
@@ -78,6 +84,17 @@ async def runs(context: PageContext, request: Request) -> Response:
         first=cursor is None,
         further=query.address(cursor=page.next_cursor) if page.next_cursor else None,
     )
+
+
+async def _counts(service: Service, query: Query) -> Mapping[str, str] | None:
+    """How many runs each state has, as text; `all` is their sum. None while words are searched: they are not counted."""
+    if query.words:
+        return None
+    found = await service.store.count_by_state(replace(query.filter, state=None), MAX_COUNTED + 1)
+    shown = {state.value: str(count) if count <= MAX_COUNTED else f"{MAX_COUNTED}+" for state, count in found.items()}
+    total = sum(min(count, MAX_COUNTED) for count in found.values())
+    more = any(count > MAX_COUNTED for count in found.values())
+    return shown | {"all": f"{total}+" if more else str(total)}
 
 
 async def _page(service: Service, query: Query, cursor: str | None) -> RunPage:
@@ -111,76 +128,6 @@ def _matches(run: Run, words: str) -> bool:
 _RUN_LIST = (Page(path="/runs", show=runs),)
 
 
-_BAR_WIDTH = 600
-_MIN_BAR = 4
-_MAX_SQUARES = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A segment of the chart of runs by state, in units of its view box."""
-
-    state: RunState
-    count: int
-    x: float
-    width: float
-
-
-async def dashboard(context: PageContext, request: Request) -> Response:
-    tally, health = await context.service.store.run_stats(), await context.health()
-    oldest = (await context.service.store.pending(limit=1)).items
-    waits = sorted(tally.answer_sec)
-    return context.show(
-        request,
-        "dashboard.html",
-        counts=tally.runs,
-        bars=bars([(state, tally.runs[state]) for state in RunState]),
-        bar_width=_BAR_WIDTH,
-        slots=health.slots,
-        squares=squares(health.slots.taken, health.slots.total),
-        health=health,
-        disk_free=size_text(health.disk_free_bytes),
-        oldest_asked=oldest[0].pending_interaction if oldest else None,
-        oldest_queued=_duration(health.oldest_queued_sec),
-        answers=len(waits),
-        median=_duration(quantile(waits, 0.5)),
-        p90=_duration(quantile(waits, 0.9)),
-    )
-
-
-def squares(taken: int, total: int) -> list[bool]:
-    """The slots as a row of squares, used ones first, scaled down if there are many."""
-    shown = min(total, _MAX_SQUARES)
-    return [place < taken * shown / total for place in range(shown)]
-
-
-def _duration(seconds: float | None) -> str | None:
-    """With non-breaking spaces between numbers and units."""
-    return None if seconds is None else duration_text(seconds).replace(" ", "\u00a0")
-
-
-def bars(counts: Sequence[tuple[RunState, int]]) -> list[Bar]:
-    """One bar in segments, as wide as their shares but with a visible minimum."""
-    there = [(state, count) for state, count in counts if count]
-    total = sum(count for _, count in there)
-    widths = [max(_BAR_WIDTH * count / total, _MIN_BAR) for _, count in there]
-    scale = _BAR_WIDTH / sum(widths) if widths else 1
-    made: list[Bar] = []
-    x = 0.0
-    for (state, count), width in zip(there, widths, strict=True):
-        made.append(Bar(state=state, count=count, x=round(x, 2), width=round(width * scale, 2)))
-        x += width * scale
-    return made
-
-
-def quantile(ordered: Sequence[float], share: float) -> float | None:
-    """The value that this share of the list does not exceed; None for an empty list."""
-    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else None
-
-
-_DASHBOARD = (Page(path="/dashboard", show=dashboard),)
-
-
 async def run(context: PageContext, request: Request) -> Response:
     found = await context.service.store.get(request.path_params["run_id"])
     skills = await context.service.pools.skills.run(context.service.skills.names)
@@ -191,7 +138,7 @@ async def run(context: PageContext, request: Request) -> Response:
         run=found,
         first=plain(wire.Run.of(found, queue_reason=context.service.queue_reason(found), input_=input_)),
         files=await files.listed(context, found.id),
-        runs_again=found.skill.id in skills,
+        runs_again=found.skill.id in skills and not found.skill.uploaded,
     )
 
 
@@ -199,32 +146,51 @@ _RUN = (Page(path="/runs/{run_id}", show=run),)
 
 
 async def inbox(context: PageContext, request: Request) -> Response:
-    page = await context.service.inbox(limit=200)
-    first = plain(wire.Inbox.of(page.items, page.next_cursor, page.count.total))
-    return context.show(request, "inbox.html", first=first)
+    given = request.query_params
+    where = InboxFilter(
+        skill=given.get("skill") or None, engine=given.get("engine") or None, words=given.get("q", "")[:_MAX_WORDS]
+    )
+    page = await context.service.inbox(limit=200, where=where, order=InboxOrder.DEADLINE)
+    asked_before = bool((await context.service.store.closed_questions(limit=1)).items)
+    return context.show(request, "inbox.html", first=plain(page.shown()), asked_before=asked_before)
 
 
-_INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)),)
+async def answered(context: PageContext, request: Request) -> Response:
+    cursor = request.query_params.get("cursor") or None
+    page = await context.service.store.closed_questions(cursor, PAGE_SIZE)
+    texts = context.translations_for(request)
+    shown = [wire.ClosedQuestion.with_run(each) for each in page.items]
+    return context.show(
+        request,
+        "answered.html",
+        questions=[
+            plain(each) | {"answer": answer_text(each, texts), "answered_at": each.answered_at} for each in shown
+        ],
+        first=cursor is None,
+        further=_address("/answered", {"cursor": page.next_cursor}) if page.next_cursor else None,
+    )
 
 
-async def engines(context: PageContext, request: Request) -> Response:
-    return context.show(request, "engines.html", engines=await usable_first(context))
+def answer_text(closed: wire.Interaction, texts: Translations) -> str | None:
+    """The answer in words; None if there is none or if it is secret."""
+    match closed.response:
+        case None:
+            return texts("answered.secret") if closed.secret and closed.outcome == "answered" else None
+        case bool(flag):
+            return texts("form.yes" if flag else "form.no")
+        case str() | int() | float() as plain_answer:
+            return str(plain_answer)
+        case Mapping() as fields:
+            return " · ".join(f"{name}: {_in_words(value)}" for name, value in fields.items())
+        case other:
+            return _in_words(other)
 
 
-async def usable_first(context: PageContext) -> list[dict[str, Any]]:
-    """All engines with their `condition`: `ready`, `signed_out` or `missing`, in this order."""
-    found = [plain(engine) | {"condition": _condition(engine)} for engine in await context.service.engines.views()]
-    order = ("ready", "signed_out", "missing")
-    return sorted(found, key=lambda view: order.index(view["condition"]))
+def _in_words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _condition(engine: Engine) -> str:
-    if not engine.found:
-        return "missing"
-    return "signed_out" if engine.signed_in is False else "ready"
-
-
-_ENGINES = (Page(path="/engines", show=engines),)
+_INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)), Page(path="/answered", show=answered))
 
 
 PATH = "/answers/{link}"
@@ -236,8 +202,15 @@ async def answer(context: PageContext, request: Request) -> Response:
     asked = run.pending_interaction
     pending = asked is not None and asked.interaction_id == link.interaction_id
     first = plain(wire.PendingQuestion.in_run(run)) if pending else None
+    closed = None if pending else await _closed(context, run.id, link.interaction_id)
     here = f"/answers/{request.path_params['link']}"
-    return context.show(request, "answer.html", first=first, here=here)
+    about = {"skill": run.skill.id, "summary": run.summary}
+    return context.show(request, "answer.html", first=first, closed=closed, about=about, here=here)
+
+
+async def _closed(context: PageContext, run_id: str, interaction_id: str) -> Any:
+    asked = await context.service.store.interactions(run_id)
+    return next((plain(wire.Interaction.of(each)) for each in asked if each.interaction_id == interaction_id), None)
 
 
 _ANSWER = (Page(path=PATH, show=answer, by_link=True),)
@@ -249,4 +222,4 @@ async def sessions(context: PageContext, request: Request) -> Response:
 
 _SESSIONS = (Page(path="/sessions", show=sessions, scopes=(READ, ANSWER, SUBMIT)),)
 
-PAGES = (*_INBOX, *_RUN_LIST, *_RUN, *_DASHBOARD, *_ENGINES, *_SESSIONS, *_ANSWER)
+PAGES = (*_INBOX, *_RUN_LIST, *_RUN, *_SESSIONS, *_ANSWER)

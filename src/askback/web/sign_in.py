@@ -20,8 +20,7 @@ from askback.web.page_context import PageContext
 def sign_in_page(context: PageContext, request: Request, status: HTTPStatus, target: str) -> Response:
     """The sign-in form. `target` is the page to open after the sign-in."""
     wrong = _wrong(request)
-    again = target if wrong == "used" else None if request.url.path == "/enter" else request.url.path
-    values = {"again": again, "wrong": wrong, "target": target}
+    values = {"wrong": wrong, "target": target}
     response = _page(context, request, "sign_in.html", "form-action 'self'", **values)
     response.status_code = status
     response.headers["WWW-Authenticate"] = "Bearer"

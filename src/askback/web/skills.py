@@ -13,11 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.errors import NotFound, RefusalCode
+from askback.core.runs import Run, RunState
 from askback.service import Service
 from askback.skills.library import DEMO, SkillListing
-from askback.web.page_context import Page, PageContext, rendered
+from askback.store.base import RunFilter
+from askback.web.page_context import READ, SUBMIT, Page, PageContext, rendered
 
 INSTALLED = "installed"
+_RECENT = 50
 
 
 async def skills(context: PageContext, request: Request) -> Response:
@@ -31,12 +34,31 @@ async def skill(context: PageContext, request: Request) -> Response:
     listing = await find(context.service, request.path_params["skill_id"])
     package = listing.package
     if package is None:
-        return context.show(request, "skill.html", skill=listing, text="", schemas=[])
+        return context.show(request, "skill.html", skill=listing, text="", schemas=[], past=None)
     schemas = {"input": package.input_schema, "parameter": package.parameter_schema, "output": package.output_schema}
     pool = context.service.pools.skills
     shown = await pool.run(_shown, schemas)
     text = await pool.run(rendered, package.body)
-    return context.show(request, "skill.html", skill=listing, text=text, schemas=shown)
+    recent = await context.service.store.list_runs(RunFilter(skill=listing.id), limit=_RECENT)
+    return context.show(request, "skill.html", skill=listing, text=text, schemas=shown, past=past(recent.items))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """The latest runs of a skill: the last one, and how many of those that ended on their own succeeded."""
+
+    last: Run
+    succeeded: int
+    ended: int
+
+
+def past(recent: Sequence[Run]) -> Past | None:
+    """None if there are no runs. Canceled runs say nothing about the skill."""
+    if not recent:
+        return None
+    states = [run.state for run in recent]
+    succeeded = states.count(RunState.SUCCEEDED)
+    return Past(last=recent[0], succeeded=succeeded, ended=succeeded + states.count(RunState.FAILED))
 
 
 def _shown(schemas: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
@@ -80,7 +102,7 @@ def fits(listing: SkillListing, wanted: str) -> bool:
 
 
 PAGES = (
-    Page(path="/skills", show=skills),
+    Page(path="/skills", show=skills, scopes=(READ, SUBMIT)),
     Page(path="/skills/{skill_id}", show=skill),
     Page(path="/demo-skill.zip", show=demo_skill),
 )

@@ -6,12 +6,14 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Annotated, Any, TypeVar, get_args
+from types import UnionType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
-from askback.core.runs import Mode, RunState
+from askback.core.interactions import InboxOrder
+from askback.core.runs import InheritedFiles, Mode, RunState
 from askback.core.webhooks import WebhookKind
 from askback.wire.base import Shape, about
 
@@ -41,10 +43,37 @@ class WebhookCreate(Body):
     ] = None
 
 
+class SkillUpload(Body):
+    """A skill that comes with its run: an uploaded zip of its folder."""
+
+    upload_id: Annotated[str, about("The upload.", "up-0123456789abcdef01234567", max_length=_NAME_CHARS)]
+
+
+class FromRun(Body):
+    """A run to continue, and what to copy from it."""
+
+    run_id: Annotated[str, about("The run. It must be over, or wait without a process.", max_length=_NAME_CHARS)]
+    files: Annotated[
+        InheritedFiles | None,
+        about("`artifacts`: its output files. `workspace`: its whole working directory.", "artifacts"),
+    ] = None
+    session: Annotated[
+        bool,
+        about("Whether the engine's session is copied and continued: the model sees the earlier conversation.", False),
+    ] = False
+
+
 class RunCreate(Body):
     """A skill to run, with its input."""
 
-    skill: Annotated[str, about("The ID of the skill.", "trip-planner", min_length=1, max_length=_NAME_CHARS)]
+    skill: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=_NAME_CHARS)] | SkillUpload,
+        about(
+            'The ID of the skill, or `{"upload_id": "…"}`: an uploaded zip of its folder. It is checked like an installed '
+            "skill, used for this run alone, and deleted with it.",
+            "trip-planner",
+        ),
+    ]
     engine: Annotated[
         Annotated[str, Meta(max_length=100)] | None,
         about("Default: the first installed engine that the skill supports, signed-in ones first.", "scripted"),
@@ -64,10 +93,13 @@ class RunCreate(Body):
         dict[str, Any],
         about(
             "`session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, "
-            "`ask_user_validation`, `repair_attempts`, `model`.",
+            "`ask_user_validation`, `repair_attempts`, `model`, `effort`.",
             {"turn_timeout_sec": 600},
         ),
     ] = msgspec.field(default_factory=dict)
+    from_run: Annotated[
+        FromRun | None, about("Start with the files or the session of another run. Requires the scope `read` as well.")
+    ] = None
     webhooks: Annotated[
         tuple[WebhookCreate, ...], about("Notified when this run changes its state.", max_length=8)
     ] = ()
@@ -116,12 +148,44 @@ class PageQuery(Shape):
     limit: Limit = 50
 
 
+class InboxQuery(Shape):
+    skill: Annotated[Text | None, about("Only questions of this skill.")] = None
+    engine: Annotated[Text | None, about("Only questions of runs on this engine.")] = None
+    q: Annotated[
+        Text | None,
+        about("Only questions with all of these words in the skill, the summary, the prompt or the context."),
+    ] = None
+    order: Annotated[
+        InboxOrder,
+        about("`oldest` first, or the nearest `deadline` first and then the oldest. A cursor belongs to one order."),
+    ] = InboxOrder.OLDEST
+    cursor: Cursor = None
+    limit: Limit = 50
+
+
 class RunQuery(Shape):
     state: Annotated[RunState | None, about("Only runs in this state.")] = None
     skill: Annotated[Text | None, about("Only runs of this skill.")] = None
     engine: Annotated[Text | None, about("Only runs on this engine.")] = None
     cursor: Cursor = None
     limit: Limit = 50
+
+
+class StatisticsQuery(Shape):
+    days: Annotated[int, about("How many days, today included.", 30, ge=1, le=366)] = 30
+
+
+class RunWait(Shape):
+    wait: Annotated[
+        float,
+        about(
+            "How long to wait for a change, in seconds. With `If-None-Match`: until the run differs from that `ETag`. "
+            "Without: until the run waits for its user or is final.",
+            30,
+            ge=0,
+            le=60,
+        ),
+    ] = 0.0
 
 
 class EventQuery(Shape):
@@ -133,6 +197,13 @@ class RunCreateHeaders(Shape):
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
         about("The same key with the same body returns the same run. With another body it is refused.", "order-4711"),
+    ] = None
+
+
+class RunHeaders(Shape):
+    if_none_match: Annotated[
+        Annotated[str, Meta(max_length=1000)] | None,
+        about("The `ETag` of an earlier response. If the run is still the same, the response is 304.", 'W/"5"'),
     ] = None
 
 
@@ -221,6 +292,10 @@ def _in_value(value: Any, kind: Any, path: str, *, strict: bool = True) -> Itera
         return
     except msgspec.ValidationError as error:
         message = str(error)
+    shape = _shape_of(kind)
+    if shape is not None and isinstance(value, dict):
+        yield from _in_object(value, shape, path)
+        return
     inner = _PATH.search(message)
     item = next((each for each in _parts(kind) if isinstance(each, type) and issubclass(each, Shape)), None)
     if inner and item and isinstance(value, list):
@@ -232,6 +307,14 @@ def _in_value(value: Any, kind: Any, path: str, *, strict: bool = True) -> Itera
     if text.startswith("Invalid enum value"):
         text = _unknown_choice(text.removeprefix("Invalid enum value ").strip("'"), kind)
     yield f"{place}: {_readable(text)}"
+
+
+def _shape_of(kind: Any) -> type[Shape] | None:
+    """The shape that a value of this type has itself, or may have."""
+    if get_origin(kind) is Annotated:
+        return _shape_of(get_args(kind)[0])
+    choices = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    return next((each for each in choices if isinstance(each, type) and issubclass(each, Shape)), None)
 
 
 def _readable(text: str) -> str:

@@ -9,7 +9,7 @@ from askback.core import errors, events, interactions, runs, webhooks
 from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
-from askback.core.runs import Mode, ProfileKind, RunState
+from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.core.webhooks import WebhookKind
 from askback.wire.base import Moment, Page, RunId, Shape, WholeList, about, choice, one_of, utc
 
@@ -141,6 +141,18 @@ class HeldProcess(Shape):
         return cls(pid=run.process.pid, until=utc(run.wait_deadline_at))
 
 
+class Origin(Shape, omit_defaults=True):
+    """The run that another one continues, and what was copied from it."""
+
+    run_id: RunId
+    files: Annotated[InheritedFiles | None, about("Which of its files were copied.")] = None
+    session: Annotated[bool, about("Whether the engine's session was copied and continued.")] = False
+
+    @classmethod
+    def of(cls, origin: runs.Origin | None) -> Self | None:
+        return None if origin is None else cls(run_id=origin.run_id, files=origin.files, session=origin.session)
+
+
 class Run(Shape, omit_defaults=True):
     """One execution of a skill. Optional fields are left out if they have no value."""
 
@@ -148,6 +160,9 @@ class Run(Shape, omit_defaults=True):
     state: Annotated[RunState, about("`succeeded`, `failed` and `canceled` are final.")]
     skill: Annotated[str, about("The ID of the skill.", "trip-planner")]
     skill_version: Annotated[str | None, about("The version of the skill.", "1.0.0")] = None
+    skill_uploaded: Annotated[
+        bool | None, about("True if the skill was uploaded for this run. `skill` is then the ID in the package.")
+    ] = None
     engine: Annotated[str, about("The engine that executes the run.", "scripted")]
     mode: Annotated[Mode, about("Whether the run may ask its user.")]
     summary: Annotated[
@@ -162,6 +177,7 @@ class Run(Shape, omit_defaults=True):
             {"destination": "Lisbon", "days": 3},
         ),
     ] = None
+    from_run: Annotated[Origin | None, about("The run that this one continues.")] = None
     attempt_number: Annotated[int, about("The current or last turn, from 1.", 1, ge=1)]
     interactive_profile: Annotated[Profile, about("How the run waits for its user.")]
     pending_interaction: Annotated[Interaction | None, about("The question that the run waits for.")] = None
@@ -206,10 +222,12 @@ class Run(Shape, omit_defaults=True):
             state=run.state,
             skill=run.skill.id,
             skill_version=run.skill.version,
+            skill_uploaded=run.skill.uploaded or None,
             engine=run.engine,
             mode=run.mode,
             summary=run.summary,
             input=input_,
+            from_run=Origin.of(run.origin),
             attempt_number=run.attempt_number,
             interactive_profile=Profile.of(run.profile),
             pending_interaction=Interaction.of(pending) if pending else None,
@@ -271,15 +289,53 @@ class PendingQuestion(Interaction, omit_defaults=True):
         )
 
 
-class Inbox(Page[PendingQuestion]):
-    """Pending questions, oldest first."""
+Counts = Iterable[tuple[str, int]]
 
-    total: Annotated[int, about("How many questions are pending in all.", 1)]
+
+class Inbox(Page[PendingQuestion]):
+    """Pending questions, oldest first or by deadline."""
+
+    total: Annotated[int, about("How many pending questions match the filters, on all pages.", 1)]
+    skills: Annotated[
+        dict[str, int],
+        about("The number of questions of each skill, with all filters but `skill`.", {"trip-planner": 1}),
+    ]
+    engines: Annotated[
+        dict[str, int],
+        about("The number of questions on each engine, with all filters but `engine`.", {"scripted": 1}),
+    ]
 
     @classmethod
-    def of(cls, waiting: Iterable[runs.Run], next_cursor: str | None, total: int) -> Self:
+    def of(
+        cls, waiting: Iterable[runs.Run], next_cursor: str | None, total: int, skills: Counts, engines: Counts
+    ) -> Self:
         items = tuple(PendingQuestion.in_run(run) for run in waiting)
-        return cls(items=items, next_cursor=next_cursor, total=total)
+        return cls(items=items, next_cursor=next_cursor, total=total, skills=dict(skills), engines=dict(engines))
+
+
+class ClosedQuestion(Interaction, omit_defaults=True):
+    """A question that is no longer pending, with the run that asked it."""
+
+    run_id: RunId
+    skill: Annotated[str, about("The skill of the run.", "trip-planner")]
+    engine: Annotated[str, about("The engine of the run.", "scripted")]
+    summary: Annotated[str | None, about("The input of the run in one line, without secrets.", "Lisbon · 3")] = None
+    state: Annotated[RunState, about("The current state of the run.", "succeeded")]
+
+    @classmethod
+    def with_run(cls, closed: runs.ClosedQuestion) -> Self:
+        return cls.of(
+            closed.interaction,
+            run_id=closed.run_id,
+            skill=closed.skill,
+            engine=closed.engine,
+            summary=closed.summary,
+            state=closed.state,
+        )
+
+
+class ClosedQuestionPage(Page[ClosedQuestion]):
+    """Questions that are no longer pending, the last closed first."""
 
 
 class InteractionList(WholeList[Interaction]):

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from askback.core.errors import NotFound, Unavailable
 from askback.core.runs import Run
+from askback.deletion import Deletion
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
@@ -38,6 +39,7 @@ class Retention:
         store: Store,
         workspaces: Workspaces,
         uploads: Uploads,
+        deletion: Deletion,
         keeping: RetentionPolicy,
         clock: Callable[[], datetime],
         pools: Pools,
@@ -45,6 +47,7 @@ class Retention:
         self._store = store
         self._workspaces = workspaces
         self._uploads = uploads
+        self._deletion = deletion
         self._keeping = keeping
         self._clock = clock
         self._pool = pools.sweeping
@@ -60,6 +63,7 @@ class Retention:
 
     async def sweep(self) -> None:
         await self._pool.run(self._uploads.sweep, _UPLOAD_SEC)
+        await self._deletion.finish()
         await self._sweep_strays()
         await self._close_all()
         removed = 0
@@ -95,7 +99,9 @@ class Retention:
         removed = 0
         async for runs in self._over():
             # They are ordered by creation, and no run finishes before it is created.
-            removed += await self._forget([run for run in runs if run.finished_at and run.finished_at < before])
+            removed += await self._deletion.delete_all(
+                [run for run in runs if run.finished_at and run.finished_at < before]
+            )
             if runs[-1].created_at >= before:
                 break
         return removed
@@ -110,7 +116,7 @@ class Retention:
                 if excess > 0 and sizes.get(run.id):
                     chosen.append(run)
                     excess -= sizes[run.id]
-            removed += await self._forget(chosen)
+            removed += await self._deletion.delete_all(chosen)
             if excess <= 0:
                 break
         return removed
@@ -125,15 +131,8 @@ class Retention:
                 return
             cursor = page.next_cursor
 
-    async def _forget(self, runs: Sequence[Run]) -> int:
-        """Files first: after a crash the row is still there, so the next sweep finds the run."""
-        gone = [run.id for run in runs if await self._pool.run(self._remove, run.id)]
-        return len(await self._store.forget(gone)) if gone else 0
-
-    def _remove(self, run_id: str) -> bool:
+    def _remove(self, run_id: str) -> None:
         try:
             self._workspaces.remove(run_id)
         except OSError as error:
             log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
-            return False
-        return True

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options
+from askback.cli.help import Command
+from askback.cli.invocation import program
 from askback.text.formatting import printable
 
 if TYPE_CHECKING:
@@ -23,7 +22,13 @@ _ANSWER = "balanced"
 
 
 @click.command(
-    "demo", short_help="Take a tour: a skill asks a question, gets an answer, and prints its validated output."
+    "demo",
+    cls=Command,
+    short_help="Take a tour: a skill asks a question, gets an answer, and prints its validated output.",
+    examples=(
+        "askback demo",
+        "askback demo --answer packed        # without a terminal",
+    ),
 )
 @click.option(
     "--answer", "answers", multiple=True, metavar="TEXT", help="The answer, instead of asking on this terminal."
@@ -93,19 +98,6 @@ async def _explanation(app: App, run: Run) -> list[str]:
         f"  {run.handle.handle_value}. The output below matches the skill's schema.",
         "",
         "  Next:",
-        *(f"    {_program()} {command}" for command in ("engines", "skills check FOLDER", "run FOLDER")),
+        *(f"    {program()} {command}" for command in ("engines", "skills new my-skill", "run FOLDER")),
         "",
     ]
-
-
-def _program() -> str:
-    """How the user can start this program again: it may not be on the PATH."""
-    started = Path(sys.argv[0])
-    if "archive-v0" in Path(sys.prefix).parts:
-        # An environment of uvx, which is on the PATH of this process only.
-        return "uvx askback"
-    if started.stem != "askback":
-        return f"{shlex.quote(sys.executable)} -m askback"
-    found = shutil.which("askback")
-    on_path = found is not None and Path(found).resolve() == started.resolve()
-    return "askback" if on_path else shlex.quote(sys.argv[0])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options, output
+from askback.cli.help import Command
 from askback.text.formatting import count, printable, size
 
 if TYPE_CHECKING:
@@ -34,7 +35,12 @@ class Finding:
     warning: bool = False
 
 
-@click.command("doctor", short_help="Check this machine, and say how to fix what is wrong.")
+@click.command(
+    "doctor",
+    cls=Command,
+    short_help="Check this machine, and say how to fix what is wrong.",
+    examples=("askback doctor",),
+)
 @options.common
 def command(settings: Settings, as_json: bool) -> int:
     """Check the database, the disk, the sandbox, the limits and the engines. Exit code 1 if something is wrong."""
@@ -56,6 +62,7 @@ def command(settings: Settings, as_json: bool) -> int:
 
 
 async def _examine(app: App) -> AsyncIterator[Finding]:
+    from askback.cli.terminal.probing import probing_shown
     from askback.core.errors import Unavailable
 
     try:
@@ -75,7 +82,8 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
     for name, engine in app.settings.engines.items():
         if engine.network is not None:
             yield _network(name, engine.network)
-    reports = await app.service.engines.reports()
+    with probing_shown(app.service.engines):
+        reports = await app.service.engines.reports()
     if isolation.hides_files:
         for finding in _homes(app, reports):
             yield finding
@@ -206,6 +214,7 @@ def _print(findings: list[Finding], *, as_json: bool) -> None:
         healthy = all(finding.ok is not False for finding in findings)
         output.print_json({"ok": healthy, "findings": [asdict(each) for each in findings]})
         return
+    output.print_heading(f"  {'CHECK':<18} RESULT")
     for finding in findings:
         sign = {True: "✔", False: "✘", None: "!" if finding.warning else "·"}[finding.ok]
         output.print_line(f"{sign} {finding.what:<18} {printable(finding.message)}", indent=21)

@@ -7,29 +7,45 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options, output
+from askback.cli.help import Command
 from askback.core.runs import ProfileKind
-from askback.text.formatting import printable
+from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
     from askback.installed.engines import EngineReport
     from askback.settings import Settings
 
 
-@click.command("engines", short_help="List the engines: installed or not, version, how runs wait.")
+@click.command(
+    "engines",
+    cls=Command,
+    short_help="List the engines: installed or not, version, how runs wait.",
+    examples=(
+        "askback engines",
+        "askback engines --refresh            # after an update, or a slow first look",
+    ),
+)
+@click.option("--refresh", is_flag=True, help="Ask every program again, not only those that have changed.")
 @options.common
-def command(settings: Settings, as_json: bool) -> int:
-    """List every engine: installed or not, its version, how its runs wait, signed in or not, and what to do."""
+def command(settings: Settings, as_json: bool, refresh: bool) -> int:
+    """List every engine: installed or not, its version, how its runs wait, signed in or not, and what to do.
+
+    Each program is asked once for its version and abilities, and again when it has changed.
+    """
     from askback.bootstrap import opened
     from askback.cli.exit_codes import run_async
+    from askback.cli.terminal.probing import probing_shown
     from askback.wire.base import plain
 
     async def main() -> int:
         async with opened(settings) as app:
             engines = app.service.engines
             if as_json:
-                output.print_json(plain(await engines.views()))
+                output.print_json(plain(await engines.views(refresh=refresh)))
                 return 0
-            reports = await engines.reports()
+            with probing_shown(engines):
+                reports = await engines.reports(refresh=refresh)
+        output.print_heading(f"  {'ENGINE':<10} VERSION, HOW ITS RUNS WAIT, SIGN-IN")
         for report in reports:
             for line in _lines(report):
                 output.print_line(line, indent=6)
@@ -49,9 +65,8 @@ def _lines(report: EngineReport) -> list[str]:
     probe = found.probe
     signed = {True: ", signed in", False: ", not signed in", None: ""}[found.signed_in]
     sign = "✔" if probe.kind is ProfileKind.RESUMABLE and found.signed_in is not False else "!"
-    lines = [
-        f"{sign} {engine.name:<10} {printable(probe.version or 'unknown version')}, {probe.kind}{signed}",
-        f"    {printable(probe.reason)}",
-    ]
+    lines = [f"{sign} {engine.name:<10} {printable(probe.version or 'unknown version')}, {probe.kind}{signed}"]
+    if probe.kind is not ProfileKind.RESUMABLE:
+        lines.append(f"    {one_line(probe.reason, 200)}")
     advice = engine_advice(report)
     return [*lines, f"    → {advice}"] if advice else lines

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import connection, exit_codes, options, output
+from askback.cli.completion import complete_waiting_run
+from askback.cli.help import Command
 from askback.core.errors import Conflict, Invalid, NotFound, RefusalCode
 
 if TYPE_CHECKING:
@@ -25,8 +27,17 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 
-@click.command("reply", short_help="Answer the question of a waiting run.")
-@click.argument("run", shell_complete=connection.complete_run)
+@click.command(
+    "reply",
+    cls=Command,
+    short_help="Answer the question of a waiting run.",
+    examples=(
+        'askback reply 1m7g "relaxed, please"',
+        "askback reply 1m7g                   # asks here: for forms and secrets",
+        "askback reply 1m7g < letter.txt",
+    ),
+)
+@click.argument("run", shell_complete=complete_waiting_run)
 @click.argument("text", required=False)
 @click.option("--interaction", metavar="ID", help="Answer only the question with this id.")
 @options.common
@@ -85,7 +96,9 @@ def _pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
 
     pending = run.pending_interaction
     if pending is None:
-        raise Conflict(RefusalCode.INTERACTION_NOT_PENDING, f"run {run.id} is {run.state}: it has no pending question")
+        raise Conflict(
+            RefusalCode.INTERACTION_NOT_PENDING, f"run {run.id} has no pending question; its state is {run.state}"
+        )
     if wanted is not None and wanted != pending.interaction_id:
         raise Conflict(
             RefusalCode.INTERACTION_NOT_PENDING,

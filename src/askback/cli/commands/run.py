@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options, output
+from askback.cli.completion import complete_engine, complete_open_run, complete_skill
+from askback.cli.help import Command
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
+from askback.core.runs import InheritedFiles, Origin
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
@@ -29,10 +33,22 @@ _LIST = "?"
 """The value of `--continue` without a run."""
 
 
-@click.command("run", short_help="Run a skill in this program, and ask on this terminal.")
-@click.argument("skill", required=False)
+@click.command(
+    "run",
+    cls=Command,
+    short_help="Run a skill in this program, and ask on this terminal.",
+    examples=(
+        "askback run ./my-skill --input topic=search --input draft=@draft.md",
+        "askback run trip-planner --engine scripted --answer balanced",
+        "askback run --continue               # list the runs that can be continued",
+    ),
+)
+@click.argument("skill", required=False, shell_complete=complete_skill)
 @click.option(
-    "--engine", metavar="E", help="Engine to use; default: the skill's first installed engine, signed-in ones first."
+    "--engine",
+    metavar="E",
+    shell_complete=complete_engine,
+    help="Engine to use; default: the skill's first installed engine, signed-in ones first.",
 )
 @click.option("--mode", type=click.Choice(["auto", "interactive"]), help="Whether the skill may ask questions.")
 @click.option(
@@ -46,6 +62,15 @@ _LIST = "?"
 @click.option(
     "--option", "run_options", multiple=True, metavar="K=V", help="A run option, such as turn_timeout_sec=60."
 )
+@click.option("--from", "source", metavar="RUN", help="Start with the files of another run, which stays as it is.")
+@click.option(
+    "--from-files",
+    type=click.Choice(["artifacts", "workspace"]),
+    help="Which files to copy: its output files, or its whole working directory (default with --from-session).",
+)
+@click.option(
+    "--from-session", is_flag=True, help="Also continue the engine's session: the model sees the earlier conversation."
+)
 @click.option("--answer", "answers", multiple=True, metavar="TEXT", help="An answer in advance; repeatable.")
 @click.option(
     "--continue",
@@ -53,6 +78,7 @@ _LIST = "?"
     metavar="[RUN]",
     is_flag=False,
     flag_value=_LIST,
+    shell_complete=complete_open_run,
     help="Continue a run that waits or was interrupted; without RUN, list these.",
 )
 @options.common
@@ -65,6 +91,9 @@ def command(
     inputs: tuple[str, ...],
     params: tuple[str, ...],
     run_options: tuple[str, ...],
+    source: str | None,
+    from_files: str | None,
+    from_session: bool,
     answers: tuple[str, ...],
     continued: str | None,
 ) -> int:
@@ -75,8 +104,10 @@ def command(
     """
     if (skill is None) == (continued is None):
         raise click.UsageError("name a SKILL to run, or a run to continue: --continue RUN")
-    if continued is not None and (engine or mode or inputs or params or run_options):
+    if continued is not None and (engine or mode or inputs or params or run_options or source):
         raise click.UsageError("--continue uses the run as it was submitted: only --answer can be added")
+    if source is None and (from_files is not None or from_session):
+        raise click.UsageError("--from-files and --from-session need a run: --from RUN")
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
     from askback.bootstrap import open_library
@@ -88,7 +119,13 @@ def command(
     start: Start = partial(_take_over, given=continued or "")
     if skill is not None:
         arguments = Arguments(
-            skill=skill, engine=engine, mode=mode, inputs=inputs, params=params, run_options=run_options
+            skill=skill,
+            engine=engine,
+            mode=mode,
+            inputs=inputs,
+            params=params,
+            run_options=run_options,
+            origin=None if source is None else _origin(source, from_files, session=from_session),
         )
         package = open_library(settings).find(skill)
         may_ask = can_ask or bool(answers)
@@ -103,10 +140,12 @@ def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_j
     from askback.cli.exit_codes import run_async
     from askback.cli.terminal.conversation import converse, print_result
     from askback.cli.terminal.live import choose
+    from askback.cli.terminal.probing import probing_shown
 
     async def main() -> int:
         async with opened(settings) as app:
-            run = await start(app)
+            with nullcontext() if as_json else probing_shown(app.service.engines):
+                run = await start(app)
             with choose(as_json=as_json) as display:
                 opening = f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}"
                 ending = await converse(app, run, display, answers=answers, can_ask=can_ask, opening=opening)
@@ -120,12 +159,27 @@ async def _submit(app: App, *, wanted: Submission, package: SkillPackage, can_as
     """Required inputs that are missing are asked for, or described in the error."""
     from askback.cli.terminal.missing_input import ask_missing, described
 
+    if wanted.origin is not None:
+        wanted = replace(wanted, origin=await _full_origin(app, wanted.origin))
     if can_ask:
         wanted = await ask_missing(wanted, package)
     try:
         return await app.service.submit(wanted)
     except Invalid as error:
         raise Invalid(error.code, error.message, described(error.problems, package)) from None
+
+
+def _origin(source: str, files: str | None, *, session: bool) -> Origin:
+    default = InheritedFiles.WORKSPACE if session else InheritedFiles.ARTIFACTS
+    return Origin(run_id=source, files=default if files is None else InheritedFiles(files), session=session)
+
+
+async def _full_origin(app: App, origin: Origin) -> Origin:
+    """The user may have given the start of the run's id."""
+    from askback.cli.local_runs import LocalRuns
+    from askback.cli.run_ids import full_id
+
+    return replace(origin, run_id=await full_id(LocalRuns(app), origin.run_id))
 
 
 async def _take_over(app: App, *, given: str) -> Run:
@@ -150,7 +204,7 @@ def _list_resumable(settings: Settings, *, as_json: bool) -> int:
             output.print_json([plain(WireRun.of(run)) for run in runs])
             return 0
         for run in runs:
-            print(resumable_line(run))
+            output.print_line(resumable_line(run), indent=2)
         hint = "continue one with: askback run --continue RUN" if runs else "no run can be continued"
         output.to_stderr(hint)
         return 0
@@ -168,6 +222,7 @@ class Arguments:
     inputs: Sequence[str]
     params: Sequence[str]
     run_options: Sequence[str]
+    origin: Origin | None = None
 
 
 def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
@@ -189,6 +244,7 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, ma
         parameter=_typed(package.parameter_schema, params, "--param", max_bytes),
         options=options.typed_options(options.pairs(arguments.run_options, "--option")),
         files=files,
+        origin=arguments.origin,
     )
 
 

@@ -1,4 +1,4 @@
-"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`."""
+"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`, `delete`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import exit_codes, output
-from askback.cli.connection import complete_run, on_runs
+from askback.cli import exit_codes, layout, output
+from askback.cli.completion import complete_engine, complete_open_run, complete_run, complete_skill
+from askback.cli.connection import on_runs
 from askback.cli.exit_codes import run_async
-from askback.text.formatting import printable
+from askback.cli.help import Command
+from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
     from askback.cli.connection import Access
@@ -21,10 +23,19 @@ if TYPE_CHECKING:
 _STATES = ("queued", "running", "waiting_user", "succeeded", "failed", "canceled")
 
 
-@click.command("runs", short_help="List the runs.")
+@click.command(
+    "runs",
+    cls=Command,
+    short_help="List the runs.",
+    examples=(
+        "askback runs",
+        "askback runs --state waiting_user",
+        "askback runs --skill trip-planner --json",
+    ),
+)
 @click.option("--state", type=click.Choice(_STATES), help="Only runs in this state.")
-@click.option("--skill", metavar="ID", help="Only runs of this skill.")
-@click.option("--engine", metavar="E", help="Only runs on this engine.")
+@click.option("--skill", metavar="ID", shell_complete=complete_skill, help="Only runs of this skill.")
+@click.option("--engine", metavar="E", shell_complete=complete_engine, help="Only runs on this engine.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of runs.")
 @on_runs
 def runs_command(
@@ -48,11 +59,15 @@ def runs_command(
     if as_json:
         output.print_json([render.document(run) for run in runs[:limit]])
         return 0
-    width = output.columns()
-    if width is not None and runs:
-        print(render.HEADING)
-    for run in runs[:limit]:
-        output.print_line(render.line(run) if width is None else render.row(run, width))
+    width = layout.columns()
+    if width is None:
+        for run in runs[:limit]:
+            output.print_line(render.line(run))
+    elif runs:
+        heading, *lines = render.table(runs[:limit], width)
+        output.print_heading(heading)
+        for line in lines:
+            output.print_line(line)
     if not runs:
         output.to_stderr("no run matches" if state or skill or engine else "there are no runs yet")
     if len(runs) > limit:
@@ -60,7 +75,12 @@ def runs_command(
     return 0
 
 
-@click.command("show", short_help="Show a run: state, questions, warnings, error, usage, files.")
+@click.command(
+    "show",
+    cls=Command,
+    short_help="Show a run: state, questions, warnings, error, usage, files.",
+    examples=("askback show 1m7g                    # the start of an id is enough",),
+)
 @click.argument("run", shell_complete=complete_run)
 @on_runs
 def show_command(access: Access, as_json: bool, run: str) -> int:
@@ -86,7 +106,12 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
     return run_async(main)
 
 
-@click.command("watch", short_help="Follow a run live until it ends.")
+@click.command(
+    "watch",
+    cls=Command,
+    short_help="Follow a run live until it ends.",
+    examples=("askback watch 1m7g",),
+)
 @click.argument("run", shell_complete=complete_run)
 @on_runs
 def watch_command(access: Access, as_json: bool, run: str) -> int:
@@ -149,7 +174,15 @@ async def _show_event(runs: AsyncClient | LocalRuns, event: Event, display: Disp
             display.wait_until(run.wait_deadline_at)
 
 
-@click.command("inbox", short_help="List the pending questions.")
+@click.command(
+    "inbox",
+    cls=Command,
+    short_help="List the pending questions.",
+    examples=(
+        "askback inbox",
+        "askback inbox --url https://askback.example --token TOKEN",
+    ),
+)
 @on_runs
 def inbox_command(access: Access, as_json: bool) -> int:
     """List the pending questions of all runs, oldest first, with age, deadline and how to answer."""
@@ -169,16 +202,22 @@ def inbox_command(access: Access, as_json: bool) -> int:
         output.print_json(msgspec.to_builtins(questions))
         return 0
     for each in questions:
-        output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}")
+        about = f" · {one_line(each.summary, 200)}" if each.summary else ""
+        output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}{about}")
         for line in render.question(each.run_id, each, each.wait_deadline_at):
-            output.print_line(line, indent=6)
+            output.print_line(line)
     if not questions:
         output.to_stderr("no question is pending")
     return 0
 
 
-@click.command("cancel", short_help="Cancel a run.")
-@click.argument("run", shell_complete=complete_run)
+@click.command(
+    "cancel",
+    cls=Command,
+    short_help="Cancel a run.",
+    examples=("askback cancel 1m7g",),
+)
+@click.argument("run", shell_complete=complete_open_run)
 @on_runs
 def cancel_command(access: Access, as_json: bool, run: str) -> int:
     """Cancel RUN. Its engine is asked to end, then killed. The run is `canceled` when all its processes have ended."""
@@ -192,9 +231,37 @@ def cancel_command(access: Access, as_json: bool, run: str) -> int:
         if as_json:
             output.print_json(render.document(found))
         elif found.state.final:
-            print(f"■ run {name} is {found.state}")
+            output.print_line(f"■ run {name} is {found.state}")
         else:
-            print(f"… run {name} is being canceled; follow it with: askback watch {name}")
+            output.print_line(f"… run {name} is being canceled; follow it with: askback watch {name}")
+        return 0
+
+    return run_async(main)
+
+
+@click.command(
+    "delete",
+    cls=Command,
+    short_help="Delete a run that is over.",
+    examples=("askback delete 1m7g",),
+)
+@click.argument("run", shell_complete=complete_run)
+@on_runs
+def delete_command(access: Access, as_json: bool, run: str) -> int:
+    """Delete RUN with everything that belongs to it: files, events, questions, links and unsent notifications.
+
+    A run that is not over is refused; cancel it first.
+    """
+    from askback.cli.run_ids import full_id
+
+    async def main() -> int:
+        async with access() as runs:
+            run_id = await full_id(runs, run)
+            await runs.delete_run(run_id)
+        if as_json:
+            output.print_json({"deleted": run_id})
+        else:
+            output.print_line(f"✔ run {printable(run_id)} is deleted")
         return 0
 
     return run_async(main)

@@ -21,6 +21,7 @@ import click
 
 from askback.cli import options
 from askback.cli.connection import announced
+from askback.cli.help import Command
 from askback.core.errors import RefusalCode, Unavailable
 
 if TYPE_CHECKING:
@@ -38,7 +39,15 @@ _NEW_OBJECTS = 10_000
 """Threshold of the garbage collector. Requests and turns leave few cycles."""
 
 
-@click.command("serve", short_help="Serve the HTTP API and the page, and execute runs.")
+@click.command(
+    "serve",
+    cls=Command,
+    short_help="Serve the HTTP API and the page, and execute runs.",
+    examples=(
+        "askback serve",
+        "askback serve --port 0 --json        # any free port, printed as JSON",
+    ),
+)
 @click.option("--host", metavar="H", help="Address to listen on; default: 127.0.0.1.")
 @click.option(
     "--port", metavar="P", type=click.IntRange(0, 65535), help="Port to listen on; default: 8765; 0: any free port."
@@ -54,8 +63,21 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     chosen = {"host": host, "port": port}
     server = settings.server.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"server": server})
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _start_log()
     return run_async(lambda: _serve(settings, as_json=as_json))
+
+
+def _start_log() -> None:
+    """Log to stderr. The HTTP library reports only problems, under our name: its start and stop are announced here."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+    def rename(record: logging.LogRecord) -> bool:
+        record.name = "askback.http"
+        return True
+
+    for name in ("uvicorn.error", "uvicorn.asgi"):
+        logging.getLogger(name).addFilter(rename)
 
 
 async def _serve(settings: Settings, *, as_json: bool) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from askback.cli import options, output
+from askback.cli.help import Group
 from askback.text.formatting import printable, rfc3339
 
 if TYPE_CHECKING:
@@ -14,7 +15,16 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 
-@click.group("sessions", invoke_without_command=True, short_help="List and revoke browser sessions of a server.")
+@click.group(
+    "sessions",
+    cls=Group,
+    invoke_without_command=True,
+    short_help="List and revoke browser sessions of a server.",
+    examples=(
+        "askback sessions",
+        "askback sessions revoke --all",
+    ),
+)
 @options.common
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
@@ -25,8 +35,10 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     if as_json:
         output.print_json([_view(each) for each in sessions])
         return 0
+    if sessions:
+        output.print_heading("SESSION, TOKEN, BROWSER, LAST SEEN")
     for each in sessions:
-        print(_line(each))
+        output.print_line(_line(each), indent=2)
     if not sessions:
         output.to_stderr("no browser is signed in; 'askback serve' prints the address for signing in")
     return 0
@@ -46,7 +58,7 @@ def revoke(settings: Settings, as_json: bool, session_id: str | None, every: boo
         output.print_json({"revoked": ids})
         return 0
     for each in ids:
-        print(f"✔ {printable(each)} is signed out")
+        output.print_line(f"✔ {printable(each)} is signed out")
     return 0
 
 

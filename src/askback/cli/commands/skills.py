@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from askback.cli import options, output
+from askback.cli.help import Group
 from askback.text.formatting import count, one_line, printable
 
 if TYPE_CHECKING:
@@ -18,7 +20,18 @@ if TYPE_CHECKING:
     from askback.skills.package import SkillPackage
 
 
-@click.group("skills", invoke_without_command=True, short_help="List, install and check skills.")
+@click.group(
+    "skills",
+    cls=Group,
+    invoke_without_command=True,
+    short_help="List, make, check and install skills.",
+    examples=(
+        "askback skills",
+        "askback skills new my-skill",
+        "askback skills check ./my-skill",
+        "askback skills install ./my-skill",
+    ),
+)
 @options.common
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
@@ -32,15 +45,17 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     if as_json:
         output.print_json([_view(listing) for listing in listings])
         return 0
+    if listings:
+        output.print_heading(f"  {'SKILL':<24} {'VERSION':<8} DESCRIPTION")
     for listing in listings:
         output.print_line(_line(listing), indent=36)
     if not listings:
-        print("no skill is installed; install one with: askback skills install ZIP_OR_FOLDER,")
-        print("or run one from its folder: askback run FOLDER")
+        output.print_line("no skill is installed; install one with: askback skills install ZIP_OR_FOLDER,")
+        output.print_line("run one from its folder: askback run FOLDER, or make one: askback skills new NAME")
     return 0
 
 
-@command.command("install")
+@command.command("install", examples=("askback skills install ./my-skill", "askback skills install my-skill.zip"))
 @click.argument("source", type=click.Path(path_type=Path), metavar="ZIP_OR_FOLDER")
 @options.common
 def install(settings: Settings, as_json: bool, source: Path) -> int:
@@ -51,11 +66,37 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
     if as_json:
         output.print_json({"id": package.id, "version": package.version, "digest": package.digest})
     else:
-        print(f"✔ {package.id} is installed; run it with: askback run {package.id}")
+        output.print_line(f"✔ {package.id} is installed; run it with: askback run {package.id}")
     return 0
 
 
-@command.command("check")
+@command.command("new", examples=("askback skills new my-skill", "askback skills new skills/release-notes --json"))
+@click.argument("name", type=click.Path(path_type=Path))
+@options.common
+def new(settings: Settings, as_json: bool, name: Path) -> int:
+    """Make a skill that runs at once and asks a question, in a new folder NAME. Then change it to your needs."""
+    from askback.cli.invocation import program
+    from askback.skills.starter import INPUT, create_skill
+
+    folder = options.path_of(str(name))
+    files = create_skill(folder)
+    place = shlex.quote(str(folder) if folder.is_absolute() else f"./{folder}")
+    steps = [
+        f"{program()} run {place} --engine scripted --input {INPUT}",
+        f"{program()} skills check {place}",
+        f"{program()} run {place} --input {INPUT}",
+    ]
+    if as_json:
+        output.print_json({"id": folder.name, "folder": str(folder.absolute()), "files": files, "next": steps})
+        return 0
+    output.print_line(f"✔ {folder.name} is in {place}: {', '.join(files)}")
+    output.print_line("  Next: try it without an account, check it after each change, then run it with a model:")
+    for step in steps:
+        output.print_line(f"    {step}", indent=6)
+    return 0
+
+
+@command.command("check", examples=("askback skills check ./my-skill",))
 @click.argument("folder", type=click.Path(path_type=Path))
 @options.common
 def check(settings: Settings, as_json: bool, folder: Path) -> int:
@@ -63,6 +104,7 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
 
     Exit code 2 if it cannot be run.
     """
+    from askback.cli.script_check import script_problems
     from askback.engines import registry
     from askback.skills.diagnostics import errors_of
     from askback.skills.package import check_package, read_package
@@ -72,7 +114,8 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
     wrong = errors_of(problems)
     package = None if wrong else read_package(folder, config_names=engines.config_names)
     if package is not None:
-        problems += _unknown_engines(package, list(engines))
+        problems += (*_unknown_engines(package, list(engines)), *script_problems(package))
+        wrong = errors_of(problems)
     if as_json:
         documents = [
             {"severity": each.severity, "where": each.where, "message": each.message, "fix": each.fix}
@@ -89,9 +132,9 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
     if package is None:
         output.print_line(f"✘ {count(len(wrong), 'error')}: the skill cannot be run")
         return 2
-    for line in _summary(package):
+    for line in _summary(package, playable=not wrong):
         output.print_line(line, indent=11)
-    return 0
+    return 2 if wrong else 0
 
 
 def _unknown_engines(package: SkillPackage, known: Sequence[str]) -> tuple[Problem, ...]:
@@ -121,9 +164,10 @@ def _facts(package: SkillPackage) -> dict[str, Any]:
     }
 
 
-def _summary(package: SkillPackage) -> Iterator[str]:
+def _summary(package: SkillPackage, *, playable: bool) -> Iterator[str]:
     version = f" {printable(package.version)}" if package.version else ""
-    yield f"✔ {printable(package.id)}{version} can be run"
+    limits = "can be run" if playable else "can be run, but not by the engine 'scripted'"
+    yield f"{'✔' if playable else '✘'} {printable(package.id)}{version} {limits}"
     yield from _listed("inputs", package.input_schema, "anything: it has no input schema")
     if package.parameter_schema is not None:
         yield from _listed("params", package.parameter_schema, "")
@@ -134,7 +178,7 @@ def _summary(package: SkillPackage) -> Iterator[str]:
 
 def _listed(what: str, schema: Mapping[str, Any] | None, otherwise: str) -> Iterator[str]:
     """The fields of a schema, one in a line."""
-    from askback.cli.terminal.fields import describe
+    from askback.cli.terminal.values import describe
 
     fields = (schema or {}).get("properties", {})
     required = (schema or {}).get("required", ())

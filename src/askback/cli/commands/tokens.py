@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from askback.cli import options, output
+from askback.cli.help import Group
 from askback.text.formatting import printable, rfc3339
 
 if TYPE_CHECKING:
@@ -21,7 +22,16 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _MAX_LIFETIME = timedelta(days=36_500)
 
 
-@click.group("tokens", invoke_without_command=True, short_help="List, create and revoke tokens of a server.")
+@click.group(
+    "tokens",
+    cls=Group,
+    invoke_without_command=True,
+    short_help="List, create and revoke tokens of a server.",
+    examples=(
+        "askback tokens create ci --scope submit --scope read --expires-in 30d",
+        "askback tokens revoke ci",
+    ),
+)
 @options.common
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
@@ -32,8 +42,10 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     if as_json:
         output.print_json([_view(token) for token in tokens])
         return 0
+    if tokens:
+        output.print_heading(f"{'NAME':<24} {'SCOPES':<24} CREATED AND EXPIRES")
     for token in tokens:
-        print(_line(token))
+        output.print_line(_line(token), indent=2)
     if not tokens:
         output.to_stderr("there are no additional tokens; create one with: askback tokens create NAME --scope read")
     return 0
@@ -80,7 +92,7 @@ def revoke(settings: Settings, as_json: bool, name: str) -> int:
     if as_json:
         output.print_json({"name": name, "revoked": True})
     else:
-        print(f"✔ {printable(name)} is revoked")
+        output.print_line(f"✔ {printable(name)} is revoked")
     return 0
 
 

@@ -7,12 +7,22 @@ from pathlib import Path
 import click
 
 from askback.cli import output
+from askback.cli.help import Command
 from askback.text.formatting import one_line
 
 _MAX_PATH = 4096
 
 
-@click.command("trust", short_help="Trust the settings file of a folder.")
+@click.command(
+    "trust",
+    cls=Command,
+    short_help="Trust the settings file of a folder.",
+    examples=(
+        "askback trust",
+        "askback trust --list",
+        "askback trust ../project --revoke",
+    ),
+)
 @click.argument("folder", required=False, default=".", type=click.Path(path_type=Path))
 @click.option("--revoke", is_flag=True, help="Stop trusting it.")
 @click.option("--list", "listing", is_flag=True, help="List the trusted files.")
@@ -37,9 +47,9 @@ def _trust(folder: Path, *, as_json: bool) -> int:
     if as_json:
         output.print_json({"path": str(path), "trusted": True, "keys": [key for key, _ in settings]})
         return 0
-    print(f"✔ {one_line(str(path), _MAX_PATH)} is trusted as it is now; it sets:")
+    output.print_line(f"✔ {one_line(str(path), _MAX_PATH)} is trusted as it is now; it sets:")
     for key, value in settings:
-        print(f"    {key}" if value is None else f"    {key}: {value}")
+        output.print_line(f"    {key}" if value is None else f"    {key}: {value}")
     return 0
 
 
@@ -51,7 +61,7 @@ def _revoke(folder: Path, *, as_json: bool) -> int:
         output.print_json({"path": str(path), "trusted": False})
         return 0
     done = "is no longer trusted" if was_trusted else "was not trusted"
-    print(f"✔ {one_line(str(path), _MAX_PATH)} {done}")
+    output.print_line(f"✔ {one_line(str(path), _MAX_PATH)} {done}")
     return 0
 
 
@@ -64,7 +74,7 @@ def _list(*, as_json: bool) -> int:
         output.print_json([{"path": str(path), "valid": valid} for path, valid in files])
         return 0
     for path, valid in files:
-        print(f"{one_line(str(path), _MAX_PATH)}{'' if valid else '  (changed or missing: not used)'}")
+        output.print_line(f"{one_line(str(path), _MAX_PATH)}{'' if valid else '  (changed or missing: not used)'}")
     if not files:
         output.to_stderr("no settings file is trusted")
     return 0

@@ -1,7 +1,7 @@
 """Editing an answer on the terminal with prompt_toolkit, which takes a second to import: only `prompt` imports it.
 
 The terminal's own line discipline cuts a line after 4,095 bytes; this editor reads keys, so an answer can have any
-length. A bracketed paste is one answer, with all its lines. Nothing is written to a history: answers may be secret.
+length. Alt-Enter starts a new line. A bracketed paste is one answer, with all its lines. Nothing is written to a history: answers may be secret.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ def _key_bindings() -> KeyBindings:
             event.app.exit(exception=EOFError)
         else:
             event.current_buffer.delete()
+
+    @bindings.add("escape", "enter")
+    @bindings.add("escape", "c-j")
+    def new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
 
     return bindings
 

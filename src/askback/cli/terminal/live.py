@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Protocol
 
-from askback.cli import output
+from askback.cli import layout, output
 from askback.cli.terminal.failure import failure
 from askback.core.events import Event, EventType
 from askback.core.outcomes import MARKER
@@ -89,7 +89,7 @@ class Live(Plain):
         from rich.spinner import Spinner
 
         self._console = Console(stderr=True, highlight=False)
-        self._spinner = Spinner("dots")
+        self._spinner = Spinner("line" if layout.is_ascii_only() else "dots")
         self._live = RichLive(
             self._spinner,
             console=self._console,
@@ -110,7 +110,7 @@ class Live(Plain):
         from rich.text import Text
 
         parts = self._parts_waiting() if self._waits else self._parts_working()
-        self._spinner.update(text=Text(" · ".join(parts), style="dim"))
+        self._spinner.update(text=Text(layout.signs(" · ".join(parts)), style="dim"))
         line = self._spinner.render(self._console.get_time())
         # The spinner builds a new text each time, without these attributes.
         if isinstance(line, Text):
@@ -156,7 +156,10 @@ class Live(Plain):
         from rich.text import Text
 
         with suppress(OSError):
-            self._console.print(Text(text, style=_style(text)), soft_wrap=True)
+            self._console.print(
+                Text(layout.wrapped(text, layout.columns(sys.stderr) or self._console.width), style=_style(text)),
+                soft_wrap=True,
+            )
 
     def pause(self) -> None:
         with suppress(OSError):
@@ -187,7 +190,7 @@ def time_left(seconds: float) -> str:
 
 def _style(line: str) -> str:
     """The style of a line, by its first character."""
-    return output.STYLES.get(line.lstrip()[:1], "")
+    return layout.STYLES.get(line.lstrip()[:1], "")
 
 
 def lines(event: Event) -> list[str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from askback.cli import options, output
-from askback.cli.terminal.fields import FILE_PATH, ask_fields, describe, description
+from askback.cli.terminal.fields import ask_fields
 from askback.cli.terminal.prompt import Abandoned, discard_typed
+from askback.cli.terminal.values import FILE_PATH, describe, description
 from askback.service import Submission
 from askback.skills.diagnostics import format_path
 from askback.skills.package import SkillPackage

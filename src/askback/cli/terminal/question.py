@@ -12,10 +12,6 @@ from askback.cli.terminal.fields import (
     as_flag,
     ask_fields,
     field_problems,
-    in_words,
-    kind_of,
-    numbered,
-    text_of,
     value_of,
     yes_or_no,
 )
@@ -28,12 +24,15 @@ from askback.cli.terminal.prompt import (
     echo_off,
     read_line,
 )
+from askback.cli.terminal.values import in_words, kind_of, numbered, readable
 from askback.core.interactions import Interaction, Json, option_label, option_value
 from askback.skills.validation import reply_problems
 from askback.text.formatting import printable
 from askback.wire import runs as wire
 
 _MAX_DIGITS = 9
+_LATER = "Ctrl-D: answer later"
+_KEYS = f"{_LATER}; Alt-Enter: new line"
 _YES_OR_NO = {"y": "yes", "yes": "yes", "n": "no", "no": "no"}
 
 
@@ -96,7 +95,7 @@ def show(interaction: Interaction, write: Write) -> None:
     for line in printable(interaction.prompt).splitlines() or [""]:
         write(f"  ? {line}")
     if interaction.context:
-        for line in printable(text_of(interaction.context)).splitlines():
+        for line in printable(readable(interaction.context)).splitlines():
             write(f"    {line}")
     for number, option in enumerate(interaction.options, 1):
         write(f"    {number}) {_option(interaction, option)}")
@@ -127,10 +126,18 @@ def hint(interaction: Interaction) -> str:
     elif schema is not None:
         parts.append(kind_of(schema))
     if interaction.default is not None:
-        parts.append(f"Enter for {printable(text_of(interaction.default))}")
+        parts.append(f"Enter for {printable(readable(interaction.default, schema))}")
     if interaction.secret:
         parts.append("not shown")
     return f"  Your answer ({', '.join(parts)}): " if parts else "  Your answer: "
+
+
+def _takes_lines(interaction: Interaction) -> bool:
+    """Whether the answer may be a text of several lines, and this terminal can edit them."""
+    from askback.cli.terminal.line_editor import is_dumb_terminal
+
+    is_text = not (interaction.options or interaction.response_schema or interaction.secret)
+    return is_text and not _is_confirmation(interaction) and not is_dumb_terminal()
 
 
 def how_to_answer(run_id: str, asked: Interaction | wire.Interaction | None) -> str:
@@ -152,7 +159,7 @@ async def ask(interaction: Interaction, write: Write, settled: Settled, *, can_l
     with echo_off() if interaction.secret else nullcontext():
         show(interaction, write)
         if can_leave:
-            write("    (Ctrl-D: answer later)")
+            write(f"    ({_KEYS})" if _takes_lines(interaction) else f"    ({_LATER})")
         discard_typed()
         return await _until_valid(interaction, write, settled)
 
@@ -183,7 +190,7 @@ def _problems(interaction: Interaction, response: Json) -> tuple[str, ...]:
         return (why_not,)
     schema = interaction.response_schema
     if schema is None or interaction.options or schema.get("type") == "object":
-        return tuple(in_words(problem) for problem in reply_problems(interaction, response))
+        return tuple(in_words(problem, schema) for problem in reply_problems(interaction, response))
     return field_problems(response, schema)
 
 

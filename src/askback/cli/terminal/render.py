@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len, set_cell_size
 
+from askback.cli.layout import cut
 from askback.cli.terminal.failure import failure
 from askback.cli.terminal.question import reply_command
+from askback.cli.terminal.values import readable
 from askback.client import Artifact, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
-from askback.core.interactions import InteractionOutcome, option_label
+from askback.core.interactions import InteractionOutcome, option_label, option_value
+from askback.core.runs import ProfileKind
 from askback.text.formatting import count, duration, one_line, printable, size
 
 _SIGNS = {
@@ -25,6 +28,8 @@ _SIGNS = {
     RunState.RUNNING: "▸",
     RunState.QUEUED: "·",
 }
+_ROOM_FOR_ENGINE = 100
+"""A narrower list has no column for the engine."""
 _QUEUE_REASONS = {
     "slots": "no free slot",
     "engine_slots": "no free slot for its engine",
@@ -47,17 +52,23 @@ def line(run: Run) -> str:
     ).rstrip()
 
 
-HEADING = f"  {'RUN':<16} {'STATE':<12} {'SKILL':<16} {'ENGINE':<8} {'AGE':<6}"
+def table(runs: Sequence[Run], width: int) -> list[str]:
+    """The list for a terminal, with a heading: one line for each run, however narrow."""
+    rows = [("RUN", "STATE", "SKILL", "ENGINE", "AGE", "ABOUT"), *map(_cells, runs)]
+    if width < _ROOM_FOR_ENGINE:
+        rows = [(*cells[:3], *cells[4:]) for cells in rows]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    signs = [" ", *(_SIGNS[run.state] for run in runs)]
+    lines = (
+        "  ".join(set_cell_size(cell, size) for cell, size in zip(cells, widths, strict=True)).rstrip()
+        for cells in rows
+    )
+    return [cut(f"{sign} {line}", width) for sign, line in zip(signs, lines, strict=True)]
 
 
-def row(run: Run, width: int) -> str:
-    """A row of the list for a terminal: one line, however narrow."""
-    skill, engine = one_line(run.skill, 16), one_line(run.engine, 8)
-    text = (
-        f"{_SIGNS[run.state]} {printable(run.id):<16} {run.state:<12} {skill:<16} {engine:<8} "
-        f"{_age(run.created_at):<6} {_note(run)}"
-    ).rstrip()
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def _cells(run: Run) -> tuple[str, ...]:
+    skill, engine = one_line(run.skill, 16), one_line(run.engine, 10)
+    return printable(run.id), run.state, skill, engine, _age(run.created_at), _note(run)
 
 
 def _age(moment: datetime) -> str:
@@ -70,11 +81,15 @@ def _age(moment: datetime) -> str:
 
 
 def _note(run: Run) -> str:
+    """The input in one line, then the pending question or the error."""
+    parts = [one_line(run.summary or "", 60)]
     if run.pending_interaction is not None:
-        return one_line(run.pending_interaction.prompt, 60)
-    if run.error is not None:
-        return printable(run.error.code)
-    return _QUEUE_REASONS.get(run.queue_reason or "", "")
+        parts.append(one_line(run.pending_interaction.prompt, 60))
+    elif run.error is not None:
+        parts.append(printable(run.error.code))
+    else:
+        parts.append(_QUEUE_REASONS.get(run.queue_reason or "", ""))
+    return " · ".join(part for part in parts if part)
 
 
 def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact]) -> Iterator[str]:
@@ -82,7 +97,9 @@ def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Arti
     version = f" {printable(run.skill_version)}" if run.skill_version else ""
     yield f"{_SIGNS[run.state]} run {printable(run.id)}: {run.state}{_queued(run)}"
     yield f"  skill    {printable(run.skill)}{version} on {printable(run.engine)} ({run.mode})"
-    yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
+    yield from _input(run)
+    if run.interactive_profile.kind is not ProfileKind.RESUMABLE:
+        yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
     yield f"  turn     {run.attempt_number}"
     if run.held_process is not None:
         yield f"  process  {run.held_process.pid} is kept, with its slot{_held_until(run.held_process.until)}"
@@ -102,6 +119,18 @@ def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Arti
         yield f"  file     {printable(artifact.path)} ({size(artifact.size)})"
 
 
+def _input(run: Run) -> Iterator[str]:
+    """The input in full; its summary if it is large, or was stored by a version that did not mark secrets."""
+    if run.input is None:
+        if run.summary:
+            yield f"  input    {one_line(run.summary, 200)}"
+        return
+    for number, (name, value) in enumerate(run.input.items()):
+        first, *more = printable(readable(value)).splitlines() or [""]
+        yield f"  {'' if number else 'input':<8} {one_line(name, 60)}: {first}"
+        yield from (f"           {text}" for text in more)
+
+
 def _queued(run: Run) -> str:
     reason = _QUEUE_REASONS.get(run.queue_reason or "")
     return f" ({reason})" if reason else ""
@@ -116,9 +145,9 @@ def _usage(run: Run) -> str:
 def _settled(interaction: Interaction) -> Iterator[str]:
     if interaction.outcome is InteractionOutcome.PENDING:
         return
-    yield f"  asked    {one_line(interaction.prompt, 100)}"
+    yield f"  asked    {one_line(interaction.prompt, 500)}"
     who = f" by {interaction.answered_by}" if interaction.answered_by else ""
-    said = "(not shown)" if interaction.secret else _short(interaction.response)
+    said = "(not shown)" if interaction.secret else one_line(_said(interaction), 500)
     yield f"           {interaction.outcome}{who}: {said}" if who else f"           {interaction.outcome}"
 
 
@@ -126,8 +155,11 @@ def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iter
     """A pending question, its age and deadline, and how to answer it."""
     for number, text in enumerate(printable(asked.prompt).splitlines() or [""]):
         yield f"  ? {text}" if number == 0 else f"    {text}"
+    if asked.context:
+        yield from (f"    {text}" for text in printable(readable(asked.context)).splitlines())
     for number, option in enumerate(asked.options, 1):
-        yield f"    {number}) {printable(option_label(option))}"
+        is_default = asked.default is not None and asked.default in (option_value(option), option_label(option))
+        yield f"    {number}) {printable(option_label(option))}{'  (default)' if is_default else ''}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
     yield f"    answer with: {reply_command(run_id, asked)}"
 
@@ -167,5 +199,9 @@ def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _short(value: Any) -> str:
-    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 100)
+def _said(interaction: Interaction) -> str:
+    """The answer as the person saw it: the label of an option, a form in words."""
+    for option in interaction.options:
+        if option_value(option) == interaction.response:
+            return option_label(option)
+    return readable(interaction.response, interaction.response_schema)

@@ -11,7 +11,18 @@ from collections.abc import Collection, Sequence
 
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import Mode, ProfileKind
-from askback.engines.base import UUID, CallResult, Launch, Probe, Turn, printed_by, session_of, version_in, why_not
+from askback.engines.base import (
+    UUID,
+    CallResult,
+    Launch,
+    Probe,
+    SessionMove,
+    Turn,
+    printed_by,
+    session_of,
+    version_in,
+    why_not,
+)
 from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, literal
 
 _HELP, _VERSION = ("--help",), ("--version",)
@@ -89,6 +100,7 @@ class Claude:
             reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume with stream-json"),
             version=version_in(printed_by(results, _VERSION)),
             features=(SETTINGS,) if "--settings" in usage else (),
+            effort=tuple(sorted(self.profiles)) if "--effort" in usage else (),
             resident="--input-format" in usage and "--replay-user-messages" in usage,
         )
 
@@ -102,6 +114,9 @@ class Claude:
     def parser(self, turn: Turn) -> ClaudeParser:
         return ClaudeParser(resuming=turn.handle is not None)
 
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
+        return SessionMove(renamed={_project(old_cwd): _project(new_cwd)})
+
     def launch_resident(self, turn: Turn) -> Launch:
         argv = _argv(turn, *_RESIDENT, _WITHOUT_PLANS if turn.mode is Mode.INTERACTIVE else _WITHOUT_ASKING)
         return Launch(argv=tuple(argv), env=_environment(turn))
@@ -110,12 +125,19 @@ class Claude:
         return ClaudeConversation()
 
 
+def _project(cwd: str) -> str:
+    """The folder with the sessions of a working directory."""
+    return ".claude/projects/" + re.sub(r"[^A-Za-z0-9]", "-", cwd)
+
+
 def _argv(turn: Turn, *options: str) -> list[str]:
     argv = [*turn.command, *_OPTIONS, *options]
     if SETTINGS in turn.probe.features:
         argv.append(_KEEPING_SESSIONS)
     if turn.model:
         argv.append(f"--model={turn.model}")
+    if turn.effort:
+        argv.append(f"--effort={turn.effort}")
     return [*argv, *turn.extra_args]
 
 

@@ -21,6 +21,7 @@ from askback.engines.base import (
     Exit,
     Launch,
     Probe,
+    SessionMove,
     SessionNamed,
     Stream,
     Turn,
@@ -124,6 +125,8 @@ class Codex:
             reason="it offers exec resume SESSION_ID" if resumes else why_not(results, _RESUME_HELP, "a SESSION_ID"),
             version=version_in(printed_by(results, _VERSION)),
             features=tuple(features),
+            # `-c` is older than every version that resumes.
+            effort=tuple(sorted(self.profiles)) if "--config" in usage else (),
             resident=re.search(r"^Usage: \S+ app-server ", printed_by(results, _SERVER_HELP), re.MULTILINE) is not None,
         )
 
@@ -146,12 +149,16 @@ class Codex:
     def parser(self, turn: Turn) -> CodexParser:
         return CodexParser(resuming=turn.handle is not None)
 
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
+        """Codex finds a session by its id. Its databases name the file by its path, in the home of the other run."""
+        return SessionMove(removed=(".codex/*.sqlite", ".codex/*.sqlite-shm", ".codex/*.sqlite-wal"))
+
     def launch_resident(self, turn: Turn) -> Launch:
         argv = [*turn.command, "app-server", *turn.extra_args]
         settings = [*_SETTINGS, _WITHOUT_SNAPSHOTS, *(_ASKING if turn.mode is Mode.INTERACTIVE else (_WITHOUT_ASKING,))]
         if _key(turn) is not None:
             settings.append(_KEY_IN_MEMORY)
-        for setting in settings:
+        for setting in (*settings, *_effort(turn)):
             argv += ["-c", setting]
         return Launch(argv=tuple(argv), env=_environment(turn), files={_HOME_FILE: b""})
 
@@ -168,13 +175,17 @@ def engine() -> Codex:
 def _options(turn: Turn, *, with_schema: bool) -> list[str]:
     automatic = "--full-auto" if FULL_AUTO in turn.probe.features else "--yolo"
     options = ["--json", "--skip-git-repo-check", automatic]
-    for setting in (*_SETTINGS, _WITHOUT_ASKING):
+    for setting in (*_SETTINGS, _WITHOUT_ASKING, *_effort(turn)):
         options += ["-c", setting]
     if with_schema:
         options.append(f"--output-schema={turn.home}/{_SCHEMA_FILE}")
     if turn.model:
         options.append(f"--model={turn.model}")
     return options
+
+
+def _effort(turn: Turn) -> tuple[str, ...]:
+    return (f'model_reasoning_effort="{turn.effort}"',) if turn.effort else ()
 
 
 def _schema_of(turn: Turn) -> Mapping[str, Any] | None:

@@ -11,7 +11,18 @@ from collections.abc import Collection, Sequence
 
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind
-from askback.engines.base import UUID, CallResult, Launch, Probe, Turn, printed_by, session_of, version_in, why_not
+from askback.engines.base import (
+    UUID,
+    CallResult,
+    Launch,
+    Probe,
+    SessionMove,
+    Turn,
+    printed_by,
+    session_of,
+    version_in,
+    why_not,
+)
 from askback.engines.gemini.events import GeminiParser, is_noise, retry_in
 from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
 
@@ -117,6 +128,11 @@ class Gemini:
 
     def parser(self, turn: Turn) -> GeminiParser:
         return GeminiParser(resuming=turn.handle is not None)
+
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
+        """Gemini keeps sessions by a short name of the working directory."""
+        named = (".gemini/projects.json", ".gemini/*/*/.project_root")
+        return SessionMove(rewritten=dict.fromkeys(named, (old_cwd, new_cwd)))
 
     def launch_resident(self, turn: Turn) -> Launch:
         settings = {_SETTINGS_FILE: json.dumps(_SETTINGS).encode()}

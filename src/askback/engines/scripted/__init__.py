@@ -11,6 +11,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
 from askback.core.renewals import Renewal
 from askback.core.runs import ProfileKind, Usage
@@ -28,6 +29,7 @@ from askback.engines.base import (
     Probe,
     Reply,
     Send,
+    SessionMove,
     SessionNamed,
     Stream,
     ToolEnded,
@@ -43,6 +45,8 @@ from askback.engines.protocols.json_lines import Tail, as_detail, count_at, deco
 
 SCRIPT = "assets/scripted.json"
 """The path of the script in a skill package."""
+_SCRIPT_INVALID = "script_invalid"
+"""How the program marks a failure that is the script's own."""
 
 
 class Scripted:
@@ -80,6 +84,7 @@ class Scripted:
             kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
             reason="its --help offers --resume" if resumes else f"its --help does not offer --resume{_why(usage)}",
             version=number[0] if number else None,
+            effort=tuple(sorted(self.profiles)) if usage is not None and "--effort" in usage.stdout else (),
             resident=usage is not None and usage.exit_code == 0 and "--stay" in usage.stdout,
         )
 
@@ -92,6 +97,9 @@ class Scripted:
     def parser(self, turn: Turn) -> ScriptedParser:
         return ScriptedParser()
 
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
+        return SessionMove()
+
     def launch_resident(self, turn: Turn) -> Launch:
         return Launch(argv=(*_argv(turn), "--stay"), env={"HOME": turn.home})
 
@@ -103,6 +111,8 @@ def _argv(turn: Turn) -> list[str]:
     argv = [*turn.command, f"--mode={turn.mode}", f"--default-script={turn.skill_dir}/{SCRIPT}"]
     if turn.model:
         argv.append(f"--model={turn.model}")
+    if turn.effort:
+        argv.append(f"--effort={turn.effort}")
     return [*argv, *turn.extra_args]
 
 
@@ -123,6 +133,7 @@ class ScriptedParser:
         self.messages = Messages()
         self._completed = False
         self._failure: str | None = None
+        self._is_script_error = False
         self._retrying = ""
         self._stderr = Tail()
 
@@ -160,12 +171,17 @@ class ScriptedParser:
                 yield TurnOver()
             case "turn.failed":
                 self._failure = text_at(event, "error", "message") or "it did not say why"
+                self._is_script_error = text_at(event, "error", "code") == _SCRIPT_INVALID
                 yield TurnOver()
             case "error":
                 self._failure = text_at(event, "message") or "it did not say why"
+                self._is_script_error = text_at(event, "code") == _SCRIPT_INVALID
 
     def ending(self) -> Completed | TurnFailed | None:
         """The result, if the program ended its turn itself; otherwise None."""
+        if self._failure is not None and self._is_script_error:
+            message = f"the script {SCRIPT} cannot be played"
+            return TurnFailed(code=ErrorCode.SCRIPT_INVALID, message=message, detail=as_detail(self._failure))
         if self._failure is not None:
             return ended_badly(failure_of(self._failure), self._failure)
         return self.messages.completed() if self._completed else None

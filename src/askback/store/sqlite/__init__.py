@@ -19,7 +19,7 @@ from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 from askback.store.base import IdempotencyKey
 from askback.store.listeners import EventListener, Listeners, RunListener
 from askback.store.sqlite import errors as faults
-from askback.store.sqlite import outbox, reads
+from askback.store.sqlite import outbox, reads, statistics
 from askback.store.sqlite.connection import open_writer, refuse_unsound
 from askback.store.sqlite.cross_process_wake import Wake
 from askback.store.sqlite.deliveries import Claim, Note, Registration
@@ -127,7 +127,7 @@ class SqliteStore:
         assert change.run is not None
         return change.run
 
-    # Reading. The signatures, with their defaults, are in `reads` and `outbox`.
+    # Reading. The signatures, with their defaults, are in `reads`, `statistics` and `outbox`.
 
     get = _reading(reads.get)
     request = _reading(reads.request)
@@ -137,7 +137,9 @@ class SqliteStore:
     interactions = _reading(reads.interactions)
     pending = _reading(reads.pending)
     inbox_count = _reading(reads.inbox_count)
-    run_stats = _reading(reads.run_stats)
+    closed_questions = _reading(reads.closed_questions)
+    run_stats = _reading(statistics.run_stats)
+    count_by_state = _reading(statistics.count_by_state)
     queued = _reading(reads.queued)
     held = _reading(reads.held)
     overdue = _reading(reads.overdue)

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import apsw
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.store.sqlite import errors
+from askback.store.sqlite import errors, search
 
 T = TypeVar("T")
 
@@ -94,6 +94,7 @@ def _connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_O
     # Closing must not checkpoint the log into a file that may turn out not to be ours.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.set_busy_timeout(PATIENCE_MS)
+    search.register(connection)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216")
     # Deleted content must not remain in the free part of a page.
     connection.execute("PRAGMA secure_delete = FAST")

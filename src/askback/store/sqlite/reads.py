@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -14,11 +15,21 @@ from typing import Any, TypeVar
 import apsw
 
 from askback.core.errors import Invalid, NotFound, RefusalCode
-from askback.core.interactions import Interaction, Json
-from askback.core.runs import Run, RunRequest, RunState
-from askback.store.base import PAGE_BYTES, DeliveryPage, EventPage, InboxCount, RunFilter, RunPage, RunStats
+from askback.core.interactions import InboxOrder, Interaction, Json
+from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
+from askback.store.base import (
+    PAGE_BYTES,
+    ClosedPage,
+    DeliveryPage,
+    EventPage,
+    InboxCount,
+    InboxFilter,
+    RunFilter,
+    RunPage,
+)
 from askback.store.sqlite import errors, outbox, rows
 from askback.store.sqlite.connection import Presence, fetch, fetch_page, open_reader, statements
+from askback.store.sqlite.search import words_of
 from askback.text.json_text import clean
 
 _MAX_INTEGER = 2**63 - 1
@@ -49,7 +60,13 @@ def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None 
 
 
 def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
-    """The SQL of a list and its values.
+    """The SQL of a list and its values."""
+    terms, values = conditions(where)
+    return statements("reads")["list_runs"].format(filters=terms), values
+
+
+def conditions(where: RunFilter) -> tuple[str, dict[str, str]]:
+    """The conditions of a filter as SQL, and their values.
 
     For a state combined with other filters, finished runs have their own indices. Unfinished runs are few, so the index
     on the state is enough; the unary plus keeps SQLite from choosing another one.
@@ -62,20 +79,74 @@ def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
     values = {column: clean(value) for column, value in wanted.items() if value is not None}
     plus = "+" if combined and not over else ""
     terms = [f" AND {plus if column in more else ''}{column} = :{column}" for column in values]
-    return statements("reads")["list_runs"].format(filters="".join(terms)), values
+    return "".join(terms), values
 
 
-def pending(connection: apsw.Connection, cursor: str | None = None, limit: int = 50) -> RunPage:
-    asked_at, number = _position(cursor, (-_MAX_INTEGER, 0))
+_INBOX = {
+    InboxOrder.OLDEST: ("pending", {"asked_at": -_MAX_INTEGER, "number": 0}),
+    InboxOrder.DEADLINE: ("pending_by_deadline", {"due": -_MAX_INTEGER, "asked_at": -_MAX_INTEGER, "number": 0}),
+}
+"""The statement for each order, and its first position."""
+_ANY = InboxFilter()
+
+
+def pending(
+    connection: apsw.Connection,
+    cursor: str | None = None,
+    limit: int = 50,
+    where: InboxFilter = _ANY,
+    order: InboxOrder = InboxOrder.OLDEST,
+) -> RunPage:
+    name, start = _INBOX[order]
+    after = dict(zip(start, _position(cursor, tuple(start.values())), strict=True))
     size = _bounded(limit)
-    after = {"asked_at": asked_at, "number": number, "limit": size + 1}
-    found, more = fetch_page(connection, statements("reads")["pending"], after, size=size, max_bytes=PAGE_BYTES)
-    return _page([(f"{asked_at}.{number}", doc) for asked_at, number, doc in found], more)
+    wanted = {"skill": _clean(where.skill), "engine": _clean(where.engine), "words": words_of(where.words)}
+    found, more = fetch_page(
+        connection,
+        statements("reads")[name],
+        {**after, **wanted, "limit": size + 1},
+        size=size,
+        max_bytes=PAGE_BYTES,
+    )
+    return _page([(".".join(map(str, position)), doc) for *position, doc in found], more)
 
 
-def inbox_count(connection: apsw.Connection) -> InboxCount:
-    ((total, newest),) = fetch(connection, statements("reads")["inbox_count"])
-    return InboxCount(total=total, newest_at=None if newest is None else rows.moment(newest))
+def inbox_count(connection: apsw.Connection, where: InboxFilter = _ANY) -> InboxCount:
+    found = fetch(connection, statements("reads")["inbox_count"], {"words": words_of(where.words)})
+    skills, engines, total = Counter[str](), Counter[str](), 0
+    for skill, engine, count, _ in found:
+        of_skill, by_engine = where.skill in (None, skill), where.engine in (None, engine)
+        skills[skill] += count if by_engine else 0
+        engines[engine] += count if of_skill else 0
+        total += count if of_skill and by_engine else 0
+    newest = max((asked_at for *_, asked_at in found), default=None)
+    return InboxCount(
+        total=total,
+        newest_at=None if newest is None else rows.moment(newest),
+        skills=tuple(sorted((+skills).items())),
+        engines=tuple(sorted((+engines).items())),
+    )
+
+
+def closed_questions(connection: apsw.Connection, cursor: str | None = None, limit: int = 50) -> ClosedPage:
+    answered_at, number = _position(cursor, (_MAX_INTEGER, _MAX_INTEGER))
+    size = _bounded(limit)
+    before = {"answered_at": answered_at, "number": number, "limit": size + 1}
+    found, more = fetch_page(
+        connection, statements("reads")["closed_questions"], before, size=size, max_bytes=PAGE_BYTES
+    )
+    items = tuple(
+        ClosedQuestion(
+            run_id=run_id,
+            skill=skill,
+            engine=engine,
+            state=RunState(state),
+            summary=summary,
+            interaction=rows.load_interaction(doc),
+        )
+        for _, _, run_id, skill, engine, state, summary, doc in found
+    )
+    return ClosedPage(items=items, next_cursor=f"{found[-1][0]}.{found[-1][1]}" if more else None)
 
 
 def events(
@@ -142,15 +213,6 @@ def deliveries(
     return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
 
 
-def run_stats(connection: apsw.Connection, latest: int = 500) -> RunStats:
-    counts = statements("reads")["count_in_state"]
-    waits = fetch(connection, statements("reads")["answer_times"], {"latest": _bounded(latest)})
-    return RunStats(
-        runs={state: int(connection.execute(counts, (state.value,)).get) for state in RunState},
-        answer_sec=tuple(micros / 1_000_000 for (micros,) in waits),
-    )
-
-
 def count_runs(connection: apsw.Connection) -> int:
     return int(connection.execute(statements("reads")["count_runs"]).get)
 
@@ -185,6 +247,10 @@ def _position(cursor: str | None, start: tuple[int, ...]) -> tuple[int, ...]:
 
 def _bounded(limit: int) -> int:
     return max(1, min(limit, _MAX_PAGE))
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else clean(text)
 
 
 def _set(texts: Collection[str]) -> str:

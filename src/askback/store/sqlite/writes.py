@@ -18,7 +18,7 @@ from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest, RunState
 from askback.core.webhooks import DueDelivery, Webhook
 from askback.store.base import EventPage, IdempotencyKey, StaleWrite
-from askback.store.sqlite import outbox, rows
+from askback.store.sqlite import outbox, rows, statistics
 from askback.store.sqlite.connection import fetch, statements
 from askback.text.json_text import clean
 
@@ -167,6 +167,8 @@ class Move:
         if self.run.state.final:
             # Secret answers were needed until now, to send them to the engine and to mask them in its output.
             connection.execute(sql["erase_secrets"], (number,))
+        if self.run.state.final and not self.before.state.final:
+            statistics.add_finished(connection, self.run)
         return Change(run=self.run, changed_id=self.run.id, first_seq=first, events=self.events)
 
     @property

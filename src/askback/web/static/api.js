@@ -1,6 +1,8 @@
 // Calls to the API with the page's cookie. An error is a Problem whose message can be shown.
 
-import { t } from "./translations.js";
+import { known, language, t } from "./translations.js";
+
+const SERVER_LANGUAGE = "en";
 
 export class Problem extends Error {
   constructor(status, code, message, problems = []) {
@@ -51,8 +53,15 @@ async function problemOf(answer) {
   try {
     const told = await answer.json();
     if (told.code === "TOO_MANY_FAILED_SIGN_INS") return new Problem(401, "UNAUTHORIZED", t("frame.signed_out"));
-    return new Problem(answer.status, told.code, told.detail, told.problems ?? []);
+    return new Problem(answer.status, told.code, inOurLanguage(told), told.problems ?? []);
   } catch {
     return new Problem(answer.status, "UNKNOWN", t("frame.failed", { status: answer.status }));
   }
+}
+
+/** The server explains a refusal in English. In another language, the meaning of its code comes first. */
+function inOurLanguage({ code, detail }) {
+  const key = `refusal.${code}`;
+  if (language === SERVER_LANGUAGE || !known(key)) return detail;
+  return t("frame.refused", { meaning: t(key), detail });
 }

@@ -1,6 +1,8 @@
 // Validates one value before it is sent. The server validates it again.
 
 const EMAIL = /^[^\s@]+@[^\s@]+\.[^\s@]+$/;
+const HUGE = 1_000_000;
+const LONG = 1000;
 const DATE = /^\d{4}-\d\d-\d\d$/;
 
 /** The type that a field is built for; `null` next to it only means that the value is optional. */
@@ -44,6 +46,25 @@ export function problemOf(schema, value, t) {
   if (typeof value === "string") return textProblem(schema, value, t);
   if (typeof value === "number") return numberProblem(schema, value, t);
   return Array.isArray(value) ? listProblem(schema, value, t) : null;
+}
+
+/** The limits of a value in words, to be shown before it is entered; null if it has none. */
+export function rangeOf(schema, t) {
+  const type = typeOf(schema);
+  const [least, most] =
+    type === "number" || type === "integer"
+      ? [schema.minimum, schema.maximum]
+      : type === "array"
+        ? [schema.minItems || undefined, schema.maxItems]
+        : type === "string"
+          ? [schema.minLength > 1 ? schema.minLength : undefined, schema.maxLength]
+          : [];
+  const kind = { array: "items", string: "characters" }[type] ?? "numbers";
+  // A limit that nobody reaches by accident is not worth a line.
+  const told = most <= (kind === "characters" ? LONG : HUGE) ? most : undefined;
+  if (choicesOf(schema) || (least === undefined && told === undefined)) return null;
+  const form = least === undefined ? "most" : told === undefined ? "least" : "both";
+  return t(`form.range.${kind}.${form}`, { least, most: told });
 }
 
 function textProblem(schema, value, t) {

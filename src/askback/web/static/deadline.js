@@ -16,12 +16,18 @@ export function deadline({ wait_deadline_at: at, reply_required: required, inter
   const held = profile.kind === "sticky_process";
   if (at === undefined) return held ? make("p", { class: "deadline" }, t("inbox.held")) : null;
   const moment = new Date(at);
-  const left = make("strong", { class: "deadline-left", role: "timer", "data-deadline": at });
-  tick(left);
+  const left = countdownElement(at);
   const answer = ["string", "number"].includes(typeof suggested) ? String(suggested).slice(0, SHORT) : null;
   const end = required ? "fail" : answer === null ? "decide" : "default";
   const meaning = t(`inbox.deadline.${end}`, { time: untilTime(moment), answer });
   return make("p", { class: "deadline" }, left, make("span", {}, held ? `${t("inbox.held")} ${meaning}` : meaning));
+}
+
+/** The time that is left, which counts down. */
+export function countdownElement(at) {
+  const left = make("strong", { class: "deadline-left", role: "timer", "data-deadline": at });
+  tick(left);
+  return left;
 }
 
 function tick(element) {

@@ -4,7 +4,7 @@
 // [{field, message}]; `unread` only those of entries that have no value at all, such as half a date.
 // A spot describes the place of a field: {title, required, given, root, depth, t, upload}.
 
-import { choicesOf, problemOf, typeOf } from "./checks.js";
+import { choicesOf, problemOf, rangeOf, typeOf } from "./checks.js";
 import { checkControl, choiceControl, jsonControl, numberControl, textControl, ticksControl } from "./controls.js";
 import { make, newId } from "./elements.js";
 import { fileControl } from "./file_field.js";
@@ -69,7 +69,9 @@ export function titleOf(name) {
 function leaf(schema, spot, control) {
   const { t } = spot;
   const problem = make("p", { class: "problem", id: newId("problem"), hidden: true });
-  const help = schema.description ? make("p", { class: "hint", id: newId("help") }, schema.description) : null;
+  const range = spot.bare ? null : rangeOf(schema, t);
+  const hints = [schema.description, range && make("span", { class: "hint-range" }, range)].filter(Boolean);
+  const help = hints.length > 0 ? make("p", { class: "hint", id: newId("help") }, ...hints) : null;
   const element = framed(spot, control, help, problem);
   const described = [help?.id, problem.id].filter(Boolean).join(" ");
   if (control.role) element.setAttribute("role", control.role);

@@ -38,12 +38,18 @@ export function unfoldFiles(place) {
   place.addEventListener("toggle", changed, { capture: true });
 }
 
+/** Open the only file of a run. */
+export function openSole(place) {
+  const all = place.querySelectorAll("details");
+  if (place.childElementCount === 1 && all.length === 1) all[0].open = true;
+}
+
 async function show(details) {
   const body = details.querySelector(".file-body");
   const look = make("div", { class: "file-look", "aria-busy": "true" }, make("p", { class: "muted small" }, t("run.preview.loading")));
   body.prepend(look);
   try {
-    look.replaceChildren(...(await elementOf(body.querySelector("a").href, "look")).childNodes);
+    look.replaceChildren(...(await elementOf(details.parentElement.querySelector(".file-open").href, "look")).childNodes);
   } catch {
     look.replaceChildren(make("p", { class: "alert alert-warn small", role: "alert" }, t("run.preview.failed")));
   }

@@ -118,19 +118,25 @@ function notify(asked) {
 
 function inboxChanged(page, live) {
   if (page !== null) showCount(page);
+  if (live && latest?.live === false) window.dispatchEvent(new Event("askback-reconnected"));
   latest = { page: page ?? latest?.page ?? null, live };
   for (const listener of listeners) listener(page, live);
 }
 
-/** On a phone the menu is wider than the screen: scroll to the current entry. */
+/** If the menu is wider than a small screen, it fades at its end and is scrolled to the current entry. */
 function showPlace() {
-  const here = document.querySelector(".site-nav [aria-current]");
-  const menu = here?.closest("ul");
-  if (menu) menu.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - menu.clientWidth / 2;
+  const menu = document.querySelector(".site-nav ul");
+  const here = menu?.querySelector("[aria-current]");
+  menu?.classList.toggle("wider", menu.scrollWidth > menu.clientWidth);
+  if (here) menu.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - menu.clientWidth / 2;
 }
 
 showPlace();
 document.getElementById("theme-switch").addEventListener("click", nextTheme);
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest("[data-copy]");
+  if (button !== null) copyText(button.dataset.copy);
+});
 for (const button of document.querySelectorAll("[data-language]")) {
   button.addEventListener("click", () => chooseLanguage(button.dataset.language));
 }

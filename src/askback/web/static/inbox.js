@@ -1,184 +1,160 @@
-// The inbox: one card for each pending question, synchronized with the stream. The stream has the oldest questions.
-// Further pages come from the list, and are fetched again whenever the stream reports a change.
+// The inbox: compact rows of pending questions, one of them open. On a wide screen the open one is beside the list.
+//
+// The stream has the oldest questions. With filters, or if there are more, the list is fetched from the server whenever
+// the stream reports a change.
 
-import { get, post } from "./api.js";
-import { deadline } from "./deadline.js";
-import { make, newId } from "./elements.js";
-import { questionForm } from "./form.js";
+import { get } from "./api.js";
 import { onInbox, toast } from "./frame.js";
+import { Batch } from "./inbox_batch.js";
+import { Filters } from "./inbox_filters.js";
+import { listenToKeys, showKeys } from "./inbox_keys.js";
+import { Row, sayOutcome } from "./inbox_rows.js";
 import { keyOf } from "./live.js";
-import { questionText } from "./question_text.js";
+import { sentText } from "./outcomes.js";
+import { QuestionCard } from "./question_card.js";
 import { ignoreMoving, SETTLE_MS } from "./settling.js";
-import { timeElement } from "./time.js";
 import { t } from "./translations.js";
 
-const place = document.getElementById("inbox");
+const at = (id) => document.getElementById(id);
+const place = at("inbox");
+const list = at("inbox-list");
+const pane = at("inbox-pane");
+const more = at("inbox-more");
 const mayAnswer = place.dataset.mayAnswer === "yes";
-const more = document.getElementById("inbox-more");
+const wide = window.matchMedia("(min-width: 1100px)");
 const PAGE = 200;
-const ROW_MS = 8000;
-const LABEL_CHARACTERS = 80;
-const MOST_LOOKS = 10;
-const cards = new Map();
+const rows = new Map();
 const settled = new Set();
-let told = JSON.parse(document.getElementById("first").textContent);
+let asked = place.dataset.asked === "yes";
+let told = null;
 let shown = null;
+let current = null;
 let further = 0;
 let renewal = null;
 let stale = false;
-let looking = 0;
+let version = 0;
 
-/** One question on the page. `mine` is true as soon as its answer is sent from here. */
-class Card {
-  constructor(asked) {
-    this.asked = asked;
-    this.mine = false;
-    const title = make("h2", { id: newId("card"), tabindex: "-1" }, asked.skill);
-    this.title = title;
-    this.body = make("div", { class: "question-body" }, ...this.parts());
-    this.element = make(
-      "article",
-      { class: "card question", "aria-labelledby": title.id },
-      this.head(title),
-      this.body,
-    );
-  }
+const filters = new Filters(() => {
+  further = 0;
+  version += 1;
+  renew();
+});
+const batch = new Batch(at("inbox-side"), {
+  rows: ordered,
+  onSent: (row, label) => finished(row, sentText(label)),
+  onTaken: (row) => finished(row, t("inbox.row.closed"), { outcome: true }),
+});
 
-  head(title) {
-    const about = make(
-      "p",
-      { class: "question-about muted small" },
-      make("span", { class: "tag" }, this.asked.engine),
-      timeElement(this.asked.asked_at),
-    );
-    if (this.asked.summary) about.prepend(make("span", { class: "run-summary" }, this.asked.summary));
-    if (this.asked.attempt_number > 1)
-      about.append(make("span", {}, t("inbox.turn", { n: this.asked.attempt_number })));
-    const link = make(
-      "a",
-      { class: "question-link small", href: `/runs/${encodeURIComponent(this.asked.run_id)}` },
-      t("inbox.run"),
-    );
-    return make("header", { class: "question-head" }, make("div", {}, title, about), link);
-  }
+/** The rows of pending questions, as they are on the page. */
+function ordered() {
+  return [...list.children].map((each) => each.row).filter(Boolean);
+}
 
-  parts() {
-    const form = mayAnswer
-      ? questionForm(this.asked, { t, onSend: (response, label) => this.send(response, label) })
-      : make("p", { class: "muted small" }, t("inbox.readonly"));
-    return [...questionText(this.asked), deadline(this.asked, this.asked.default), form].filter(Boolean);
-  }
+// The open question.
 
-  async send(response, label) {
-    const { run_id: run, interaction_id } = this.asked;
-    this.mine = true;
-    try {
-      await post(`/v1/runs/${encodeURIComponent(run)}/interaction/reply`, { interaction_id, response });
-    } catch (problem) {
-      this.mine = false;
-      if (problem.status !== 409) throw problem;
-      settled.add(keyOf(this.asked));
-      this.sayTaken();
-      showCount();
-      return;
-    }
-    settled.add(keyOf(this.asked));
-    toast(t("inbox.sent", { skill: this.asked.skill }));
-    this.leave(label === null ? t("inbox.row.sent") : t("inbox.row.sent.text", { text: shortened(label) }));
-  }
+/** @param {{byKey?: boolean, focus?: boolean}} how */
+function open(row, { byKey = false, focus = false } = {}) {
+  if (current !== null && current !== row) fold(current);
+  current = row;
+  row.openedAt = performance.now();
+  row.card ??= cardOf(row);
+  placeCard(row);
+  if (byKey) guard.trust(row.card.element);
+  if (focus) row.card.title.focus({ preventScroll: !byKey });
+  remember(row);
+}
 
-  /** Whether the user has started an answer. */
-  get inUse() {
-    if (this.body.contains(document.activeElement)) return true;
-    return [...this.body.querySelectorAll("textarea, input[type=text], input[type=password]")].some(
-      (each) => each.value !== each.defaultValue,
-    );
-  }
+function cardOf(row) {
+  return new QuestionCard(row.asked, {
+    mayAnswer,
+    onSent: (label) => finished(row, sentText(label), { mine: true }),
+    onTaken: () => taken(row),
+    onNext: () => {
+      if (rows.has(keyOf(row.asked))) finished(row, t("inbox.row.closed"), { outcome: true });
+      advance(row, { focus: true });
+    },
+  });
+}
 
-  settledElsewhere() {
-    if (this.mine) return;
-    if (this.inUse) this.sayTaken();
-    else this.leave(t("inbox.row.closed"), { outcome: true });
-  }
-
-  sayTaken() {
-    const close = make("button", { class: "button button-small", type: "button" }, t("inbox.taken.close"));
-    close.addEventListener("click", () => this.leave(null));
-    const note = make("div", { class: "alert alert-ok taken", role: "alert" }, make("p", {}, t("inbox.taken")), close);
-    const hadFocus = this.body.contains(document.activeElement);
-    this.body.replaceChildren(note);
-    if (hadFocus) close.focus();
-  }
-
-  /** Leave a row with this text. Move the focus to the next question, so that keyboard users keep their place. */
-  leave(text, { outcome = false } = {}) {
-    // A form that is being sent is disabled and loses the focus.
-    const hadFocus =
-      this.element.contains(document.activeElement) || (this.mine && document.activeElement === document.body);
-    const all = [...place.querySelectorAll("article")];
-    const at = all.indexOf(this.element);
-    const next = all[at + 1] ?? all[at - 1];
-    if (text === null) this.element.remove();
-    else {
-      const said = leaveRow(this, text);
-      if (outcome) sayOutcome(this.asked, said);
-    }
-    cards.delete(keyOf(this.asked));
-    showCount();
-    if (hadFocus) (next?.querySelector("h2") ?? document.getElementById("main")).focus({ preventScroll: this.mine });
+function placeCard(row) {
+  row.mark(true, wide.matches);
+  if (wide.matches) {
+    pane.replaceChildren(row.card.element);
+    pane.scrollTop = 0;
+  } else {
+    pane.replaceChildren();
+    row.element.append(row.card.element);
   }
 }
 
-/** Say how the question was closed. Without permission to read runs, the row says only that it is. */
-async function sayOutcome({ run_id: run, interaction_id }, said) {
-  if (looking >= MOST_LOOKS) return;
-  looking += 1;
-  try {
-    const { items } = await get(`/v1/runs/${encodeURIComponent(run)}/interactions`);
-    const closed = items.find((each) => each.interaction_id === interaction_id);
-    if (closed === undefined || closed.outcome === "pending") return;
-    const words = inWords(closed.response);
-    const key = `inbox.row.${closed.outcome}`;
-    said.textContent = words === null ? t(key) : t(`${key}.text`, { text: shortened(words) });
-  } catch {
-    // The row stays as it is.
-  } finally {
-    looking -= 1;
-  }
+function fold(row) {
+  row.mark(false, wide.matches);
+  row.card?.element.remove();
+  // A form that was begun is kept.
+  if (!row.card?.written) row.card = null;
+  if (current === row) current = null;
 }
 
-/** A simple answer; null for a form and for a secret, which the server does not send. */
-function inWords(response) {
-  if (typeof response === "boolean") return t(response ? "form.yes" : "form.no");
-  return ["string", "number"].includes(typeof response) ? String(response) : null;
+/** A second click of a double click does not fold what the first has opened. */
+function clicked(row, byKey) {
+  if (current !== row) open(row, { byKey, focus: byKey && wide.matches });
+  else if (wide.matches) row.card.title.focus();
+  else if (performance.now() - row.openedAt > SETTLE_MS) fold(row);
 }
 
-/** The row is as tall as the card until a double click is over. Then it folds, and leaves after some seconds. */
-function leaveRow({ element, asked }, text) {
-  const link = make("a", { href: `/runs/${encodeURIComponent(asked.run_id)}` }, t("inbox.run"));
-  const about = [asked.skill, asked.summary].filter(Boolean).join(" · ");
-  const said = make("span", {}, text);
-  const row = make("div", { class: "card sent-row small" }, make("strong", {}, about), said, link);
-  row.style.minHeight = `${element.offsetHeight}px`;
-  element.replaceWith(row);
-  setTimeout(() => {
-    row.style.minHeight = "";
-    showCount();
-  }, SETTLE_MS);
-  const go = () => {
-    if (row.matches(":hover, :has(:focus-visible)")) setTimeout(go, SETTLE_MS);
-    else row.remove();
-  };
-  setTimeout(go, ROW_MS);
-  return said;
+/** The question that is open after a reload, or when the user comes back from a run. */
+function remember(row) {
+  history.replaceState({ open: keyOf(row.asked) }, "");
 }
 
-function shortened(text) {
-  const line = text.replace(/\s+/g, " ").trim();
-  return line.length > LABEL_CHARACTERS ? `${line.slice(0, LABEL_CHARACTERS)}…` : line;
+/** Open the question that follows one that has ended. */
+function advance(row, { focus = false } = {}) {
+  if (current !== null && current !== row) return;
+  const all = ordered();
+  const next = all.find((each) => byUrgency(each.asked, row.asked) >= 0) ?? all.at(-1);
+  current = null;
+  if (next !== undefined) open(next, { focus });
+  else pane.replaceChildren();
+  if (next === undefined && focus) at("main").focus();
+  showCount();
 }
 
-/** Show the stream's last page and as many further pages as are open. What arrives meanwhile is shown next. */
+/** The question has ended: its row becomes a line, and after an answer from here the next question opens. */
+function finished(row, text, { mine = false, outcome = false } = {}) {
+  // A form that is being sent is disabled and loses the focus.
+  const focused = document.activeElement;
+  const hadFocus = row.element.contains(focused) || row.card?.element.contains(focused) || (mine && focused === document.body);
+  settled.add(keyOf(row.asked));
+  rows.delete(keyOf(row.asked));
+  asked = true;
+  row.check.checked = false;
+  const inPane = wide.matches && current === row && row.card !== null;
+  const onFolded = () => (mine ? advance(row, { focus: hadFocus }) : showCount());
+  const said = row.leave(text, { onFolded, onGone: showCount });
+  const notes = [said];
+  if (inPane && row.card.element.isConnected) notes.push(row.card.close(text, { next: !mine }));
+  else if (current === row && !mine) current = null;
+  if (outcome) sayOutcome(row.asked, ...notes);
+  batch.show();
+  showCount();
+}
+
+/** Somebody else was faster than the user of this page, who may have begun an answer. */
+function taken(row) {
+  settled.add(keyOf(row.asked));
+  row.card.close(t("inbox.taken"), { alert: true });
+  showCount();
+}
+
+function settledElsewhere(row) {
+  if (row.card?.sending || settled.has(keyOf(row.asked))) return;
+  if (row.card?.inUse) taken(row);
+  else finished(row, t("inbox.row.closed"), { outcome: true });
+}
+
+// The list.
+
+/** Show what the stream and the filters ask for. What changes meanwhile is shown next. */
 function renew() {
   stale = true;
   renewal ??= renewAll().finally(() => (renewal = null));
@@ -188,75 +164,122 @@ function renew() {
 async function renewAll() {
   while (stale) {
     stale = false;
+    const wanted = version;
     try {
-      show(await whole(told));
+      const page = await wholePage();
+      if (wanted === version) show(page, wanted);
     } catch {
       // The stream reports the lost connection, and triggers a new attempt when it is back.
     }
   }
 }
 
-async function whole(first) {
-  let { items, next_cursor: cursor, total } = first;
-  for (let pages = 0; pages < further && cursor !== null; pages += 1) {
-    const page = await get(`/v1/inbox?limit=${PAGE}&cursor=${encodeURIComponent(cursor)}`);
-    [items, cursor, total] = [[...items, ...page.items], page.next_cursor, page.total];
+async function wholePage() {
+  if (!filters.any && told?.next_cursor === null) return { ...told, items: [...told.items].sort(byUrgency) };
+  const query = filters.query;
+  query.set("order", "deadline");
+  query.set("limit", String(PAGE));
+  const page = await get(`/v1/inbox?${query}`);
+  for (let pages = 0; pages < further && page.next_cursor !== null; pages += 1) {
+    query.set("cursor", page.next_cursor);
+    const next = await get(`/v1/inbox?${query}`);
+    Object.assign(page, next, { items: [...page.items, ...next.items] });
   }
-  return { items, next_cursor: cursor, total };
+  return page;
 }
 
-function show(page) {
-  const wanted = new Set(page.items.map(keyOf));
-  for (const [key, card] of cards) if (!wanted.has(key)) card.settledElsewhere();
+let shownVersion = 0;
+
+function show(page, wanted) {
+  if (wanted !== shownVersion) startAgain();
+  shownVersion = wanted;
+  const keys = new Set(page.items.map(keyOf));
+  const last = page.items.at(-1);
+  for (const [key, row] of [...rows]) {
+    if (keys.has(key)) continue;
+    if (page.next_cursor !== null && byUrgency(row.asked, last) > 0) drop(row);
+    else settledElsewhere(row);
+  }
   let next = null;
-  for (const asked of [...page.items].sort(byUrgency).reverse()) {
-    const key = keyOf(asked);
+  for (const each of [...page.items].reverse()) {
+    const key = keyOf(each);
     // A page that was already requested may still contain the question just answered.
     if (settled.has(key)) continue;
-    if (!cards.has(key)) {
-      cards.set(key, new Card(asked));
-      place.insertBefore(cards.get(key).element, next);
-    }
-    next = cards.get(key).element;
+    if (!rows.has(key)) insert(new Row(each, { onOpen: clicked, onCheck: () => batch.show(), mayAnswer }), next);
+    next = rows.get(key).element;
   }
-  announce(page);
+  asked ||= page.total > 0;
   shown = page;
+  filters.show(page);
+  batch.show();
   showCount();
+  openFirst();
+}
+
+function insert(row, next) {
+  row.element.row = row;
+  row.mark(false, wide.matches);
+  rows.set(keyOf(row.asked), row);
+  list.insertBefore(row.element, next);
+}
+
+/** Not on the page any more, but still pending. */
+function drop(row) {
+  if (current === row) fold(row);
+  row.element.remove();
+  rows.delete(keyOf(row.asked));
+}
+
+function startAgain() {
+  for (const row of [...rows.values()]) drop(row);
+  list.replaceChildren();
+  pane.replaceChildren();
+}
+
+function openFirst() {
+  if (current !== null || pane.hasChildNodes() || list.querySelector(".sent-row") !== null) return;
+  const before = [...rows.values()].find((row) => keyOf(row.asked) === history.state?.open);
+  const first = before ?? (wide.matches || rows.size === 1 ? ordered()[0] : undefined);
+  if (first !== undefined) open(first);
 }
 
 /** The nearest deadline first. Questions without one keep their order, the oldest first. */
 function byUrgency(one, other) {
-  const deadlineOf = (asked) => (asked.wait_deadline_at ? Date.parse(asked.wait_deadline_at) : Infinity);
-  const [first, second] = [deadlineOf(one), deadlineOf(other)];
-  return first === second ? 0 : first - second;
+  const due = (each) => (each.wait_deadline_at ? Date.parse(each.wait_deadline_at) : Infinity);
+  const [first, second] = [due(one), due(other)];
+  if (first !== second) return first - second;
+  return one.asked_at < other.asked_at ? -1 : one.asked_at > other.asked_at ? 1 : 0;
 }
 
-/** A question is new only if all questions were shown before and it was not among them. */
-function announce(page) {
-  if (shown === null || shown.next_cursor !== null) return;
-  const seen = new Set(shown.items.map(keyOf));
-  for (const asked of page.items.filter((each) => !seen.has(keyOf(each)))) {
-    toast(t("inbox.new", { skill: asked.skill }));
-  }
+/** A question is new only if all questions were known before and it was not among them. */
+function announce(before, page) {
+  if (before === null || before.next_cursor !== null) return;
+  const seen = new Set(before.items.map(keyOf));
+  for (const each of page.items.filter((item) => !seen.has(keyOf(item)))) toast(t("inbox.new", { skill: each.skill }));
 }
 
 /** The number of pending questions, without those known to be settled here. */
 function showCount() {
-  const count = shown.total - shown.items.filter((asked) => settled.has(keyOf(asked))).length;
+  if (shown === null) return;
+  const count = shown.total - shown.items.filter((each) => settled.has(keyOf(each))).length;
   // Its link must not appear under a pointer that has just clicked.
-  const held = [...place.children].some((each) => each.style.minHeight !== "");
-  document.getElementById("inbox-empty").hidden = count > 0 || cards.size > 0 || held;
-  document.getElementById("inbox-summary").textContent = t(
-    count === 0 ? "inbox.none" : count === 1 ? "inbox.one" : "inbox.many",
-    { n: count },
-  );
+  const held = [...list.children].some((each) => each.style.minHeight !== "");
+  const empty = count === 0 && rows.size === 0 && !held;
+  at("inbox-empty").hidden = !empty || filters.any || !asked;
+  at("inbox-fresh").hidden = !empty || filters.any || asked;
+  at("inbox-unmatched").hidden = !empty || !filters.any;
+  place.classList.toggle("inbox-none", empty && !pane.hasChildNodes());
+  at("inbox-tools").hidden = empty && !filters.any;
+  const key = filters.any ? "inbox.matching" : count === 0 ? "inbox.none" : count === 1 ? "inbox.one" : "inbox.many";
+  at("inbox-summary").textContent = t(key, { n: count });
+  at("tab-count").textContent = String(told?.total ?? count);
   more.hidden = shown.next_cursor === null;
-  document.getElementById("inbox-shown").textContent = t("inbox.shown", { n: cards.size, total: count });
+  at("inbox-shown").textContent = t("inbox.shown", { n: rows.size, total: count });
 }
 
 /** Move the focus to the first question that was added. */
 async function showMore() {
-  const last = [...place.querySelectorAll("article")].at(-1);
+  const last = ordered().at(-1);
   const before = shown;
   further += 1;
   await renew();
@@ -265,19 +288,47 @@ async function showMore() {
     toast(t("frame.offline"));
     return;
   }
-  const all = [...place.querySelectorAll("article")];
-  (all[all.indexOf(last) + 1] ?? all.at(-1))?.querySelector("h2").focus();
+  const all = ordered();
+  (all[all.indexOf(last) + 1] ?? all.at(-1))?.button.focus();
 }
 
+// Keys.
+
+/** The row with the focus, or the open one. */
+function here() {
+  return document.activeElement?.closest(".inbox-row")?.row ?? current;
+}
+
+function step(by) {
+  const all = ordered();
+  const from = all.indexOf(here());
+  const row = all[Math.min(Math.max(from + by, 0), all.length - 1)];
+  if (row === undefined) return;
+  row.button.focus();
+  if (wide.matches && row !== current) open(row, { byKey: true });
+}
+
+/** A digit chooses an option; Enter sends it. */
+function choose(place) {
+  current?.card?.options()[place]?.focus();
+}
+
+function select() {
+  const row = here();
+  if (row !== null && !row.check.hidden && !row.check.disabled) row.check.click();
+}
+
+// The page.
+
 function showConnection(live) {
-  const shown = document.getElementById("connection");
-  shown.hidden = false;
-  shown.dataset.state = live ? "live" : "lost";
-  shown.textContent = t(live ? "frame.live" : "frame.reconnecting");
+  const connection = at("connection");
+  connection.hidden = false;
+  connection.dataset.state = live ? "live" : "lost";
+  connection.textContent = t(live ? "frame.live" : "frame.reconnecting");
 }
 
 function offerNotifications() {
-  const button = document.getElementById("notify");
+  const button = at("notify");
   button.hidden = !("Notification" in window) || Notification.permission !== "default";
   button.addEventListener("click", async () => {
     const answer = await Notification.requestPermission();
@@ -286,12 +337,23 @@ function offerNotifications() {
   });
 }
 
-show(told);
-ignoreMoving(document.getElementById("main"), () => toast(t("inbox.moved")));
+const guard = ignoreMoving(at("main"), () => toast(t("inbox.moved")));
+show(JSON.parse(at("first").textContent), 0);
 offerNotifications();
 more.querySelector("button").addEventListener("click", showMore);
+at("inbox-clear").addEventListener("click", () => filters.clear());
+at("show-keys").addEventListener("click", showKeys);
+const digits = Object.fromEntries([..."123456789"].map((digit) => [digit, () => choose(Number(digit) - 1)]));
+listenToKeys({ ...digits, j: () => step(1), k: () => step(-1), x: select, "/": () => at("inbox-search").focus() });
+wide.addEventListener("change", () => {
+  for (const row of rows.values()) row.mark(row === current, wide.matches);
+  if (current !== null) placeCard(current);
+  else pane.replaceChildren();
+  openFirst();
+});
 onInbox((page, live) => {
   if (page !== null) {
+    announce(told, page);
     told = page;
     renew();
   }

@@ -20,25 +20,38 @@ filters?.addEventListener("formdata", (event) => {
   for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
 });
 
-const part = document.querySelector("[data-refresh]");
+const parts = [...document.querySelectorAll("[data-refresh]")];
+const part = document.querySelector("[data-follow]");
 let stream = null;
 let due = false;
 let busy = false;
 
-/** Fetch this page again and replace the part that changes. The focus stays where it was. */
+/** Fetch this page again and replace the parts that change. */
 async function refresh() {
   const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const fresh = page.getElementById(part.id);
+  for (const each of parts) renew(each, page.getElementById(each.id));
+}
+
+/** The focus stays where it was, and what is unfolded stays unfolded. */
+function renew(old, fresh) {
   if (fresh === null) return;
-  for (const each of [fresh, part]) refreshTimes(each);
-  if (fresh.isEqualNode(part)) return;
-  const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-  part.replaceChildren(...document.importNode(fresh, true).childNodes);
+  for (const each of [fresh, old]) refreshTimes(each);
+  for (const fold of old.querySelectorAll("details[data-keep][open]")) {
+    fresh.querySelector(`[data-keep="${fold.dataset.keep}"]`)?.setAttribute("open", "");
+  }
+  if (fresh.isEqualNode(old)) return;
+  const focused = old.contains(document.activeElement) ? signOf(document.activeElement) : null;
+  old.replaceChildren(...document.importNode(fresh, true).childNodes);
   if (focused === null) return;
-  const again = [...part.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused);
+  const again = [...old.querySelectorAll("a, summary")].find((each) => signOf(each) === focused);
   (again ?? document.getElementById("main")).focus({ preventScroll: true });
+}
+
+/** What a link or a fold is recognized by after the update. */
+function signOf(element) {
+  return element.getAttribute("href") ?? element.closest("[data-keep]")?.dataset.keep ?? null;
 }
 
 /** Group changes that arrive together, and run one update at a time. */
@@ -73,6 +86,10 @@ function followRuns() {
     onState: (live) => live && soon(),
   });
 }
+
+// On a phone the chips are wider than the screen: show the current one.
+const chip = document.querySelector(".chips [aria-current]");
+if (chip) chip.parentElement.scrollLeft = chip.offsetLeft - (chip.parentElement.clientWidth - chip.offsetWidth) / 2;
 
 if (part !== null) {
   followRuns();

@@ -60,23 +60,33 @@ function say(title, lines = []) {
   trouble.hidden = title === "";
 }
 
+function all() {
+  return [parts.input, parts.parameter, parts.options].filter((part) => part !== null);
+}
+
 /** Every part shows its problems; the first one with a problem gets the focus. */
 function check() {
-  const all = [parts.input, parts.parameter, parts.options].filter((part) => part !== null);
-  const wrong = all.filter((part) => part.problems().length > 0);
+  const wrong = all().filter((part) => part.problems().length > 0);
   if (wrong.includes(parts.options)) parts.options.element.closest("details").open = true;
-  for (const part of [...all].reverse()) part.check();
+  for (const part of all().reverse()) part.check();
   return wrong.length === 0;
 }
 
 /** A repeated request has the same key, so that one click creates one run, even over a bad connection. */
 let last = { text: "", key: "" };
+let tried = false;
 function keyFor(text) {
   if (text !== last.text) {
     const random = crypto.getRandomValues(new Uint8Array(16));
     last = { text, key: `page-${Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("")}` };
   }
   return last.key;
+}
+
+/** How many fields still have a problem, after the first try. The line is always there, so that nothing moves. */
+function count() {
+  const n = all().reduce((sum, part) => sum + part.problems().length, 0);
+  status.textContent = n === 0 ? "" : n === 1 ? t("new.fix.one") : t("new.fix.many", { n });
 }
 
 function busy(yes) {
@@ -93,14 +103,17 @@ function refused(error) {
   if (!placed) trouble.scrollIntoView({ block: "nearest" });
 }
 
+for (const kind of ["input", "change"]) form.addEventListener(kind, () => tried && count());
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (start.disabled) return;
   say("");
   if (!check()) {
-    status.textContent = t("new.fix");
+    tried = true;
+    count();
     return;
   }
+  tried = false;
   const made = body();
   busy(true);
   try {

@@ -8,15 +8,17 @@ import { fieldFor } from "./fields.js";
 import { schemaForm } from "./form.js";
 
 const GONE = 409;
+const RECONNECTED = "askback-reconnected";
+const SHORT_LABEL = 28;
 const TOUCH = window.matchMedia("(pointer: coarse)");
 
 /**
  * @param {{interaction_id: string, kind: string, prompt: string, options: unknown[], default: unknown, response_schema: ?object}} interaction
- * @param {{t: Function, onSend: (response: unknown, label: ?string) => Promise<void>, files?: Function}} how
- *   `label` is the answer in words, or null if it is secret or a form. `onSend` throws an Error with a `message` for the user, and optionally a `status` and `problems`.
+ * @param {{t: Function, onSend: (response: unknown, label: ?string) => Promise<void>, files?: Function, draft?: ?{read(): unknown, keep(value: unknown): void, drop(): void}}} how
+ *   `label` is the answer in words, or null if it is secret or a form. `onSend` throws an Error with a `message` for the user, and optionally a `status` and `problems`; one that is `withdrawn` is not shown.
  * @returns {HTMLElement}
  */
-export function questionForm(interaction, { t, onSend, files = upload }) {
+export function questionForm(interaction, { t, onSend, files = upload, draft = null }) {
   const inside = make("fieldset", { class: "answer-parts" });
   const status = make("p", { class: "answer-status", role: "status" });
   const trouble = make("p", { class: "answer-trouble", role: "alert", hidden: true });
@@ -24,10 +26,17 @@ export function questionForm(interaction, { t, onSend, files = upload }) {
   form.addEventListener("submit", (event) => event.preventDefault());
 
   let sending = false;
+  let unreached = false;
   const say = (message) => {
     trouble.textContent = message;
     trouble.hidden = !message;
   };
+  // A message is over when its cause is: the user changes the answer, or the server is back.
+  form.addEventListener("input", () => inside.disabled || say(""));
+  form.addEventListener(RECONNECTED, () => {
+    if (unreached) say("");
+    unreached = false;
+  });
   /** Send once; after an error it can be sent again. */
   const send = async (response, { part = null, label = null } = {}) => {
     if (sending) return;
@@ -39,23 +48,25 @@ export function questionForm(interaction, { t, onSend, files = upload }) {
     status.textContent = t("form.sending");
     try {
       await onSend(response, label);
+      draft?.drop();
       status.textContent = t("form.sent");
     } catch (error) {
       status.textContent = "";
+      unreached = error.code === "OFFLINE";
       const gone = error.status === GONE || error.code === "INTERACTION_NOT_PENDING";
       sending = gone;
       inside.disabled = gone;
       const left = part?.place?.(error.problems ?? []) ?? error.problems ?? [];
       const placed = (error.problems ?? []).length > left.length;
-      say(gone ? t("form.gone") : [placed ? t("form.fix") : error.message || t("form.failed"), ...left].join(" "));
+      if (!error.withdrawn) say(gone ? t("form.gone") : [placed ? t("form.fix") : error.message || t("form.failed"), ...left].join(" "));
       if (!placed) focused?.focus?.();
     } finally {
       form.removeAttribute("aria-busy");
     }
   };
-  const parts = [optionButtons, fieldsPart, filePart].map((make) => make(interaction, { t, send, files }));
+  const parts = [optionButtons, fieldsPart, filePart].map((make) => make(interaction, { t, send, files, draft }));
   inside.append(...parts.filter(Boolean));
-  if (!interaction.response_schema) inside.append(ownWords(interaction, { t, send, aside: parts.some(Boolean) }));
+  if (!interaction.response_schema) inside.append(ownWords(interaction, { t, send, draft, aside: parts.some(Boolean) }));
   return form;
 }
 
@@ -70,7 +81,9 @@ function optionButtons(interaction, { t, send }) {
     button.addEventListener("click", () => send(value, { label }));
     return button;
   });
-  return make("div", { class: "options", role: "group", "aria-label": t("form.options") }, ...buttons);
+  const short = offered.length > 1 && offered.every(({ label, help }) => label.length <= SHORT_LABEL && !help);
+  const shape = short ? "options options-short" : "options";
+  return make("div", { class: shape, role: "group", "aria-label": t("form.options") }, ...buttons);
 }
 
 /** What can be answered by one click; nothing where a form has to be filled in. */
@@ -88,11 +101,12 @@ function optionsOf({ options, kind, response_schema: schema }, t) {
   ];
 }
 
-function fieldsPart(interaction, { t, send, files }) {
+function fieldsPart(interaction, { t, send, files, draft }) {
   const { response_schema: schema, default: given, kind } = interaction;
   if (!schema || optionsOf(interaction, t).length > 0) return null;
   const shown = kind === "secret" && schema.type === "string" ? { format: "password", ...schema } : schema;
-  const fields = schemaForm(shown, { t, files, root: "response", given: given ?? undefined, title: t("form.answer") });
+  const fields = schemaForm(shown, { t, files, root: "response", given: draft?.read() ?? given ?? undefined, title: t("form.answer") });
+  for (const type of ["input", "change", "click"]) fields.element.addEventListener(type, () => draft?.keep(fields.value()));
   const submit = () => fields.check() && send(fields.value(), { part: fields });
   const button = sendButton(t, submit);
   fields.element.addEventListener("keydown", (event) => {
@@ -118,13 +132,15 @@ function filePart({ kind }, { t, send, files }) {
 }
 
 /** Free text: the whole form if there is nothing else, otherwise collapsed below it. */
-function ownWords({ kind, default: given, prompt }, { t, send, aside }) {
+function ownWords({ kind, default: given, prompt }, { t, send, draft, aside }) {
   const secret = kind === "secret";
   const id = newId("answer");
   const input = secret
     ? make("input", { id, class: "input", type: "password", autocomplete: "off" })
     : make("textarea", { id, class: "input answer-text", rows: 1, placeholder: t("form.answer_placeholder") });
   if (!aside && typeof given === "string") input.value = given;
+  const kept = draft?.read();
+  if (typeof kept === "string") input.value = kept;
   const problem = make("p", { class: "problem", id: newId("problem"), hidden: true });
   input.setAttribute("aria-describedby", problem.id);
   input.setAttribute("aria-label", aside ? t("form.own_words") : prompt);
@@ -138,6 +154,7 @@ function ownWords({ kind, default: given, prompt }, { t, send, aside }) {
     else send(input.value, { label: secret ? null : input.value });
   };
   input.addEventListener("input", () => {
+    draft?.keep(input.value);
     problem.hidden = true;
     input.removeAttribute("aria-invalid");
   });
@@ -149,7 +166,7 @@ function ownWords({ kind, default: given, prompt }, { t, send, aside }) {
   const row = make("div", { class: "answer-row" }, input, sendButton(t, submit));
   const hint = make("p", { class: "answer-hint" }, t(secret ? "form.secret_hint" : TOUCH.matches ? "form.touch_hint" : "form.enter_hint"));
   if (!aside) return make("div", { class: "answer-own" }, row, problem, hint);
-  return make("details", { class: "answer-own" }, make("summary", {}, t("form.own_words")), row, problem, hint);
+  return make("details", { class: "answer-own", open: kept !== undefined }, make("summary", {}, t("form.own_words")), row, problem, hint);
 }
 
 function sendButton(t, act) {
@@ -163,3 +180,8 @@ function sends(event) {
   if (TOUCH.matches && event.target.matches("textarea")) return false;
   return event.key === "Enter" && !event.shiftKey && !event.isComposing && !event.defaultPrevented;
 }
+
+window.addEventListener(RECONNECTED, () => {
+  for (const form of document.querySelectorAll("form.answer")) form.dispatchEvent(new Event(RECONNECTED));
+});
+window.addEventListener("online", () => window.dispatchEvent(new Event(RECONNECTED)));

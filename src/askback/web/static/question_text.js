@@ -8,9 +8,12 @@ import { t } from "./translations.js";
 const LONG_CHARACTERS = 900;
 const LONG_LINES = 14;
 
-/** @returns {HTMLElement[]} */
-export function questionText({ prompt, context }) {
-  const shown = make("div", { class: "prompt plain", id: newId("prompt") }, prompt);
+/**
+ * @param {{heading?: boolean}} how `heading`: the prompt is the heading of its part of the page.
+ * @returns {HTMLElement[]}
+ */
+export function questionText({ prompt, context }, { heading = false } = {}) {
+  const shown = make(heading ? "h2" : "div", { class: "prompt plain", id: newId("prompt"), tabindex: heading ? "-1" : null }, prompt);
   const parts = [shown];
   if (prompt.length > LONG_CHARACTERS || prompt.split("\n").length > LONG_LINES) parts.push(foldButton(shown));
   if (context !== null && context !== undefined) {

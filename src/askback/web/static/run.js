@@ -1,12 +1,11 @@
 // The run's page: past events in batches, then the stream; with the facts, the files, the question and the result.
 
 import { get, post } from "./api.js";
-import { deadline } from "./deadline.js";
 import { make } from "./elements.js";
-import { renewFiles, unfoldFiles } from "./files.js";
-import { questionForm } from "./form.js";
+import { openSole, renewFiles, unfoldFiles } from "./files.js";
 import { confirmDialog, copyText, toast } from "./frame.js";
 import { follow } from "./live.js";
+import { PinnedQuestion } from "./pinned.js";
 import { showFacts, showOutcome } from "./run_parts.js";
 import { ignoreMoving } from "./settling.js";
 import { Timeline } from "./timeline.js";
@@ -41,6 +40,7 @@ const NEAR_END_PX = 120;
 const CHUNK = 100;
 const SETTLING_MS = 600;
 const STRIP_MS = 1000;
+const FILES_MS = 2000;
 
 const at = (id) => document.getElementById(id);
 const conversation = at("conversation");
@@ -53,12 +53,17 @@ let stream = null;
 let drawing = false;
 let refreshing = false;
 let stale = false;
-let shownQuestion = null;
 let outcomeShown = false;
 let settlingUntil = 0;
+let renewal = null;
 let loading = Promise.resolve();
 
 const address = `/v1/runs/${encodeURIComponent(run.id)}`;
+const pinned = new PinnedQuestion(at("pending"), at("notices"), {
+  address,
+  original: (id) => transcript.original(id),
+  onAnswered: refresh,
+});
 
 // Events.
 
@@ -93,6 +98,8 @@ function append(events, { following }) {
   at("progress").textContent = t("run.events", { n: transcript.seq });
   if (atEnd) scrollToEnd();
   if (telling && following) refresh();
+  // A tool may have written a file.
+  else if (following && events.some(({ type }) => type === "tool.ended")) renewSoon();
 }
 
 /** Elements are grouped in chunks: the browser does not render a chunk that is out of view. */
@@ -150,9 +157,8 @@ function showRun() {
   const badge = at("state").firstElementChild;
   badge.className = `badge badge-${run.state}`;
   if (badge.textContent !== t(`state.${run.state}`)) badge.textContent = t(`state.${run.state}`);
-  showFacts(at("facts"), run);
-  showQuestion();
-  at("waiting").hidden = run.state !== "waiting_user" || !mayAnswer;
+  showFacts(at("facts"), at("more-facts"), run);
+  if (mayAnswer) pinned.show(run);
   if (at("cancel")) at("cancel").hidden = isOver();
   showDoing();
   drawStrip();
@@ -184,16 +190,24 @@ async function finish() {
     outcomeShown = false;
     toast(problem.message);
   }
+  await showArtifacts();
+  openSole(at("files"));
   endStream();
 }
 
-/** The server closes the stream of a finished run after the last event. */
+/** The server closes the stream of a finished run after the last event. The state says that it is over. */
 async function endStream() {
   stop();
   await load().catch(() => {});
-  at("connection").hidden = false;
+  at("connection").hidden = true;
   at("connection").dataset.state = "over";
-  at("connection").textContent = t("run.over");
+}
+
+function renewSoon() {
+  renewal ??= setTimeout(() => {
+    renewal = null;
+    showArtifacts();
+  }, FILES_MS);
 }
 
 async function showArtifacts() {
@@ -203,31 +217,6 @@ async function showArtifacts() {
   } catch {
     // The next change fetches them again.
   }
-}
-
-function showQuestion() {
-  const asked = run.pending_interaction ?? null;
-  if ((asked?.interaction_id ?? null) === shownQuestion) return;
-  shownQuestion = asked?.interaction_id ?? null;
-  if (asked === null || !mayAnswer) {
-    at("pending").replaceChildren();
-    return;
-  }
-  const form = questionForm(asked, { t, onSend: (response) => answer(asked, response) });
-  at("pending").replaceChildren(make("div", { class: "card pending" }, ...[deadline(run, asked.default), form].filter(Boolean)));
-}
-
-async function answer(asked, response) {
-  try {
-    await post(`${address}/interaction/reply`, { interaction_id: asked.interaction_id, response });
-  } catch (problem) {
-    if (problem.status !== 409) throw problem;
-    at("pending").replaceChildren(make("p", { class: "alert alert-ok", role: "alert" }, t("inbox.taken")));
-    return;
-  }
-  toast(t("inbox.sent", { skill: run.skill }));
-  at("pending").focus({ preventScroll: true });
-  await refresh();
 }
 
 async function cancel() {
@@ -263,22 +252,28 @@ function drawStrip() {
 }
 
 function isAtEnd() {
-  return at("pending").getBoundingClientRect().bottom <= window.innerHeight + NEAR_END_PX;
+  return at("end").getBoundingClientRect().bottom <= window.innerHeight + NEAR_END_PX;
 }
 
 function scrollToEnd() {
   settlingUntil = performance.now() + SETTLING_MS;
-  at("pending").scrollIntoView({ block: "end" });
+  window.scrollBy(0, at("end").getBoundingClientRect().bottom - window.innerHeight);
 }
 
 /** Chunks are laid out when they come into view, which can move the end: scroll again. */
 function keepToEnd() {
-  if (performance.now() < settlingUntil) at("pending").scrollIntoView({ block: "end" });
+  if (performance.now() < settlingUntil) scrollToEnd();
 }
 
 /** Shown while the reader is far from the end. */
 function showToEnd([entry]) {
   at("to-end").hidden = entry.isIntersecting || entry.boundingClientRect.top < 0;
+}
+
+/** What gets the focus is not behind the pinned question, and a side that is taller than the window can be scrolled. */
+function measure() {
+  document.documentElement.style.scrollPaddingBottom = `${at("foot").offsetHeight}px`;
+  at("side").style.setProperty("--side-height", `${at("side").offsetHeight}px`);
 }
 
 ignoreMoving(at("main"), () => toast(t("inbox.moved")));
@@ -287,7 +282,9 @@ at("copy-id").addEventListener("click", () => copyText(run.id));
 at("cancel")?.addEventListener("click", cancel);
 at("to-end").addEventListener("click", scrollToEnd);
 new ResizeObserver(keepToEnd).observe(conversation);
-new IntersectionObserver(showToEnd, { rootMargin: "0px 0px 100% 0px" }).observe(at("pending"));
+new IntersectionObserver(showToEnd, { rootMargin: "0px 0px 100% 0px" }).observe(at("end"));
+const measured = new ResizeObserver(measure);
+for (const part of [at("foot"), at("side")]) measured.observe(part);
 // A hidden tab has no connection: a browser opens only six to one server.
 document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
 setInterval(() => {

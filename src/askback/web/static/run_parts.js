@@ -2,28 +2,33 @@
 
 import { make } from "./elements.js";
 import { copyText } from "./frame.js";
-import { duration, timeElement } from "./time.js";
+import { duration, exactly, timeElement } from "./time.js";
 import { tree } from "./tree.js";
 import { language, t } from "./translations.js";
 
 const number = new Intl.NumberFormat(language);
 
-/** @param {HTMLElement} place a `<dl>` */
-export function showFacts(place, run) {
-  const profile = run.interactive_profile;
-  const facts = [
+/** @param {HTMLElement} place a `<dl>`; `more` another one, for what only few readers need */
+export function showFacts(place, more, run) {
+  fill(place, [
     ["run.engine", run.engine],
-    ["run.version", run.skill_version],
-    ["run.mode", t(`run.mode.${run.mode}`)],
     ["run.turn", String(run.attempt_number)],
     ["run.queue", run.queue_reason],
-    ["run.profile", run.mode === "interactive" ? profileFact(profile) : null],
     ["run.usage", run.usage ? usageText(run.usage) : null],
     ["run.created", timeElement(run.created_at)],
-    ["run.started", run.started_at && timeElement(run.started_at)],
-    ["run.finished", run.finished_at && timeElement(run.finished_at)],
     ["run.took", run.finished_at && duration((new Date(run.finished_at) - new Date(run.created_at)) / 1000)],
-  ];
+  ]);
+  fill(more, [
+    ["run.id", make("code", {}, run.id)],
+    ["run.version", run.skill_version],
+    ["run.mode", t(`run.mode.${run.mode}`)],
+    ["run.profile", run.mode === "interactive" ? profileFact(run.interactive_profile) : null],
+    ["run.started", run.started_at && exactly(new Date(run.started_at))],
+    ["run.finished", run.finished_at && exactly(new Date(run.finished_at))],
+  ]);
+}
+
+function fill(place, facts) {
   const rows = facts.filter(([, value]) => value !== null && value !== undefined);
   place.replaceChildren(...rows.map(([key, value]) => make("div", {}, make("dt", {}, t(key)), make("dd", {}, value))));
 }

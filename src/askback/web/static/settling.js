@@ -2,42 +2,50 @@
 
 export const SETTLE_MS = 600;
 const TOLERANCE_PX = 1;
-const CONTROLS = ".answer button, .answer input, .answer textarea, .sent-row a, .empty a";
-const CLICKED = "button, a";
+const CONTROLS =
+  ".answer button, .answer input, .answer textarea, .sent-row a, .empty a, .row-button, .row-check, .batch button, .closed button";
+const CLICKED = "button, a, input[type=checkbox]";
 const TYPED = "input, textarea";
 
 /**
- * Watch the answer forms in an element. An ignored click or key calls `onIgnored`.
+ * Watch the controls that answer or choose a question in an element. An ignored click or key calls `onIgnored`.
  * A form whose buttons have just moved is `aria-disabled` until they have settled.
+ * @returns {{trust(part: Element): void}} `trust` accepts clicks in a part at once: the user has just asked for it by a key.
  */
 export function ignoreMoving(container, onIgnored) {
   const known = new WeakMap();
   const unsettled = new Set();
-  let scrolled = window.scrollY;
-  let height = 0;
+  const views = new Map();
   let timer = null;
 
-  /** Compare every control with its last position in the page. Scrolling by the user is not a movement. */
+  /** Compare every control with its last position in its view. Scrolling by the user is not a movement. */
   function look() {
     const now = performance.now();
-    const tall = document.documentElement.scrollHeight;
-    // The browser scrolls to keep the view in place when the page grows, and because the page became shorter.
-    const by = tall === height ? 0 : window.scrollY - scrolled;
-    scrolled = window.scrollY;
-    height = tall;
+    views.clear();
     for (const control of container.querySelectorAll(CONTROLS)) {
+      const view = viewOf(control);
       const box = control.getBoundingClientRect();
-      const [left, top] = [box.left, box.top + scrolled];
+      const [left, top] = [box.left - view.left, box.top - view.top];
       const before = known.get(control);
       const moved =
         before === undefined ||
+        view.moved ||
         Math.abs(left - before.left) > TOLERANCE_PX ||
-        Math.abs(top - before.top - by) > TOLERANCE_PX;
+        Math.abs(top - before.top - view.by) > TOLERANCE_PX;
       known.set(control, { left, top, at: moved ? now : before.at });
       if (moved) unsettled.add(control);
     }
     for (const control of unsettled) ownerOf(control).setAttribute("aria-disabled", "true");
     if (unsettled.size > 0) timer ??= setTimeout(settle, SETTLE_MS);
+  }
+
+  /** The scrolling part around a control, measured once for every look. */
+  function viewOf(control) {
+    const part = control.closest("dialog, [data-scrolls]");
+    const scroller = part !== null && getComputedStyle(part).overflowY !== "visible" ? part : null;
+    const root = scroller ?? document.documentElement;
+    if (!views.has(root)) views.set(root, measured(root, scroller));
+    return views.get(root);
   }
 
   function settle() {
@@ -75,20 +83,60 @@ export function ignoreMoving(container, onIgnored) {
   );
   // Text that was typed after the movement shows that the field is the intended one.
   container.addEventListener("input", ({ target }) => {
+    look();
     if (known.has(target)) known.set(target, { ...known.get(target), at: -Infinity });
   });
-  const scroll = () => {
-    if (document.documentElement.scrollHeight === height) scrolled = window.scrollY;
-    else look();
+  const scroll = ({ target }) => {
+    const root = target === document ? document.documentElement : target;
+    const last = places.get(root);
+    if (last === undefined) return;
+    if (last.height !== root.scrollHeight) return look();
+    last.scrolled = root.scrollTop;
+    if (target === document) followPage();
   };
-  window.addEventListener("scroll", scroll, { passive: true });
+  document.addEventListener("scroll", scroll, { passive: true, capture: true });
   // A countdown changes texts only.
   const isElement = (node) => node.nodeType === Node.ELEMENT_NODE;
   new MutationObserver((changes) => {
-    if (changes.some(({ addedNodes, removedNodes }) => [...addedNodes, ...removedNodes].some(isElement))) look();
-  }).observe(container, { childList: true, subtree: true });
+    const isSeen = ({ type, addedNodes, removedNodes }) =>
+      type === "attributes" || [...addedNodes, ...removedNodes].some(isElement);
+    if (changes.some(isSeen)) look();
+  }).observe(container, { childList: true, subtree: true, attributeFilter: ["hidden", "open"] });
   new ResizeObserver(look).observe(container);
   look();
+
+  return {
+    trust(part) {
+      look();
+      for (const control of part.querySelectorAll(CONTROLS)) known.set(control, { ...known.get(control), at: -Infinity });
+      settle();
+    },
+  };
+}
+
+const places = new WeakMap();
+
+/**
+ * Where the content of a view starts, how far it was scrolled other than by the user, and whether the view has moved.
+ * The browser scrolls to keep the view in place when the page grows, and because the page became shorter.
+ */
+function measured(root, scroller) {
+  const box = scroller?.getBoundingClientRect();
+  const [x, y] = [box?.left ?? 0, box?.top ?? 0];
+  const [scrolled, height] = [root.scrollTop, root.scrollHeight];
+  const last = places.get(root) ?? { x, y, scrolled, height };
+  const by = height === last.height ? 0 : scrolled - last.scrolled;
+  const moved = Math.abs(x - last.x) > TOLERANCE_PX || Math.abs(y - last.y) > TOLERANCE_PX;
+  places.set(root, { x, y, scrolled, height });
+  return { left: x, top: y - scrolled, by, moved };
+}
+
+/** A view that is not pinned to the window, or no longer, moves as the user scrolls the page. */
+function followPage() {
+  for (const part of document.querySelectorAll("[data-scrolls]")) {
+    const { left, top } = part.getBoundingClientRect();
+    if (places.has(part)) places.set(part, { ...places.get(part), x: left, y: top });
+  }
 }
 
 function ownerOf(control) {

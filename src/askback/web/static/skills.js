@@ -2,38 +2,57 @@
 
 import { remove, upload } from "./api.js";
 import { make } from "./elements.js";
-import { dropZone } from "./file_field.js";
+import { dropZone, sizeText } from "./file_field.js";
 import { confirmDialog, toast } from "./frame.js";
 import { t } from "./translations.js";
 
 const place = document.getElementById("install");
 if (place !== null) {
   const trouble = document.getElementById("install-trouble");
+  const status = document.getElementById("install-status");
   let busy = false;
+
+  const say = (text) => {
+    status.textContent = text;
+    status.hidden = text === "";
+  };
+  const refuse = (title, lines) => {
+    const list = lines.length > 0 ? make("ul", {}, ...lines.map((line) => make("li", {}, line))) : "";
+    trouble.replaceChildren(make("strong", {}, title), list);
+    trouble.hidden = false;
+  };
+  const take = async (file) => {
+    if (busy) return;
+    busy = true;
+    trouble.hidden = true;
+    place.setAttribute("aria-busy", "true");
+    say(t("skills.install.sending", { name: file.name, size: sizeText(file.size) }));
+    try {
+      const skill = await upload(file, "/v1/skills");
+      location.assign(`/skills/${encodeURIComponent(skill.id)}`);
+    } catch (error) {
+      refuse(t("skills.install.failed", { name: file.name }), [error.message, ...error.problems]);
+      say("");
+    } finally {
+      busy = false;
+      place.removeAttribute("aria-busy");
+    }
+  };
   const zone = dropZone({
     title: t("skills.install"),
     hint: t("skills.install.drop"),
-    button: t("skills.install.choose"),
+    button: t("skills.install"),
     accept: ".zip,application/zip",
-    async take(file) {
-      if (busy) return;
-      busy = true;
-      trouble.hidden = true;
-      zone.status.textContent = t("skills.install.sending", { name: file.name });
-      try {
-        const skill = await upload(file, "/v1/skills");
-        location.assign(`/skills/${encodeURIComponent(skill.id)}`);
-      } catch (error) {
-        const lines = error.problems.map((line) => make("li", {}, line));
-        trouble.replaceChildren(make("strong", {}, error.message), lines.length > 0 ? make("ul", {}, ...lines) : "");
-        trouble.hidden = false;
-        zone.status.textContent = "";
-      } finally {
-        busy = false;
-      }
-    },
+    take,
   });
   place.append(zone.element);
+  place.title = t("skills.install.text");
+  // A file that misses the button must not replace the page.
+  document.addEventListener("dragover", (event) => event.preventDefault());
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    if (!place.contains(event.target) && event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
+  });
 }
 
 const demo = document.getElementById("demo-skill");

@@ -15,7 +15,7 @@ const relative = new Intl.RelativeTimeFormat(locale, { numeric: "always", style:
 const exact = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" });
 const today = new Intl.DateTimeFormat(locale, { timeStyle: "short" });
 const anyDay = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "short" });
-const clock = new Intl.DateTimeFormat(locale, { timeStyle: "medium" });
+const thisYear = new Intl.DateTimeFormat(locale, { weekday: "short", day: "numeric", month: "short", hour: "numeric", minute: "2-digit" });
 
 /** `3 minutes ago` */
 export function ago(moment) {
@@ -35,8 +35,15 @@ export function untilTime(moment) {
   return (moment.toDateString() === new Date().toDateString() ? today : anyDay).format(moment);
 }
 
-export function clockTime(moment) {
-  return clock.format(moment);
+/** A day in local time, to compare with another. */
+export function dayOf(moment) {
+  return moment.toDateString();
+}
+
+/** `14:26`, or with its date `Mon, 16 Nov, 14:26`. */
+export function momentText(moment, withDate) {
+  if (!withDate) return today.format(moment);
+  return (moment.getFullYear() === new Date().getFullYear() ? thisYear : anyDay).format(moment);
 }
 
 /** `1:05:09`, `4:07`, for a countdown. */
@@ -47,15 +54,19 @@ export function countdown(seconds) {
   return parts[0] > 0 ? `${parts[0]}:${texts[1]}:${texts[2]}` : `${parts[1]}:${texts[2]}`;
 }
 
-/** `850 ms`, `12 s`, `4 min 7 s`, `2 h 5 min` */
+/** `850 ms`, `2.1 s`, `12 s`, `4 min 7 s`, `2 h 5 min`, `3 d` */
 export function duration(seconds) {
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  const unit = (name, n) => t(`frame.duration.${name}`, { n });
+  const told = (first, second) => [unit(...first), second[1] > 0 ? unit(...second) : null].filter(Boolean).join(" ");
+  if (seconds < 1) return unit("ms", Math.round(seconds * 1000));
+  if (seconds < 9.95) return unit("s", seconds.toFixed(1));
   const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 60) return unit("s", whole);
+  if (whole < 3600) return told(["min", Math.floor(whole / 60)], ["s", whole % 60]);
   const minutes = Math.round(whole / 60);
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 24 * 60) return told(["h", Math.floor(minutes / 60)], ["min", minutes % 60]);
+  const hours = Math.round(minutes / 60);
+  return told(["d", Math.floor(hours / 24)], ["h", hours % 24]);
 }
 
 /** Update all relative times inside the element. */

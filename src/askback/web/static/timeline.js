@@ -1,15 +1,12 @@
-// The timeline of a run: when it was queued, running and waiting, turn by turn.
+// The timeline of a run: when it was queued, running and waiting, turn by turn. Work is drawn to scale. A wait that is
+// longer than all the work is a gap of fixed width with its length, so that the work stays readable.
 
 import { make } from "./elements.js";
-import { duration } from "./time.js";
+import { dayOf, duration, momentText } from "./time.js";
 import { t } from "./translations.js";
 
-const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 1000;
-const HEIGHT = 34;
-const LEAST = 8;
-const GAP = 2;
 const MOST_PARTS = 120;
+const MOST_LABELS = 4;
 const LASTING = ["queued", "running", "waiting_user"];
 
 /** Collects states and turns from the events. */
@@ -17,6 +14,7 @@ export class Timeline {
   constructor() {
     this.parts = [];
     this.turn = 1;
+    this.drawn = null;
   }
 
   take({ type, data, at }) {
@@ -34,46 +32,44 @@ export class Timeline {
     const parts = this.parts
       .slice(-MOST_PARTS)
       .map((part) => ({ ...part, sec: Math.max(0, ((part.end ?? now) - part.start) / 1000) }));
-    picture.replaceChildren(parts.length > 0 ? drawn(parts) : make("p", { class: "muted small" }, t("run.timeline.none")));
+    // A finished run is drawn once.
+    const key = JSON.stringify(parts);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    const none = () => [make("p", { class: "muted small" }, t("run.timeline.none"))];
+    picture.replaceChildren(...(parts.length > 0 ? [bar(parts), ends(parts)] : none()));
     legend.replaceChildren(...totals(parts));
   }
 }
 
-function drawn(parts) {
-  const image = element("svg", {
-    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-    class: "timeline-svg",
-    role: "img",
-    preserveAspectRatio: "none",
+function bar(parts) {
+  const work = sum(parts.filter(({ state }) => state === "running"));
+  const isGap = ({ state, sec }) => state !== "running" && work > 0 && sec > work;
+  const gaps = parts.filter(isGap).length;
+  const scale = sum(parts.filter((part) => !isGap(part))) || 1;
+  const drawn = parts.map((part) => {
+    const gap = isGap(part);
+    const label = gap && gaps <= MOST_LABELS ? duration(part.sec) : null;
+    const kind = `timeline-part timeline-${part.state}${gap ? " timeline-gap" : ""}`;
+    const element = make("span", { class: kind, title: described(part) }, label);
+    if (!gap) element.style.flexGrow = String(Math.max(0.01, part.sec / scale));
+    return element;
   });
-  image.setAttribute("aria-label", parts.map(described).join("; "));
-  const widths = shared(parts.map((part) => part.sec));
-  let x = 0;
-  for (const [place, part] of parts.entries()) {
-    const bar = element("rect", {
-      x,
-      y: 0,
-      width: Math.max(1, widths[place] - GAP),
-      height: HEIGHT,
-      rx: 4,
-      class: `timeline-${part.state}`,
-    });
-    const title = element("title", {});
-    title.textContent = described(part);
-    bar.append(title);
-    image.append(bar);
-    x += widths[place];
-  }
-  return image;
+  return make("div", { class: "timeline-bar", role: "img", "aria-label": parts.map(described).join("; ") }, ...drawn);
 }
 
-/** Proportional widths with a visible minimum. */
-function shared(seconds) {
-  const total = seconds.reduce((sum, each) => sum + each, 0) || 1;
-  const least = Math.min(LEAST, WIDTH / seconds.length);
-  const wide = seconds.map((each) => Math.max(least, (WIDTH * each) / total));
-  const scale = WIDTH / wide.reduce((sum, each) => sum + each, 0);
-  return wide.map((each) => each * scale);
+/** When it began, and when it ended. */
+function ends(parts) {
+  const first = new Date(parts[0].start);
+  const last = parts.at(-1).end === null ? null : new Date(parts.at(-1).end);
+  const isToday = dayOf(first) === dayOf(new Date());
+  const texts = [momentText(first, !isToday)];
+  texts.push(last === null ? t("run.timeline.now") : momentText(last, dayOf(last) !== dayOf(first)));
+  return make("p", { class: "timeline-ends" }, ...texts.map((text) => make("span", {}, text)));
+}
+
+function sum(parts) {
+  return parts.reduce((total, part) => total + part.sec, 0);
 }
 
 function described({ state, turn, sec }) {
@@ -83,13 +79,7 @@ function described({ state, turn, sec }) {
 function totals(parts) {
   const there = LASTING.filter((state) => parts.some((part) => part.state === state));
   return there.map((state) => {
-    const sec = parts.filter((part) => part.state === state).reduce((sum, part) => sum + part.sec, 0);
+    const sec = sum(parts.filter((part) => part.state === state));
     return make("li", { class: `timeline-key timeline-key-${state}` }, `${t(`run.timeline.${state}`)} ${duration(sec)}`);
   });
-}
-
-function element(name, attributes) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, String(value));
-  return made;
 }

@@ -2,8 +2,9 @@
 
 import { make } from "./elements.js";
 import { markdown } from "./markdown.js";
+import { menu, textDialog } from "./menu.js";
 import { questionText } from "./question_text.js";
-import { clockTime, exactly } from "./time.js";
+import { dayOf, duration, exactly, momentText } from "./time.js";
 import { tree } from "./tree.js";
 import { t } from "./translations.js";
 
@@ -17,7 +18,8 @@ export class Transcript {
     this.seq = 0;
     this.tools = new Map();
     this.questions = new Map();
-    this.request = null;
+    this.last = null;
+    this.day = dayOf(new Date());
   }
 
   /** @returns {HTMLElement | null} the new last element, if the event adds one */
@@ -25,15 +27,22 @@ export class Transcript {
     if (event.seq <= this.seq) return null;
     this.seq = event.seq;
     const element = this.made(event);
-    if (element !== null) element.dataset.seq = String(event.seq);
+    if (element === null) return null;
+    element.dataset.seq = String(event.seq);
+    element.title ||= exactly(new Date(event.at));
     return element;
+  }
+
+  /** The text of the engine that contains a question; null if there is none. */
+  original(interactionId) {
+    return this.questions.get(interactionId)?.original ?? null;
   }
 
   made({ type, data, at }) {
     switch (type) {
       case "assistant.message":
-        this.request = message(data.text, at);
-        return this.request;
+        this.last = message(data.text);
+        return this.last;
       case "tool.started":
         return this.toolStarted(data, at);
       case "tool.ended":
@@ -43,16 +52,26 @@ export class Transcript {
       case "interaction.closed":
         return this.closed(data, at);
       case "turn.started":
-        return turn(data, at);
+        return this.turn(data, at);
       case "turn.ended":
-        return data.outcome === "interrupted" ? note(t("run.interrupted"), at) : null;
+        return data.outcome === "interrupted" ? note(t("run.interrupted")) : null;
       case "run.warning":
-        return warning(data, at);
+        return warning(data);
       case "run.state":
-        return ended(data, at);
+        return this.ended(data);
       default:
         return null;
     }
+  }
+
+  /** The one time of a turn, with the date if the day is another than before. */
+  turn({ kind, attempt_number: number, take_ups: takeUps }, at) {
+    const moment = new Date(at);
+    const isNew = dayOf(moment) !== this.day;
+    this.day = dayOf(moment);
+    const again = takeUps > 0 ? ` · ${t("run.said.again")}` : "";
+    const time = make("time", { class: "item-time", datetime: at, title: exactly(moment) }, momentText(moment, isNew));
+    return make("div", { class: "item divider" }, make("h3", {}, t(`run.said.${kind}`, { n: number }) + again), time);
   }
 
   toolStarted(data, at) {
@@ -63,17 +82,15 @@ export class Transcript {
 
   toolEnded(data, at) {
     const known = this.tools.get(data.call_id);
-    const tool = known ?? new Tool(data, at);
+    const tool = known ?? new Tool(data, null);
     this.tools.delete(data.call_id);
-    tool.end(data);
+    tool.end(data, at);
     return known === undefined ? tool.element : null;
   }
 
   asked(data, at) {
-    const question = new Question(data, at);
+    const question = new Question(data, at, this.takeBlocks());
     this.questions.set(data.interaction_id, question);
-    question.takeRequest(this.request);
-    this.request = null;
     return question.element;
   }
 
@@ -81,14 +98,31 @@ export class Transcript {
     this.questions.get(data.interaction_id)?.close(data, at);
     return null;
   }
+
+  ended({ to }) {
+    if (!["succeeded", "failed", "canceled"].includes(to)) return null;
+    const link = make("a", { href: "#outcome" }, t("run.ended.see"));
+    return note(t(`run.ended.${to}`), " ", link, originalMenu(to === "succeeded" ? this.takeBlocks() : null));
+  }
+
+  /** What the last message says to the program, in place of a separate row. A message with nothing else disappears. */
+  takeBlocks() {
+    const body = this.last?.querySelector(".message-text");
+    const blocks = [...(body?.querySelectorAll(":scope > .structured") ?? [])];
+    const text = blocks.map((block) => block.querySelector("pre").textContent).join("\n\n");
+    for (const block of blocks) block.remove();
+    if (blocks.length > 0 && body.childElementCount === 0) this.last.remove();
+    this.last = null;
+    return blocks.length > 0 ? text : null;
+  }
 }
 
-function timeOf(at) {
-  const moment = new Date(at);
-  return make("time", { class: "item-time", datetime: at, title: exactly(moment) }, clockTime(moment));
+function originalMenu(text) {
+  if (text === null) return null;
+  return menu(t("run.asked.menu"), [{ text: t("run.structured"), act: () => textDialog({ title: t("run.structured"), text }) }]);
 }
 
-function message(text, at) {
+function message(text) {
   const body = make("div", { class: "message-text" });
   let end = 0;
   const whole = text.trim().startsWith("{") && PROTOCOL.test(text);
@@ -100,14 +134,14 @@ function message(text, at) {
   }
   if (whole) body.append(structured(text));
   else appendText(body, text.slice(end));
-  return make("article", { class: "item message" }, body, timeOf(at));
+  return make("article", { class: "item message" }, body);
 }
 
 function appendText(body, text) {
   if (text.trim() !== "") body.append(markdown(text.replace(/^\n+|\s+$/g, "")));
 }
 
-/** A block for the program can be read, but is collapsed. */
+/** A block for the program that belongs to no question can be read, but is collapsed. */
 function structured(text) {
   return make(
     "details",
@@ -118,9 +152,11 @@ function structured(text) {
 }
 
 class Tool {
+  /** `at` is null if the engine reported only the end. */
   constructor({ name, detail = "" }, at) {
     this.detail = detail;
     this.output = null;
+    this.start = at;
     this.state = make("span", { class: "tool-state" }, t("run.tool.running"));
     const short = detail.split("\n", 1)[0].slice(0, LONG_LINE);
     const summary = make(
@@ -129,17 +165,18 @@ class Tool {
       make("span", { class: "tool-name" }, name),
       make("span", { class: "tool-detail mono" }, short),
       this.state,
-      timeOf(at),
     );
     this.element = make("details", { class: "item tool", "data-state": "running" }, summary);
     this.element.addEventListener("toggle", () => this.fill());
   }
 
-  end({ ok, output = "", detail }) {
+  end({ ok, output = "", detail }, at) {
     this.detail = this.detail || (detail ?? "");
     this.output = output;
     this.element.dataset.state = ok === false ? "failed" : "ok";
-    this.state.textContent = t(ok === false ? "run.tool.failed" : "run.tool.ok");
+    const took = this.start === null ? null : shortly((new Date(at) - new Date(this.start)) / 1000);
+    const words = ok === false ? t("run.tool.failed") : took === null ? t("run.tool.ok") : null;
+    this.state.textContent = [words, took].filter((each) => each !== null).join(" · ");
     if (this.element.open) this.fill();
   }
 
@@ -162,81 +199,62 @@ class Tool {
   }
 }
 
+function shortly(seconds) {
+  return seconds < 0.1 ? t("run.tool.instant") : duration(Math.max(seconds, 0.1));
+}
+
 class Question {
-  constructor(data, at) {
-    this.outcome = make(
-      "p",
-      { class: "outcome" },
-      make("span", { class: "badge badge-waiting_user" }, t("run.outcome.pending")),
-    );
-    const head = make("header", { class: "item-head" }, make("h3", {}, t("run.asked")), timeOf(at));
+  constructor(data, at, original) {
+    this.original = original;
+    this.start = at;
+    this.outcome = make("p", { class: "outcome" }, t("run.outcome.pending"));
+    const head = make("header", { class: "item-head" }, make("h3", {}, t("run.asked")), originalMenu(original));
+    this.options = optionList(data.options);
     this.element = make(
       "article",
       { class: "item asked", "data-outcome": "pending" },
       head,
       ...questionText(data),
-      ...optionList(data.options),
+      this.options,
       this.outcome,
     );
   }
 
-  /** A message with nothing but the request for this question becomes a part of it. */
-  takeRequest(message) {
-    const parts = [...(message?.querySelector(".message-text").children ?? [])];
-    if (parts.length === 0 || !parts.every((part) => part.matches(".structured"))) return;
-    this.element.append(...parts);
-    message.remove();
-  }
-
+  /** Question and answer are one entry. */
   close({ outcome, response }, at) {
     const answered = outcome === "answered" || outcome === "auto_decided";
-    const kind = outcome === "answered" ? "succeeded" : outcome === "auto_decided" ? "queued" : "canceled";
-    const badge = make("span", { class: `badge badge-${kind}` }, t(`run.outcome.${outcome}`));
+    const took = duration(Math.max(0, (new Date(at) - new Date(this.start)) / 1000));
     this.element.dataset.outcome = outcome;
-    this.outcome.replaceChildren(badge, timeOf(at));
+    this.outcome.textContent = t("run.outcome.after", { outcome: t(`run.outcome.${outcome}`), time: took });
+    this.outcome.title = exactly(new Date(at));
     if (!answered) return;
+    this.options?.remove();
     const shown = response === null ? make("em", {}, t("run.secret")) : tree(response);
-    this.element.append(make("div", { class: "reply" }, shown));
+    this.outcome.before(make("div", { class: "reply" }, shown));
   }
 }
 
 function optionList(options) {
-  if (!Array.isArray(options) || options.length === 0) return [];
+  if (!Array.isArray(options) || options.length === 0) return null;
   const labels = options.map((option) =>
     typeof option === "object" && option !== null ? (option.label ?? option.value) : option,
   );
   const items = labels.map((label) =>
     make("li", { class: "tag" }, typeof label === "string" ? label : JSON.stringify(label)),
   );
-  return [make("ul", { class: "asked-options", "aria-label": t("run.options") }, ...items)];
+  return make("ul", { class: "asked-options", "aria-label": t("run.options") }, ...items);
 }
 
-function turn(data, at) {
-  const again = data.take_ups > 0 ? ` · ${t("run.said.again")}` : "";
-  return make(
-    "div",
-    { class: "item divider" },
-    make("h3", {}, t(`run.said.${data.kind}`, { n: data.attempt_number }) + again),
-    timeOf(at),
-  );
+function note(text, ...more) {
+  return make("div", { class: "item divider" }, make("p", {}, text, ...more.filter((each) => each !== null)));
 }
 
-function note(text, at, ...more) {
-  return make("div", { class: "item divider" }, make("p", {}, text, ...more), timeOf(at));
-}
-
-function warning({ code, message: text }, at) {
-  const head = make("header", { class: "item-head" }, make("h3", {}, t("run.warning")), timeOf(at));
+function warning({ code, message: text }) {
   return make(
     "article",
     { class: "item alert alert-warn" },
-    head,
+    make("h3", {}, t("run.warning")),
     make("p", {}, t(`meaning.${code}`)),
     make("p", { class: "muted small plain" }, `${code}: ${text}`),
   );
-}
-
-function ended({ to }, at) {
-  if (!["succeeded", "failed", "canceled"].includes(to)) return null;
-  return note(t(`run.ended.${to}`), at, " ", make("a", { href: "#outcome" }, t("run.ended.see")));
 }

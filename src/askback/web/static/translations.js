@@ -9,3 +9,8 @@ export function t(key, values = {}) {
   const text = texts[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
 }
+
+/** Whether there is a text for the key. */
+export function known(key) {
+  return key in texts;
+}

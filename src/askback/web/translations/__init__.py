@@ -1,4 +1,17 @@
-"""The page's texts in all languages, by key. Templates and scripts contain no visible text."""
+"""The page's texts in all languages, by key. Templates and scripts contain no visible text.
+
+One word per idea, as in the glossary. In Chinese, with 您 for the user and a space between Chinese and Latin letters or
+digits:
+
+    run 运行           skill 技能         engine 引擎        turn 轮, 轮次       session 会话
+    question 问题      ask 提问           answer 回答        inbox 收件箱        token (access) 令牌
+    token (usage) Token   input 输入     output 输出        parameter 参数      schema schema
+    slot 槽位          queued 排队中      waiting 等待       canceled 已取消     deadline 截止时间, 期限
+    sign in 登录       sign out 退出登录  install 安装       server 服务器       process 进程
+
+The server and the engines speak English. What they say is shown by its code: `error.CODE` names it, `meaning.CODE` says
+what to do, `refusal.CODE` is a refused request. The original text follows as a detail.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +39,10 @@ class Translations:
         for name, value in values.items():
             text = text.replace(f"{{{name}}}", str(value))
         return text
+
+    def find(self, key: str) -> str | None:
+        """The text of a key that may be unknown, such as one with a code of a newer version."""
+        return self.texts.get(key)
 
     def by_prefix(self, *prefixes: str) -> dict[str, str]:
         """The texts whose keys start with one of these."""

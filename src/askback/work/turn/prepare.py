@@ -63,9 +63,7 @@ class PreparedTurn:
 async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
     """Restore the workspace to its state before the turn, and build the launch."""
     engine, setup = context.engines[run.engine], context.setups[run.engine]
-    package = context.library.cached(run.skill.digest)
-    if package is None:
-        package = await context.pools.skills.run(context.library.package, run.skill.digest, admitted=True)
+    package = await _package(context, run)
     installed = await context.probes.find(engine, setup)
     if installed is None:
         message = f"{setup.command[0]} is not installed; {engine.install}"
@@ -73,6 +71,15 @@ async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
     instructions = await _instructions(context.store, run, package)
     # One switch of threads for everything that touches the disk: many turns may start at once.
     return await context.pools.turns.run(_prepare_files, context, run, package, installed.probe, instructions)
+
+
+async def _package(context: TurnContext, run: Run) -> SkillPackage:
+    library, digest = context.library, run.skill.digest
+    if run.skill.uploaded:
+        folder = context.workspaces.of(run.id).package
+        return await context.pools.skills.run(library.unpacked, folder, digest, admitted=True)
+    cached = library.cached(digest)
+    return cached if cached is not None else await context.pools.skills.run(library.package, digest, admitted=True)
 
 
 async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
@@ -97,7 +104,7 @@ def _prepare_files(
     engine, setup = context.engines[run.engine], context.setups[run.engine]
     workspace = context.workspaces.of(run.id)
     workspace.prepare(package.folder)
-    if run.next_turn.kind is TurnKind.START:
+    if run.starts_session:
         workspace.begin_first_turn(setup.home)
     else:
         workspace.begin_later_turn(run.attempt_number)
@@ -145,6 +152,7 @@ def _turn(
         probe=probe,
         handle=run.handle,
         model=run.options.model or setup.model,
+        effort=(run.options.effort or setup.effort) if run.process_profile in probe.effort else None,
         output_schema=package.output_schema,
         extra_args=setup.extra_args,
         env=setup.env,
@@ -194,7 +202,7 @@ async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instru
     order, slow = run.next_turn, not package.checks_quickly()
     if order.kind is TurnKind.START:
         request = await store.request(run.id)
-        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR)
+        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR, run.origin)
         return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
     interactions = await store.interactions(run.id)
     secrets = _secret_answers(interactions)

@@ -122,13 +122,15 @@ Plays a script in place of a coding agent and prints what it does as JSON lines.
   --default-script=FILE  the script to play if there is no --script and the file exists
   --mode=MODE            auto or interactive: which part of a turn is played
   --model=NAME           recorded in the session; has no other effect
+  --effort=LEVEL         recorded in the session; has no other effect
   --resume=SESSION_ID    resume a session
   --stay                 keep running and read prompts as JSON lines, in one session
   --no-resume            act as a version that cannot resume a session
+  --check=FILE           print the problems of a script, and play nothing
   --version, --help
 """
 
-_NAMES = ("script", "default-script", "mode", "model", "resume")
+_NAMES = ("check", "script", "default-script", "mode", "model", "effort", "resume")
 _FLAGS = ("stay", "no-resume")
 
 

@@ -11,7 +11,18 @@ import sys
 import time
 
 from .input import VERSION, UsageError, facts_of, help_text, read_options
-from .scripts import Script, ScriptError, TemplateError, as_text, load_script, render, render_text, verb_of
+from .scripts import (
+    UNPLAYABLE,
+    Script,
+    ScriptError,
+    TemplateError,
+    as_text,
+    load_script,
+    problems,
+    render,
+    render_text,
+    verb_of,
+)
 from .sessions import Session, SessionError
 
 TYPE_CHECKING = False
@@ -32,11 +43,25 @@ def main(argv: Sequence[str]) -> int:
         print(f"{VERSION}\n" if "--version" in argv else help_text(argv), end="")
         return 0
     try:
-        player = Player(read_options(argv))
+        options = read_options(argv)
+        if "check" in options:
+            return check(options["check"])
+        player = Player(options)
         return player.stay() if player.stays else player.play(sys.stdin.buffer.read().decode("utf-8", "replace"))
     except UsageError as error:
         print(f"error: {error}; see --help", file=sys.stderr)
         return 2
+
+
+def check(path: str) -> int:
+    """Print the problems of a script as JSON: pairs of a place and what is wrong there."""
+    try:
+        with open(path, "rb") as file:
+            found = list(problems(json.load(file)))
+    except (OSError, ValueError, RecursionError) as error:
+        found = [("", f"cannot be read: {error}")]
+    print(json.dumps(found))
+    return 0
 
 
 class Failed(Exception):
@@ -77,11 +102,14 @@ class Player:
             self._play(script, prompt)
         except BrokenPipeError:
             return 1
-        except (ScriptError, SessionError, TemplateError, OSError) as error:
+        except (ScriptError, TemplateError) as error:
+            self._report_failure(str(error), is_script=True)
+            return 1
+        except (SessionError, OSError) as error:
             self._report_failure(str(error))
             return 1
         except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
-            self._report_failure(f"a step of the script has an invalid value: {error!r}")
+            self._report_failure(f"a step of the script has an invalid value: {error!r}", is_script=True)
             return 1
         except Failed as failed:
             return failed.exit_code
@@ -99,7 +127,8 @@ class Player:
         if is_new and not _has_fault(steps, "no_session"):
             self.emit("session.started", session_id=session.id)
         self._named = True
-        session.add("prompt", text=prompt, mode=self._mode, model=self._options.get("model"), pid=os.getpid())
+        chosen = {name: self._options.get(name) for name in ("model", "effort")}
+        session.add("prompt", text=prompt, mode=self._mode, **chosen, pid=os.getpid())
         self.emit("turn.started", turn=session.turn)
         self._do([step for step in steps if not step.get("before_session")])
         self.complete()
@@ -115,6 +144,8 @@ class Player:
 
     def _do(self, steps: Sequence[Step]) -> None:
         for step in steps:
+            if UNPLAYABLE in step:
+                raise ScriptError(step[UNPLAYABLE])
             getattr(self, f"_{verb_of(step)}")(step)
 
     def complete(self, end: bytes = b"\n") -> None:
@@ -128,12 +159,13 @@ class Player:
         self._report_failure(words)
         raise Failed(exit_code)
 
-    def _report_failure(self, words: str) -> None:
+    def _report_failure(self, words: str, *, is_script: bool = False) -> None:
         print(f"error: {words}", file=sys.stderr, flush=True)
+        reason = {"message": words, **({"code": "script_invalid"} if is_script else {})}
         if self._named or self.stays:
-            self.emit("turn.failed", error={"message": words})
+            self.emit("turn.failed", error=reason)
         else:
-            self.emit("error", message=words)
+            self.emit("error", **reason)
 
     # Output.
 

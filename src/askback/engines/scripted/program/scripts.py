@@ -15,7 +15,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     Step = dict[str, Any]
@@ -35,6 +35,9 @@ VERBS = (
     "wait_for",
     "misbehave",
 )
+
+UNPLAYABLE = "unplayable"
+"""The action of a step that no script has: it fails the turn."""
 
 _ECHO: list[Step] = [
     {"say": "There is no script, so I only echo my input ({{prompt_length}} characters)."},
@@ -70,7 +73,8 @@ class Script:
 
 
 def _failing(words: str) -> list[Step]:
-    return [{"misbehave": "api_error", "message": words}]
+    """A turn that fails when it is played: only then has the session its name."""
+    return [{UNPLAYABLE: words}]
 
 
 def load_script(path: str | None, default_path: str | None) -> Script:
@@ -88,44 +92,50 @@ def read_script(path: str) -> Script:
         raise ScriptError(f"the script {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ScriptError(f"the script {path} is not JSON: {error}") from None
-    _check(script, path)
+    for where, problem in problems(script):
+        raise ScriptError(f"{where} of the script {path} {problem}" if where else f"the script {path} {problem}")
     return Script(script)
 
 
-def _check(script: Any, path: str) -> None:
+def problems(script: Any) -> Iterator[tuple[str, str]]:
+    """Why the script cannot be played: the place in words, and what is wrong there."""
     turns = script.get("turns") if isinstance(script, dict) else None
     if not isinstance(turns, list) or not turns:
-        raise ScriptError(f'the script {path} must be an object with a list "turns"')
+        yield "", 'must be an object with a list "turns"'
+        return
     parts, values = script.get("parts", {}), script.get("values", {})
-    if not isinstance(parts, dict) or not isinstance(values, dict):
-        raise ScriptError(f'"parts" and "values" of the script {path} must be objects')
+    for name, named in (("parts", parts), ("values", values)):
+        if not isinstance(named, dict):
+            yield "", f'has "{name}" that are not an object'
+    parts = parts if isinstance(parts, dict) else {}
     for name, steps in parts.items():
-        _check_steps(steps, {}, f"part {name!r} of the script {path}")
+        yield from _step_problems(steps, {}, f"part {name!r}")
     for number, entry in enumerate(turns, start=1):
-        for steps in entry.values() if isinstance(entry, dict) else [entry]:
-            _check_steps(steps, parts, f"turn {number} of the script {path}")
+        by_mode = entry if isinstance(entry, dict) else {"": entry}
+        for mode, steps in by_mode.items():
+            yield from _step_problems(steps, parts, f"turn {number}" + (f" ({mode})" if mode else ""))
 
 
-def _check_steps(steps: Any, parts: dict[str, Any], where: str) -> None:
+def _step_problems(steps: Any, parts: dict[str, Any], where: str) -> Iterator[tuple[str, str]]:
     if not isinstance(steps, list):
-        raise ScriptError(f"{where} must be a list of steps, or an object of such lists by mode")
+        yield where, "must be a list of steps, or an object of such lists by mode"
+        return
     for number, step in enumerate(steps, start=1):
         at = f"step {number} of {where}"
         if not isinstance(step, dict) or not (verb_of(step) or "play" in step):
-            raise ScriptError(f"{at} has no known action; actions are play, {', '.join(VERBS)}")
-        if "play" in step and step["play"] not in parts:
-            raise ScriptError(
-                f"{at} plays {step['play']!r}, which is not one of the script's parts: {', '.join(parts) or 'none'}"
-            )
-        if "misbehave" in step:
-            _check_fault(step["misbehave"], at)
+            yield at, f"has no known action; actions are play, {', '.join(VERBS)}"
+        elif "play" in step and step["play"] not in parts:
+            known = ", ".join(parts) or "none"
+            yield at, f"plays {step['play']!r}, which is not one of the script's parts: {known}"
+        elif "misbehave" in step:
+            yield from _fault_problems(step["misbehave"], at)
 
 
-def _check_fault(name: Any, where: str) -> None:
+def _fault_problems(name: Any, where: str) -> Iterator[tuple[str, str]]:
     from .faults import FAULTS
 
-    if name not in FAULTS:
-        raise ScriptError(f"{where} has the unknown fault {name!r}; known faults: {', '.join(FAULTS)}")
+    if not isinstance(name, str) or name not in FAULTS:
+        yield where, f"has the unknown fault {name!r}; known faults: {', '.join(FAULTS)}"
 
 
 def verb_of(step: Step) -> str | None:

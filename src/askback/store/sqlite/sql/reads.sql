@@ -34,15 +34,45 @@ FROM interactions
 WHERE run = ?
 ORDER BY number
 
+-- A run whose question is closed waits a moment longer, without `asked_at`, until its process has ended.
 -- name: pending
 SELECT asked_at, number, doc
 FROM runs INDEXED BY runs_waiting
 WHERE state = 'waiting_user' AND (asked_at, number) > (:asked_at, :number)
+    AND (:skill IS NULL OR skill = :skill)
+    AND (:engine IS NULL OR engine = :engine)
+    AND (:words IS NULL OR mentions(doc, :words))
 ORDER BY asked_at, number
 LIMIT :limit
 
+-- The index is used for the comparison of `due` alone; SQLite does not use it for a row that starts with an expression.
+-- name: pending_by_deadline
+SELECT coalesce(deadline_at, 9223372036854775807) AS due, asked_at, number, doc
+FROM runs INDEXED BY runs_waiting_by_deadline
+WHERE state = 'waiting_user' AND asked_at IS NOT NULL
+    AND coalesce(deadline_at, 9223372036854775807) >= :due
+    AND (coalesce(deadline_at, 9223372036854775807), asked_at, number) > (:due, :asked_at, :number)
+    AND (:skill IS NULL OR skill = :skill)
+    AND (:engine IS NULL OR engine = :engine)
+    AND (:words IS NULL OR mentions(doc, :words))
+ORDER BY coalesce(deadline_at, 9223372036854775807), asked_at, number
+LIMIT :limit
+
 -- name: inbox_count
-SELECT count(*), max(asked_at) FROM runs INDEXED BY runs_waiting WHERE state = 'waiting_user'
+SELECT skill, engine, count(*), max(asked_at)
+FROM runs INDEXED BY runs_waiting
+WHERE state = 'waiting_user' AND asked_at IS NOT NULL AND (:words IS NULL OR mentions(doc, :words))
+GROUP BY skill, engine
+
+-- name: closed_questions
+SELECT interactions.answered_at, interactions.number, runs.id, runs.skill, runs.engine, runs.state,
+    json_extract(runs.doc, '$.summary'), interactions.doc
+FROM interactions INDEXED BY interactions_closed CROSS JOIN runs
+WHERE runs.number = interactions.run
+    AND (interactions.answered_at, interactions.number) < (:answered_at, :number)
+    AND interactions.answered_at IS NOT NULL
+ORDER BY interactions.answered_at DESC, interactions.number DESC
+LIMIT :limit
 
 -- Each owner's queue has one lane per engine. Only the head of each lane is read, never the whole queue.
 -- name: queued
@@ -102,14 +132,6 @@ SELECT owner FROM found WHERE owner IS NOT NULL
 SELECT doc FROM runs INDEXED BY runs_open
 WHERE state IN ('queued', 'running', 'waiting_user') AND owner = ?
 ORDER BY number
-
--- name: count_in_state
-SELECT count(*) FROM runs WHERE state = ?
-
--- name: answer_times
-SELECT answered_at - asked_at
-FROM interactions
-WHERE number > (SELECT max(number) FROM interactions) - :latest AND outcome = 'answered'
 
 -- name: count_runs
 SELECT count(*) FROM runs

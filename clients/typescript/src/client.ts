@@ -1,0 +1,310 @@
+/** The client of one server: every operation of the API as a method. */
+
+import { type Call, Connection, either, type ConnectionOptions } from "./connection.js";
+import { WaitTimedOut } from "./errors.js";
+import type {
+  Artifact,
+  Delivery,
+  Engine,
+  Event,
+  Health,
+  Interaction,
+  Json,
+  Link,
+  PendingQuestion,
+  Result,
+  Run,
+  RunCreate,
+  RunState,
+  Skill,
+  SkillDetails,
+  Statistics,
+  Upload,
+} from "./schema.js";
+import { decoded, messages, Patience, PATIENCE_MS, Position } from "./stream.js";
+
+export interface CallOptions {
+  /** Cancels the call; the promise is then rejected with the reason of the signal. */
+  signal?: AbortSignal;
+}
+
+export interface CreateOptions extends CallOptions {
+  /** A retry with the same key returns the same run. */
+  idempotencyKey?: string;
+}
+
+export interface ListOptions extends CallOptions {
+  state?: RunState;
+  skill?: string;
+  engine?: string;
+  pageSize?: number;
+}
+
+export interface FollowOptions extends CallOptions {
+  /** Start after the event with this number; 0 means all events. */
+  after?: number;
+  /** How long a lost connection is retried, in milliseconds. */
+  patienceMs?: number;
+}
+
+export interface WaitOptions extends CallOptions {
+  /** Reject with `WaitTimedOut` after this time, in milliseconds. */
+  timeoutMs?: number;
+}
+
+interface Page<T> {
+  items: T[];
+  next_cursor: string | null;
+}
+
+const FINAL: ReadonlySet<RunState> = new Set(["succeeded", "failed", "canceled"]);
+
+/** Whether the run is over. */
+export function isFinal(run: Run): boolean {
+  return FINAL.has(run.state);
+}
+
+/** Whether the run waits for its user or is over. */
+export function isSettled(run: Run): boolean {
+  return isFinal(run) || run.state === "waiting_user";
+}
+
+export class Client {
+  readonly #connection: Connection;
+
+  constructor(url: string, options: ConnectionOptions = {}) {
+    this.#connection = new Connection(url, options);
+  }
+
+  get url(): string {
+    return this.#connection.url;
+  }
+
+  // Runs.
+
+  async createRun(run: RunCreate, options: CreateOptions = {}): Promise<Run> {
+    const { idempotencyKey, signal } = options;
+    const headers: Record<string, string> = idempotencyKey === undefined ? {} : { "Idempotency-Key": idempotencyKey };
+    return await this.#connection.json({ method: "POST", path: "/v1/runs", json: run as unknown as Json, headers, signal });
+  }
+
+  async run(runId: string, options: CallOptions = {}): Promise<Run> {
+    return await this.#get(runPath(runId), options);
+  }
+
+  /** Runs, newest first. Pages are fetched as needed. */
+  runs(options: ListOptions = {}): AsyncGenerator<Run, void, undefined> {
+    const { state, skill, engine, pageSize, signal } = options;
+    return this.#items("/v1/runs", { state, skill, engine, limit: pageSize }, signal);
+  }
+
+  async cancel(runId: string, options: CallOptions = {}): Promise<Run> {
+    return await this.#connection.json({ method: "POST", path: runPath(runId, "cancel"), ...options });
+  }
+
+  /** The result of the run. Rejects with `Conflict` until it is over. */
+  async result(runId: string, options: CallOptions = {}): Promise<Result> {
+    return await this.#get(runPath(runId, "result"), options);
+  }
+
+  // Questions.
+
+  /** The pending question. Rejects with `NotFound` if there is none. */
+  async interaction(runId: string, options: CallOptions = {}): Promise<Interaction> {
+    return await this.#get(runPath(runId, "interaction"), options);
+  }
+
+  async reply(runId: string, interactionId: string, response: Json, options: CallOptions = {}): Promise<Run> {
+    const json = { interaction_id: interactionId, response };
+    return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction/reply"), json, ...options });
+  }
+
+  async interactions(runId: string, options: CallOptions = {}): Promise<Interaction[]> {
+    return (await this.#get<Page<Interaction>>(runPath(runId, "interactions"), options)).items;
+  }
+
+  /** A link to the pending question, for a user without a token. */
+  async link(runId: string, expiresInSec = 86_400, options: CallOptions = {}): Promise<Link> {
+    const json = { expires_in_sec: expiresInSec };
+    return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction/link"), json, ...options });
+  }
+
+  /** The pending questions of all runs, oldest first. */
+  inbox(options: CallOptions = {}): AsyncGenerator<PendingQuestion, void, undefined> {
+    return this.#items("/v1/inbox", {}, options.signal);
+  }
+
+  // Events.
+
+  /** Every event exactly once, past and new ones, until the run is over. Reconnects if the connection is lost. */
+  async *events(runId: string, options: FollowOptions = {}): AsyncGenerator<Event, void, undefined> {
+    const { after = 0, patienceMs = PATIENCE_MS, signal } = options;
+    const position = new Position(after);
+    const patience = new Patience(patienceMs);
+    for (;;) {
+      try {
+        for await (const event of this.#stream(runId, position.after, signal)) {
+          patience.received();
+          if (position.isNew(event)) {
+            yield event;
+          }
+        }
+        // The end of a stream does not prove that the run is over, nor that every event has arrived.
+        if (isFinal(await this.run(runId, options))) {
+          yield* await this.#rest(runId, position, signal);
+          return;
+        }
+      } catch (error) {
+        patience.lost(error);
+      }
+      await patience.pause(signal);
+    }
+  }
+
+  async *#stream(runId: string, after: number, signal: AbortSignal | undefined): AsyncGenerator<Event, void, undefined> {
+    const headers = { Accept: "text/event-stream", "Last-Event-ID": String(after) };
+    const call: Call = { method: "GET", path: runPath(runId, "events"), headers, signal };
+    for await (const message of messages(this.#connection, call)) {
+      yield decoded<Event>(message);
+    }
+  }
+
+  async #rest(runId: string, position: Position, signal: AbortSignal | undefined): Promise<Event[]> {
+    const found: Event[] = [];
+    for await (const event of this.#items<Event>(runPath(runId, "events"), { after: position.after }, signal, "after")) {
+      if (position.isNew(event)) {
+        found.push(event);
+      }
+    }
+    return found;
+  }
+
+  /** The events so far. */
+  pastEvents(runId: string, options: { after?: number } & CallOptions = {}): AsyncGenerator<Event, void, undefined> {
+    return this.#items(runPath(runId, "events"), { after: options.after ?? 0 }, options.signal, "after");
+  }
+
+  /** Wait until the run asks its user or is over. */
+  async wait(runId: string, options: WaitOptions = {}): Promise<Run> {
+    const { timeoutMs, signal } = options;
+    const limit = new AbortController();
+    const late = (): void => limit.abort(new WaitTimedOut(runId, timeoutMs ?? 0));
+    const timer = timeoutMs === undefined ? undefined : setTimeout(late, timeoutMs);
+    try {
+      return await this.#settled(runId, either(limit.signal, signal));
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #settled(runId: string, signal: AbortSignal): Promise<Run> {
+    let run = await this.run(runId, { signal });
+    if (isSettled(run)) {
+      return run;
+    }
+    for await (const event of this.events(runId, { signal })) {
+      if (event.type === "run.state") {
+        run = await this.run(runId, { signal });
+        if (isSettled(run)) {
+          break;
+        }
+      }
+    }
+    return run;
+  }
+
+  // Files.
+
+  /** Upload a file. Use `reference(upload)` in the input of a run, or in a reply. */
+  async upload(file: Blob, name: string, options: CallOptions = {}): Promise<Upload> {
+    const form = new FormData();
+    form.append("file", file, name);
+    return await this.#connection.json({ method: "POST", path: "/v1/uploads", form, ...options });
+  }
+
+  async artifacts(runId: string, options: CallOptions = {}): Promise<Artifact[]> {
+    return (await this.#get<Page<Artifact>>(runPath(runId, "artifacts"), options)).items;
+  }
+
+  /** One artifact. */
+  async download(runId: string, path: string, options: CallOptions = {}): Promise<Blob> {
+    const inner = path.split("/").map(encodeURIComponent).join("/");
+    return await this.#connection.blob({ method: "GET", path: runPath(runId, `artifacts/${inner}`), ...options });
+  }
+
+  /** All artifacts as a zip. */
+  async bundle(runId: string, options: CallOptions = {}): Promise<Blob> {
+    return await this.#connection.blob({ method: "GET", path: runPath(runId, "bundle"), ...options });
+  }
+
+  // Skills, engines, the server.
+
+  async skills(options: CallOptions = {}): Promise<Skill[]> {
+    return (await this.#get<Page<Skill>>("/v1/skills", options)).items;
+  }
+
+  async skill(skillId: string, options: CallOptions = {}): Promise<SkillDetails> {
+    return await this.#get(`/v1/skills/${encodeURIComponent(skillId)}`, options);
+  }
+
+  /** Install a skill from the zip of its folder. */
+  async installSkill(zip: Blob, options: CallOptions = {}): Promise<Skill> {
+    const form = new FormData();
+    form.append("file", zip, "skill.zip");
+    return await this.#connection.json({ method: "POST", path: "/v1/skills", form, ...options });
+  }
+
+  /** Delete a skill. Runs that use it are not affected. */
+  async deleteSkill(skillId: string, options: CallOptions = {}): Promise<void> {
+    await this.#connection.send({ method: "DELETE", path: `/v1/skills/${encodeURIComponent(skillId)}`, ...options });
+  }
+
+  async engines(options: CallOptions = {}): Promise<Engine[]> {
+    return (await this.#get<Page<Engine>>("/v1/engines", options)).items;
+  }
+
+  /** Deliveries to webhooks, done and due, of one run or of all runs. */
+  deliveries(runId?: string, options: CallOptions = {}): AsyncGenerator<Delivery, void, undefined> {
+    const path = runId === undefined ? "/v1/deliveries" : runPath(runId, "deliveries");
+    return this.#items(path, {}, options.signal);
+  }
+
+  /** Runs, failures and tokens of the last days, and what waits now. */
+  async statistics(days = 30, options: CallOptions = {}): Promise<Statistics> {
+    return await this.#connection.json({ method: "GET", path: "/v1/stats", query: { days: String(days) }, ...options });
+  }
+
+  /** The state of the server. Requires no token. */
+  async health(options: CallOptions = {}): Promise<Health> {
+    return await this.#connection.json({ method: "GET", path: "/healthz", accepts: [503], ...options });
+  }
+
+  async #get<T>(path: string, options: CallOptions): Promise<T> {
+    const { signal } = options;
+    return await this.#connection.json({ method: "GET", path, signal });
+  }
+
+  async *#items<T>(
+    path: string,
+    query: NonNullable<Call["query"]>,
+    signal: AbortSignal | undefined,
+    cursorName = "cursor",
+  ): AsyncGenerator<T, void, undefined> {
+    let cursor: string | null = null;
+    do {
+      const more: Record<string, string> = cursor === null ? {} : { [cursorName]: cursor };
+      const page: Page<T> = await this.#connection.json({ method: "GET", path, query: { ...query, ...more }, signal });
+      yield* page.items;
+      cursor = page.next_cursor;
+    } while (cursor !== null);
+  }
+}
+
+/** What names an upload in the input of a run, or in a reply. */
+export function reference(upload: Upload): { upload_id: string } {
+  return { upload_id: upload.upload_id };
+}
+
+function runPath(runId: string, below = ""): string {
+  return `/v1/runs/${encodeURIComponent(runId)}${below === "" ? "" : `/${below}`}`;
+}

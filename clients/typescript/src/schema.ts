@@ -1,0 +1,792 @@
+// Made by tools/generate_docs.py; change the code and run `make docs`.
+
+/** The shapes of the HTTP API. Fields that are marked `?` are left out if they have no value. */
+
+/** Any JSON value. */
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+/** How long users took to answer. Of the latest 1,000 questions, those that were answered in this time. */
+export interface AnswerStats {
+  /** How many answers. */
+  count: number;
+  /** Half of the answers took longer. Null without answers. */
+  median_sec: number | null;
+  /** One in ten answers took longer. Null without answers. */
+  p90_sec: number | null;
+}
+
+export type AnsweredBy = "user" | "auto_decide";
+
+/** A file that a run produced. */
+export interface Artifact {
+  /** Relative to the run's artifacts folder, with `/` between folders. */
+  path: string;
+  /** In bytes. */
+  size: number;
+}
+
+/** The files that a run has produced so far, folder by folder. */
+export interface ArtifactList {
+  /** All items. */
+  items: Array<Artifact>;
+  /** Always null. */
+  next_cursor: null;
+}
+
+/** A question that is no longer pending, with the run that asked it. */
+export interface ClosedQuestion {
+  /** Unique within the run. */
+  interaction_id: string;
+  /** `text`, `choice`, `secret`, or the engine's own word. */
+  kind: string;
+  /** The question. */
+  prompt: string;
+  /** The answers to choose from: strings, or objects with `label` and `value`. */
+  options: Array<Json>;
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
+  default: Json;
+  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  response_schema: { [key: string]: Json } | null;
+  /** Further information from the engine. */
+  context: Json;
+  /** The turn that asked. */
+  attempt_number: number;
+  /** When the question was asked. */
+  asked_at: string;
+  /** How the question ended, or `pending`. */
+  outcome: InteractionOutcome;
+  /** The answer. Always null for a `secret` question. */
+  response: Json;
+  /** Who answered. */
+  answered_by: AnsweredBy | null;
+  /** When the question ended. */
+  answered_at: string | null;
+  /** The ID of the run. */
+  run_id: string;
+  /** The skill of the run. */
+  skill: string;
+  /** The engine of the run. */
+  engine: string;
+  /** The input of the run in one line, without secrets. */
+  summary?: string;
+  /** The current state of the run. */
+  state: RunState;
+}
+
+/** Questions that are no longer pending, the last closed first. */
+export interface ClosedQuestionPage {
+  /** At most `limit` items. */
+  items: Array<ClosedQuestion>;
+  /** Pass it as `cursor` to get the next page. Null on the last page. */
+  next_cursor: string | null;
+}
+
+/** The runs that ended on one day. */
+export interface DayStats {
+  /** How many. */
+  succeeded: number;
+  /** How many. */
+  failed: number;
+  /** How many. */
+  canceled: number;
+  /** The tokens of these runs, in all their turns. */
+  usage: Usage;
+  /** The day, in UTC. */
+  date: string;
+  /** Failed runs by the `code` of their error. */
+  failures: { [key: string]: number };
+}
+
+/** The notification of one webhook about one change of state. */
+export interface Delivery {
+  /** The same for every attempt. Sent to the receiver as `webhook-id`. */
+  id: string;
+  /** The ID of the run. */
+  run_id: string;
+  /** The URL of the webhook, without parts that may be secret. */
+  url: string;
+  /** The format of the request. */
+  kind: WebhookKind;
+  /** The type of the event. */
+  event: "run.state";
+  /** The number of the event. */
+  seq: number;
+  /** The new state of the run. */
+  to: RunState;
+  /** The number of attempts so far. */
+  attempts: number;
+  /** The HTTP status of the last attempt. */
+  last_status: number | null;
+  /** Why the last attempt failed. */
+  last_error: string | null;
+  /** When the next attempt is due. Null if there is none. */
+  next_attempt_at: string | null;
+  /** When it was delivered. Null if it was not. */
+  delivered_at: string | null;
+}
+
+/** Deliveries, newest first. */
+export interface DeliveryPage {
+  /** At most `limit` items. */
+  items: Array<Delivery>;
+  /** Pass it as `cursor` to get the next page. Null on the last page. */
+  next_cursor: string | null;
+}
+
+/** A coding-agent CLI. */
+export interface Engine {
+  /** The name for `POST /v1/runs`. */
+  name: string;
+  /** The display name. */
+  title: string | null;
+  /** Whether it is installed on the server. */
+  found: boolean;
+  /** The path of the program. */
+  path: string | null;
+  /** The version that it reports. */
+  version: string | null;
+  /** How its runs wait. Null if it is not installed. */
+  interactive_profile: EngineProfile | null;
+  /** The profiles that an interactive run may choose. */
+  profiles: Array<ProfileKind>;
+  /** Null if it is unknown. */
+  signed_in: boolean | null;
+  /** What to do if it is not installed or not signed in. */
+  advice: string | null;
+}
+
+/** Every known engine, by name. */
+export interface EngineList {
+  /** All items. */
+  items: Array<Engine>;
+  /** Always null. */
+  next_cursor: null;
+}
+
+/** How the runs of an engine wait. */
+export interface EngineProfile {
+  /** The profile that `interactive_profile: auto` selects. */
+  kind: ProfileKind;
+  /** What the probe found. */
+  reason: string;
+}
+
+/** Why a run failed. Each code means one thing and is never reused. */
+export type ErrorCode = "SESSION_RESUME_FAILED" | "INTERACTION_WAIT_TIMEOUT" | "INTERACTION_PROCESS_LOST" | "INTERACTIVE_MAX_ATTEMPT_EXCEEDED" | "ASK_USER_PAYLOAD_INVALID" | "OUTPUT_SCHEMA_INVALID" | "ORCHESTRATOR_RESTART_INTERRUPTED" | "ENGINE_NOT_FOUND" | "ENGINE_AUTH_REQUIRED" | "ENGINE_RATE_LIMITED" | "ENGINE_UNREACHABLE" | "ENGINE_API_ERROR" | "ENGINE_CRASHED" | "SCRIPT_INVALID" | "TURN_TIMEOUT" | "OUTPUT_LIMIT_EXCEEDED" | "ENGINE_START_FAILED" | "RESOURCE_LIMIT_EXCEEDED" | "MEMORY_LIMIT" | "PROCESS_LIMIT" | "CPU_LIMIT" | "DISK_LIMIT" | "INTERNAL_ERROR";
+
+/** Something that happened to a run. */
+export interface Event {
+  /** Counts the events of a run, from 1 without gaps. */
+  seq: number;
+  /** The ID of the run. */
+  run_id: string;
+  /** What happened. */
+  type: EventType;
+  /** When it happened. */
+  at: string;
+  /** Depends on the type. */
+  data: { [key: string]: Json };
+}
+
+/** Events, in their order. */
+export interface EventPage {
+  /** At most `limit` items. */
+  items: Array<Event>;
+  /** Pass it as `after` to get the next page. Null if there are no more events yet. */
+  next_cursor: string | null;
+}
+
+export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.closed" | "usage";
+
+/** A run to continue, and what to copy from it. */
+export interface FromRun {
+  /** The run. It must be over, or wait without a process. */
+  run_id: string;
+  /** `artifacts`: its output files. `workspace`: its whole working directory. */
+  files?: InheritedFiles | null;
+  /** Whether the engine's session is copied and continued: the model sees the earlier conversation. */
+  session?: boolean;
+}
+
+/** The state of the server. */
+export interface Health {
+  /** `failing`: the database cannot be read or written, or no turns are started. `degraded`: requests are slow, see `loop_lag_sec` and `stuck`. Both are sent with status 503. */
+  status: "ok" | "degraded" | "failing";
+  /** The version of Askback. */
+  version: string;
+  /** `ok`, or an error code. */
+  database: string;
+  /** Free space for the data folder. */
+  disk_free_bytes: number;
+  /** The engine processes. */
+  slots: Slots;
+  /** How long the next run has been queued. */
+  oldest_queued_sec: number | null;
+  /** The longest recent delay of the server's event loop. */
+  loop_lag_sec: number;
+  /** Thread pools whose work does not finish. */
+  stuck: Array<string>;
+  /** How engines are isolated. `bubblewrap`: an engine sees only its own processes and few files, and no process outlives its run. `guardian`: no process outlives its run. `none`: only its process group is ended. */
+  sandbox: "bubblewrap" | "guardian" | "none";
+  /** What enforces the limits on engines. `cgroup v2`: the kernel, at once. `watchdog`: a check several times a second, so an engine can briefly exceed the limit. `rlimit`: the kernel, for each process. */
+  limits: Limits;
+  /** The files and networks that engines can access. */
+  isolation: Isolation;
+}
+
+/** The engine process of a sticky run that waits. */
+export interface HeldProcess {
+  /** On the server's machine. */
+  pid: number;
+  /** When the wait ends. Null if the process is being ended. */
+  until: string | null;
+}
+
+/** Pending questions, oldest first or by deadline. */
+export interface Inbox {
+  /** At most `limit` items. */
+  items: Array<PendingQuestion>;
+  /** Pass it as `cursor` to get the next page. Null on the last page. */
+  next_cursor: string | null;
+  /** How many pending questions match the filters, on all pages. */
+  total: number;
+  /** The number of questions of each skill, with all filters but `skill`. */
+  skills: { [key: string]: number };
+  /** The number of questions on each engine, with all filters but `engine`. */
+  engines: { [key: string]: number };
+}
+
+/** What a run copies of another run's files. */
+export type InheritedFiles = "artifacts" | "workspace";
+
+/** A question to the user, with its answer once there is one. */
+export interface Interaction {
+  /** Unique within the run. */
+  interaction_id: string;
+  /** `text`, `choice`, `secret`, or the engine's own word. */
+  kind: string;
+  /** The question. */
+  prompt: string;
+  /** The answers to choose from: strings, or objects with `label` and `value`. */
+  options: Array<Json>;
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
+  default: Json;
+  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  response_schema: { [key: string]: Json } | null;
+  /** Further information from the engine. */
+  context: Json;
+  /** The turn that asked. */
+  attempt_number: number;
+  /** When the question was asked. */
+  asked_at: string;
+  /** How the question ended, or `pending`. */
+  outcome: InteractionOutcome;
+  /** The answer. Always null for a `secret` question. */
+  response: Json;
+  /** Who answered. */
+  answered_by: AnsweredBy | null;
+  /** When the question ended. */
+  answered_at: string | null;
+}
+
+/** All questions of a run, in the order in which they were asked. */
+export interface InteractionList {
+  /** All items. */
+  items: Array<Interaction>;
+  /** Always null. */
+  next_cursor: null;
+}
+
+export type InteractionOutcome = "pending" | "answered" | "auto_decided" | "expired" | "canceled" | "abandoned";
+
+/** What an engine can access. */
+export interface Isolation {
+  /** `run`: the files of that run, and system files read-only. `user`: everything that the server's user can read and change, including the server's token. */
+  files: "run" | "user";
+  /** Whether the settings share further folders with all engines. */
+  shares_folders: boolean;
+  /** The setting `network`. If engines differ, the most permissive value. */
+  network: "host" | "no-loopback" | "none";
+  /** What an engine can do without a sandbox. Empty if there is one. */
+  message: string;
+}
+
+/** What enforces each limit on engines. An empty list: nothing does. */
+export interface Limits {
+  /** Memory of the engine and its child processes. */
+  memory: Array<string>;
+  /** The number of processes. */
+  processes: Array<string>;
+  /** CPU time. */
+  cpu: Array<string>;
+  /** The size of the run's folders. */
+  disk: Array<string>;
+  /** Whether the kernel ends engines first if memory runs out. */
+  oom: Array<string>;
+}
+
+/** A new link to one question. */
+export interface Link {
+  /** Identifies the link when it is revoked. */
+  id: string;
+  /** Lets its holder read and answer this question, and nothing else. */
+  url: string;
+  /** When the link expires. */
+  expires_at: string;
+}
+
+/** Settings of a new link. */
+export interface LinkCreate {
+  /** When the link expires, in seconds. */
+  expires_in_sec?: number;
+}
+
+/** The links to one question, oldest first. */
+export interface LinkList {
+  /** All items. */
+  items: Array<ListedLink>;
+  /** Always null. */
+  next_cursor: null;
+}
+
+/** An answer to the question of a link. */
+export interface LinkedReply {
+  /** The value of an option, a value that `response_schema` accepts, or any value if there is none. */
+  response: Json;
+}
+
+/** A link to a question, without its URL. */
+export interface ListedLink {
+  /** Identifies the link when it is revoked. */
+  id: string;
+  /** The question. */
+  interaction_id: string;
+  /** The name of the token that created the link. Revoking the token ends it. */
+  token: string;
+  /** When the link was created. */
+  created_at: string;
+  /** When the link expires. */
+  expires_at: string;
+}
+
+export type Mode = "auto" | "interactive";
+
+/** The runs of one skill or engine that ended. */
+export interface NamedStats {
+  /** How many. */
+  succeeded: number;
+  /** How many. */
+  failed: number;
+  /** How many. */
+  canceled: number;
+  /** The tokens of these runs, in all their turns. */
+  usage: Usage;
+  /** The skill or the engine. */
+  name: string;
+}
+
+/** The body that a `standard` webhook receives. */
+export interface Notification {
+  /** The type of the event. */
+  type: "run.state";
+  /** When the state changed. */
+  timestamp: string;
+  /** What changed. */
+  data: StateChange;
+}
+
+/** The run that another one continues, and what was copied from it. */
+export interface Origin {
+  /** The ID of the run. */
+  run_id: string;
+  /** Which of its files were copied. */
+  files?: InheritedFiles;
+  /** Whether the engine's session was copied and continued. */
+  session?: boolean;
+}
+
+/** A pending question with the run that asks it. */
+export interface PendingQuestion {
+  /** Unique within the run. */
+  interaction_id: string;
+  /** `text`, `choice`, `secret`, or the engine's own word. */
+  kind: string;
+  /** The question. */
+  prompt: string;
+  /** The answers to choose from: strings, or objects with `label` and `value`. */
+  options: Array<Json>;
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
+  default: Json;
+  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  response_schema: { [key: string]: Json } | null;
+  /** Further information from the engine. */
+  context: Json;
+  /** The turn that asked. */
+  attempt_number: number;
+  /** When the question was asked. */
+  asked_at: string;
+  /** How the question ended, or `pending`. */
+  outcome: InteractionOutcome;
+  /** The answer. Always null for a `secret` question. */
+  response: Json;
+  /** Who answered. */
+  answered_by: AnsweredBy | null;
+  /** When the question ended. */
+  answered_at: string | null;
+  /** The ID of the run. */
+  run_id: string;
+  /** The skill of the run. */
+  skill: string;
+  /** The engine of the run. */
+  engine: string;
+  /** The input of the run in one line, without secrets. */
+  summary?: string;
+  /** How the run waits. */
+  interactive_profile: Profile;
+  /** Whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
+  reply_required: boolean;
+  /** When the wait ends without an answer. */
+  wait_deadline_at?: string;
+}
+
+/** An error as RFC 9457 describes it, with a stable `code`. */
+export interface Problem {
+  /** Always `about:blank`: use `code` to tell errors apart. */
+  type: string;
+  /** The phrase of the HTTP status. */
+  title: string;
+  /** The HTTP status. */
+  status: number;
+  /** Stable, for programs. */
+  code: string;
+  /** For people: what happened and what to do. */
+  detail: string;
+  /** Every mistake in the request, each with its path. */
+  problems?: Array<string>;
+}
+
+/** How an interactive run waits for its user. */
+export interface Profile {
+  /** `resumable`: the next turn resumes the session in a new process. `sticky_process`: the process is kept. */
+  kind: ProfileKind;
+  /** What the probe of the engine found. */
+  reason: string;
+  /** How long a wait with a deadline lasts. */
+  session_timeout_sec: number;
+}
+
+export type ProfileKind = "resumable" | "sticky_process";
+
+/** An answer to the pending question. */
+export interface Reply {
+  /** The question. */
+  interaction_id: string;
+  /** The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an uploaded file as `{"upload_id": "…"}`. */
+  response: Json;
+}
+
+/** How a run ended. */
+export interface Result {
+  /** The final state. */
+  status: RunState;
+  /** The output, validated against the skill's output schema. Null unless it succeeded. */
+  data: Json;
+  /** The warnings of the run. */
+  warnings: Array<RunWarning>;
+  /** Why the run failed. */
+  error: RunError | null;
+  /** The files that the run produced. */
+  artifacts: Array<Artifact>;
+}
+
+/** One execution of a skill. Optional fields are left out if they have no value. */
+export interface Run {
+  /** The ID of the run. */
+  id: string;
+  /** `succeeded`, `failed` and `canceled` are final. */
+  state: RunState;
+  /** The ID of the skill. */
+  skill: string;
+  /** The version of the skill. */
+  skill_version?: string;
+  /** True if the skill was uploaded for this run. `skill` is then the ID in the package. */
+  skill_uploaded?: boolean;
+  /** The engine that executes the run. */
+  engine: string;
+  /** Whether the run may ask its user. */
+  mode: Mode;
+  /** The input in one line, without secrets. `summary` in `runner.json` can define it. */
+  summary?: string;
+  /** Only in the response of `GET /v1/runs/{run_id}`: the input, unless it is larger than about 64 KB. Files are paths, and secrets are `[redacted]`. */
+  input?: { [key: string]: Json };
+  /** The run that this one continues. */
+  from_run?: Origin;
+  /** The current or last turn, from 1. */
+  attempt_number: number;
+  /** How the run waits for its user. */
+  interactive_profile: Profile;
+  /** The question that the run waits for. */
+  pending_interaction?: Interaction;
+  /** When the wait ends without an answer. Set for sticky runs, and if the engine may then decide. */
+  wait_deadline_at?: string;
+  /** While the run waits: whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
+  reply_required?: boolean;
+  /** While a sticky run waits: the engine process, which keeps its slot. */
+  held_process?: HeldProcess;
+  /** Each warning once. */
+  warnings: Array<RunWarning>;
+  /** Why the run failed. On a waiting run: why it will fail once its process has ended. */
+  error?: RunError;
+  /** The tokens used so far. */
+  usage?: Usage;
+  /** When the run was created. */
+  created_at: string;
+  /** When the run last changed. */
+  updated_at: string;
+  /** When the first turn started. */
+  started_at?: string;
+  /** When the run reached its final state. */
+  finished_at?: string;
+  /** Why a queued run has not started: no free slot, no free slot for its engine, or it is about to start. */
+  queue_reason?: "slots" | "engine_slots" | "starting";
+}
+
+/** A skill to run, with its input. */
+export interface RunCreate {
+  /** The ID of the skill, or `{"upload_id": "…"}`: an uploaded zip of its folder. It is checked like an installed skill, used for this run alone, and deleted with it. */
+  skill: string | SkillUpload;
+  /** Default: the first installed engine that the skill supports, signed-in ones first. */
+  engine?: string | null;
+  /** Default: the first of the skill's `execution_modes`. */
+  mode?: Mode | null;
+  /** Validated against the skill's input schema. Name an uploaded file as `{"upload_id": "…"}`. */
+  input?: { [key: string]: Json };
+  /** Validated against the skill's parameter schema. */
+  parameter?: { [key: string]: Json };
+  /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `model`, `effort`. */
+  options?: { [key: string]: Json };
+  /** Start with the files or the session of another run. Requires the scope `read` as well. */
+  from_run?: FromRun | null;
+  /** Notified when this run changes its state. */
+  webhooks?: Array<WebhookCreate>;
+}
+
+/** Why a run failed. */
+export interface RunError {
+  /** Stable, for programs. */
+  code: ErrorCode;
+  /** For people: what happened and what to do. */
+  message: string;
+  /** A more specific code. */
+  cause?: ErrorCode;
+  /** The engine's own message, with secrets removed. */
+  detail?: string;
+}
+
+/** Runs, newest first. */
+export interface RunPage {
+  /** At most `limit` items. */
+  items: Array<Run>;
+  /** Pass it as `cursor` to get the next page. Null on the last page. */
+  next_cursor: string | null;
+}
+
+export type RunState = "queued" | "running" | "waiting_user" | "succeeded" | "failed" | "canceled";
+
+/** Something unexpected that did not fail the run. */
+export interface RunWarning {
+  /** Stable, for programs. */
+  code: WarningCode;
+  /** For people. */
+  message: string;
+}
+
+/** A browser that is signed in. */
+export interface Session {
+  /** Identifies the session when it is ended. Grants no access. */
+  id: string;
+  /** The name of the token that created it. Revoking the token ends it. */
+  token: string;
+  /** The browser and system, from its `User-Agent`. */
+  browser: string;
+  /** The only host name for which it is valid. */
+  host: string;
+  /** Whether this request uses it. */
+  current: boolean;
+  /** When the user signed in. */
+  created_at: string;
+  /** When it was last used, accurate to a few minutes. */
+  last_seen_at: string;
+  /** When it ends unless it is used before then. At most 30 days after the sign-in. */
+  expires_at: string;
+}
+
+/** Browser sessions, most recently used first. */
+export interface SessionList {
+  /** All items. */
+  items: Array<Session>;
+  /** Always null. */
+  next_cursor: null;
+}
+
+/** A skill that a run can name. */
+export interface Skill {
+  /** The name for `POST /v1/runs`. */
+  id: string;
+  /** The version that new runs use. */
+  version: string | null;
+  /** Every installed version, newest last. */
+  versions: Array<string | null>;
+  /** The display name. */
+  name: string | null;
+  /** What the skill does. */
+  description: string | null;
+  /** The supported modes. The first is the default. */
+  execution_modes: Array<Mode>;
+  /** The supported engines. Null: all. */
+  engines: Array<string> | null;
+  /** False if the skill is in one of the server's skill folders. */
+  installed: boolean;
+  /** Why the skill cannot be run. Null if it can. */
+  problem: string | null;
+}
+
+/** A skill with its instructions and schemas. */
+export interface SkillDetails {
+  /** The name for `POST /v1/runs`. */
+  id: string;
+  /** The version that new runs use. */
+  version: string | null;
+  /** Every installed version, newest last. */
+  versions: Array<string | null>;
+  /** The display name. */
+  name: string | null;
+  /** What the skill does. */
+  description: string | null;
+  /** The supported modes. The first is the default. */
+  execution_modes: Array<Mode>;
+  /** The supported engines. Null: all. */
+  engines: Array<string> | null;
+  /** False if the skill is in one of the server's skill folders. */
+  installed: boolean;
+  /** Why the skill cannot be run. Null if it can. */
+  problem: string | null;
+  /** The text of `SKILL.md`. */
+  instructions: string;
+  /** What the skill takes and returns. */
+  schemas: SkillSchemas;
+}
+
+/** The skills that a run can name, installed ones first. */
+export interface SkillList {
+  /** All items. */
+  items: Array<Skill>;
+  /** Always null. */
+  next_cursor: null;
+}
+
+/** The JSON Schemas of a skill. Null where it has none. */
+export interface SkillSchemas {
+  /** The schema of `input`. */
+  input: { [key: string]: Json } | boolean | null;
+  /** The schema of `parameter`. */
+  parameter: { [key: string]: Json } | boolean | null;
+  /** The schema of `data` in the result. */
+  output: { [key: string]: Json } | boolean | null;
+}
+
+/** A skill that comes with its run: an uploaded zip of its folder. */
+export interface SkillUpload {
+  /** The upload. */
+  upload_id: string;
+}
+
+/** Engine processes. */
+export interface Slots {
+  /** How many may run at the same time. */
+  total: number;
+  /** How many slots are in use. */
+  taken: number;
+}
+
+/** A run that has changed its state. */
+export interface StateChange {
+  /** The run, as it was right after the change. */
+  run: Run;
+  /** The previous state. Null for a new run. */
+  from: RunState | null;
+  /** The new state. */
+  to: RunState;
+  /** The number of the event. */
+  seq: number;
+}
+
+/** What happened in the last days. A run counts on the UTC day on which it ended, with the tokens of all its turns, and still counts after it was deleted. Answers of deleted runs do not count. */
+export interface Statistics {
+  /** The first day. */
+  first: string;
+  /** The last day: today, in UTC. */
+  last: string;
+  /** Every day, oldest first. */
+  days: Array<DayStats>;
+  /** By skill, most runs first; at most 50. */
+  skills: Array<NamedStats>;
+  /** By engine, most runs first; at most 50. */
+  engines: Array<NamedStats>;
+  /** How long questions waited. */
+  answers: AnswerStats;
+  /** The runs that are not over now. */
+  unfinished: Unfinished;
+}
+
+/** The runs that are not over. */
+export interface Unfinished {
+  /** How many. */
+  queued: number;
+  /** How many. */
+  running: number;
+  /** How many. */
+  waiting_user: number;
+  /** When the oldest pending question was asked. */
+  oldest_asked_at: string | null;
+}
+
+/** An uploaded file. */
+export interface Upload {
+  /** Use it in `input` or in a reply as `{"upload_id": "…"}`. */
+  upload_id: string;
+  /** The name of the file, made safe for every file system. */
+  name: string;
+  /** In bytes. */
+  size: number;
+}
+
+/** The tokens that the engine used, in all turns. */
+export interface Usage {
+  /** Tokens sent to the model. */
+  input_tokens: number;
+  /** Tokens that the model produced. */
+  output_tokens: number;
+  /** Input tokens that came from a cache. */
+  cached_tokens: number;
+  /** All tokens, as the engine counts them. */
+  total_tokens: number;
+}
+
+/** What a run may report without failing. */
+export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "ENGINE_START_DELAYED";
+
+/** A URL that is notified when the run changes its state. */
+export interface WebhookCreate {
+  /** Where to send the notification. */
+  url: string;
+  /** `standard`: the key of the Standard Webhooks signature. `ntfy`: the access token. */
+  secret?: string | null;
+  /** The format of the request. */
+  kind?: WebhookKind;
+  /** Only notify about these states. Default: all. */
+  states?: Array<RunState> | null;
+}
+
+/** The format of the request body. */
+export type WebhookKind = "standard" | "ntfy" | "slack";

@@ -1,0 +1,147 @@
+/** The client against a real server. ASKBACK_URL and ASKBACK_TOKEN name it; tests/clients/ starts it with its skills. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import * as askback from "../src/index.js";
+import { CuttingProxy } from "./proxy.js";
+
+const url = process.env["ASKBACK_URL"] ?? "";
+const token = process.env["ASKBACK_TOKEN"] ?? "";
+const client = new askback.Client(url, { token });
+const limit = { timeoutMs: 100_000 };
+
+async function asked(): Promise<askback.Run> {
+  const run = await client.createRun({ skill: "asks", engine: "scripted", mode: "interactive" });
+  return await client.wait(run.id, limit);
+}
+
+test("a run asks, is answered and has a validated result", async () => {
+  const run = await asked();
+  assert.equal(run.state, "waiting_user");
+  assert.deepEqual([run.pending_interaction?.interaction_id, run.pending_interaction?.prompt], ["colour", "Which colour?"]);
+  await assert.rejects(client.result(run.id), askback.Conflict);
+  await client.reply(run.id, "colour", "blue");
+  assert.equal((await client.wait(run.id, limit)).state, "succeeded");
+  const result = await client.result(run.id);
+  assert.deepEqual([result.status, result.data], ["succeeded", { colour: "blue" }]);
+  assert.deepEqual((await client.interactions(run.id)).map((each) => [each.outcome, each.response]), [["answered", "blue"]]);
+});
+
+test("events arrive exactly once across connections that are cut", async () => {
+  const proxy = await CuttingProxy.start(url);
+  try {
+    const run = await asked();
+    const seen: askback.Event[] = [];
+    for await (const event of new askback.Client(proxy.url, { token }).events(run.id)) {
+      seen.push(event);
+      if (event.seq === 1 || event.type === "interaction.asked") {
+        proxy.cut();
+      }
+      if (event.type === "interaction.asked") {
+        await client.reply(run.id, "colour", "grün ✓");
+      }
+    }
+    const all: askback.Event[] = [];
+    for await (const event of client.pastEvents(run.id)) {
+      all.push(event);
+    }
+    assert.deepEqual(seen, all);
+    assert.deepEqual(seen.map((event) => event.seq), seen.map((_, index) => index + 1));
+    assert.deepEqual([proxy.resumedAfter[0], proxy.resumedAfter.length >= 2], [0, true]);
+    assert.ok((proxy.resumedAfter.at(-1) ?? 0) > 0);
+    assert.deepEqual((await client.result(run.id)).data, { colour: "grün ✓" });
+  } finally {
+    await proxy.stop();
+  }
+});
+
+test("a follower gives up when the server stays away", async () => {
+  const proxy = await CuttingProxy.start(url);
+  const run = await asked();
+  const events = new askback.Client(proxy.url, { token }).events(run.id, { patienceMs: 100 });
+  await events.next();
+  await proxy.stop();
+  await assert.rejects(async () => {
+    for await (const event of events) {
+      assert.equal(event.run_id, run.id);
+    }
+  }, askback.ServerUnreachable);
+  await client.cancel(run.id);
+});
+
+test("errors have types, codes and problems", async () => {
+  await assert.rejects(new askback.Client(url, { token: "wrong" }).run("1m7gekfsksrgk77s"), askback.Unauthorized);
+  await assert.rejects(client.run("1m7gekfsksrgk77s"), (error) => error instanceof askback.NotFound && error.code === "RUN_NOT_FOUND");
+  await assert.rejects(client.createRun({ skill: "reads", engine: "scripted" }), (error) => {
+    assert.ok(error instanceof askback.Refused);
+    assert.deepEqual([error.status, error.code], [422, "INPUT_INVALID"]);
+    assert.ok(error.problems.some((problem) => problem.includes("plan")), String(error.problems));
+    return true;
+  });
+  await assert.rejects(new askback.Client("http://127.0.0.1:1", { token }).health(), askback.ServerUnreachable);
+});
+
+test("a file is uploaded, used and downloaded", async () => {
+  const upload = await client.upload(new Blob(["Paint it.\n"]), "plan.txt");
+  assert.deepEqual([upload.name, upload.size], ["plan.txt", 10]);
+  const run = await client.createRun({ skill: "reads", engine: "scripted", input: { plan: askback.reference(upload) } });
+  assert.equal((await client.wait(run.id, limit)).state, "succeeded");
+  assert.deepEqual(await client.artifacts(run.id), [{ path: "a note.md", size: 6 }]);
+  assert.equal(await (await client.download(run.id, "a note.md")).text(), "Done.\n");
+  const zip = new Uint8Array(await (await client.bundle(run.id)).arrayBuffer());
+  assert.equal(new TextDecoder().decode(zip.slice(0, 2)), "PK");
+});
+
+test("the inbox has the question, and a link to it", async () => {
+  const run = await asked();
+  const found: askback.PendingQuestion[] = [];
+  for await (const question of client.inbox()) {
+    found.push(question);
+  }
+  assert.ok(found.some((question) => question.run_id === run.id && question.prompt === "Which colour?"));
+  assert.ok((await client.link(run.id)).url.startsWith("http"));
+  assert.equal((await client.interaction(run.id)).interaction_id, "colour");
+  await client.cancel(run.id);
+  assert.ok(await settledAsCanceled(run.id));
+});
+
+async function settledAsCanceled(runId: string): Promise<boolean> {
+  for await (const event of client.events(runId)) {
+    assert.equal(event.run_id, runId);
+  }
+  return (await client.run(runId)).state === "canceled";
+}
+
+test("a wait ends at its time limit or by its signal, and the run can be canceled", async () => {
+  const run = await client.createRun({ skill: "works", engine: "scripted" });
+  await assert.rejects(client.wait(run.id, { timeoutMs: 200 }), askback.WaitTimedOut);
+  const stop = new AbortController();
+  const waiting = client.wait(run.id, { signal: stop.signal });
+  stop.abort(new Error("enough"));
+  await assert.rejects(waiting, /enough/);
+  await client.cancel(run.id);
+  assert.ok(await settledAsCanceled(run.id));
+});
+
+test("the same idempotency key returns the same run", async () => {
+  const wanted: askback.RunCreate = { skill: "asks", engine: "scripted", mode: "interactive" };
+  const first = await client.createRun(wanted, { idempotencyKey: "once" });
+  assert.equal((await client.createRun(wanted, { idempotencyKey: "once" })).id, first.id);
+  const listed: string[] = [];
+  for await (const run of client.runs({ skill: "asks", pageSize: 1 })) {
+    listed.push(run.id);
+  }
+  assert.ok(listed.includes(first.id));
+  await client.cancel(first.id);
+});
+
+test("skills, engines and health are there", async () => {
+  const names = (await client.skills()).map((skill) => skill.id);
+  assert.ok(names.includes("asks"), String(names));
+  assert.equal((await client.skill("asks")).id, "asks");
+  assert.ok((await client.engines()).some((engine) => engine.name === "scripted"));
+  assert.equal(typeof (await client.health()).status, "string");
+  assert.equal((await client.statistics(7)).days.length, 7);
+  await assert.rejects(client.deleteSkill("unknown"), askback.Refused);
+});

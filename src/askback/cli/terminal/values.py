@@ -1,0 +1,133 @@
+"""The values of a form and of its fields in words: allowed choices, types, and answers as a person reads them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from askback.core.interactions import Json
+from askback.text.formatting import printable
+
+Schema = Mapping[str, Any]
+Choices = list[tuple[Json, str]]
+"""The allowed values of a field, with their titles."""
+
+FILE_PATH = "file-path"
+"""The format of a field for a file of this machine."""
+_FORMATS = {
+    FILE_PATH: "path of a file",
+    "date": "date, YYYY-MM-DD",
+    "date-time": "date and time, such as 2026-03-01T09:30:00Z",
+    "time": "time, such as 09:30:00Z",
+    "email": "e-mail address",
+    "uri": "URL",
+}
+_TYPES = {"boolean": "yes or no", "integer": "whole number", "object": "JSON object", "array": "JSON list"}
+_PATH = re.compile(r"^response((?:\.[^\s.:\[]+|\[\d+\])*): ")
+
+
+def choices(field: Schema) -> Choices:
+    """The allowed values of a field, or of the items of a list."""
+    items = field.get("items") if type_of(field) == "array" else field
+    if not isinstance(items, Mapping):
+        return []
+    titled = items.get("oneOf") or items.get("anyOf") or ()
+    if titled and all(isinstance(each, Mapping) and "const" in each for each in titled):
+        return [(each["const"], str(each.get("title", each["const"]))) for each in titled]
+    values = items.get("enum", ())
+    names = field.get("enumNames", ())
+    return list(zip(values, names if len(names) == len(values) else map(text_of, values), strict=True))
+
+
+def has_numbers(offered: Choices) -> bool:
+    """A number that is typed must not be both a choice and the number of another."""
+    return bool(offered) and not any(word.isdecimal() for value, title in offered for word in (text_of(value), title))
+
+
+def numbered(field: Schema) -> list[str]:
+    """The choices of a field with their numbers; none if it has no choices, or if these are numbers themselves."""
+    offered = choices(field)
+    if not has_numbers(offered):
+        return []
+    return [f"{number}) {printable(title)}" for number, (_, title) in enumerate(offered, 1)]
+
+
+def describe(field: Any) -> str:
+    """The type, range and description of a field, for people who do not answer a prompt."""
+    if not isinstance(field, Mapping):
+        return "anything"
+    offered = " | ".join(printable(text_of(value)) for value, _ in choices(field))
+    kind = "file" if field.get("x-input-source") == "file" else offered or kind_of(field)
+    return f"{kind} ({described})" if (described := description(field)) else kind
+
+
+def kind_of(field: Schema) -> str:
+    """What may be typed."""
+    kind, offered = type_of(field), choices(field)
+    if offered:
+        last = len(offered)
+        one = f"1-{last}" if last > 1 else "1"
+        words = one if has_numbers(offered) else " | ".join(printable(title) for _, title in offered)
+        return f"any of {words}, separated by commas" if kind == "array" else words
+    if kind == "array" and type_of(field.get("items") or {}) in ("string", "integer", "number"):
+        return "values separated by commas"
+    name = _FORMATS.get(str(field.get("format"))) if kind == "string" else None
+    return (name or _TYPES.get(kind, "text" if kind == "string" else kind)) + _range(field)
+
+
+def _range(field: Schema) -> str:
+    low, high = field.get("minimum"), field.get("maximum")
+    if low is not None and high is not None:
+        return f", {low} to {high}"
+    return f", at least {low}" if low is not None else f", at most {high}" if high is not None else ""
+
+
+def title_of(name: str, field: Any) -> str:
+    return printable(str((field.get("title") if isinstance(field, Mapping) else None) or name))
+
+
+def description(field: Schema) -> str:
+    return printable(str(field.get("description") or "")).strip().removesuffix(".")
+
+
+def text_of(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def readable(value: Json, schema: Any = None) -> str:
+    """A value as a person reads it: `Days: 3; Pace: fast; Extras: Food, Museums; Guide: yes`."""
+    schema = schema if isinstance(schema, Mapping) else {}
+    if isinstance(value, Mapping):
+        fields = schema.get("properties") or {}
+        parts = (
+            f"{title_of(name, fields.get(name))}: {readable(each, fields.get(name))}" for name, each in value.items()
+        )
+        return "; ".join(parts)
+    if isinstance(value, list):
+        return ", ".join(readable(each, schema) for each in value)
+    titles = [title for each, title in choices(schema) if json.dumps(each) == json.dumps(value)]
+    if titles:
+        return titles[0]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else text_of(value)
+
+
+def in_words(problem: str, schema: Schema | None = None) -> str:
+    """A problem with its place as the person saw it: `response.tags[1]: …` is about `Tags, item 2`."""
+    found = _PATH.match(problem)
+    if found is None:
+        return problem
+    fields = (schema or {}).get("properties") or {}
+    steps = re.findall(r"\.([^.\[]+)|\[(\d+)\]", found[1])
+    place = ", ".join(title_of(name, fields.get(name)) if name else f"item {int(number) + 1}" for name, number in steps)
+    return (f"{place}: " if place else "") + problem[found.end() :]
+
+
+def type_of(field: Schema) -> str:
+    kind = field.get("type", "string")
+    if isinstance(kind, list):
+        kind = next((each for each in kind if each != "null"), "null")
+    return str(kind)

@@ -1,0 +1,166 @@
+"""Copies a tree that an engine wrote into a new folder.
+
+Reads through directory descriptors without following a link, and changes nothing in the source. Regular files, folders
+and links that stay inside the tree are copied; links that lead out, sockets, pipes and devices are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from askback.files import beneath
+from askback.files.tree import Cloner
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class CopyRefused(Exception):
+    """The tree is larger than allowed, or a part of it cannot be read. The message is for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyLimits:
+    """0 means no limit of bytes. `reserve_bytes` must stay free on the disk."""
+
+    max_bytes: int = 0
+    reserve_bytes: int = 0
+    max_entries: int = 100_000
+    max_depth: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRules:
+    links: bool = True
+    """Whether links inside the tree are copied."""
+    leave_out: Collection[str] = ()
+    """Casefolded names that are left out at the top."""
+
+
+class TreeCopy:
+    """Copies trees below `base`. Several copies share the limits."""
+
+    def __init__(self, base: Path, limits: CopyLimits, checkpoint: Callable[[], None]) -> None:
+        self._base = base
+        self._limits = limits
+        self._checkpoint = checkpoint
+        self._cloner = Cloner()
+        self._bytes = 0
+        self._entries = 0
+        self._made: list[str] = []
+
+    def copy(self, root: Path, path: str, name: str, rules: CopyRules) -> None:
+        """Copy the folder `path` below `root` to `name` below `base`. A source that does not exist is an empty folder.
+
+        An engine must not control `root` itself.
+        """
+        beneath.make_folder(self._base, name)
+        with suppress(FileNotFoundError), _below(root, path) as top:
+            pending: list[tuple[str, ...]] = [()]
+            while pending:
+                self._checkpoint()
+                pending += self._copy_folder(top, pending.pop(), name, rules)
+
+    def sync(self) -> None:
+        """Make the copies durable. At the end, because that is several times faster than one by one."""
+        for name in self._made:
+            with _opened(os.open(self._base / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as fd:
+                os.fsync(fd)
+
+    def _copy_folder(self, top: int, path: tuple[str, ...], name: str, rules: CopyRules) -> Iterator[tuple[str, ...]]:
+        """Copy the files and links of one folder, and yield its folders."""
+        with _opened(_open_folder(top, path)) as folder, os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda each: each.name):
+                if not path and entry.name.casefold() in rules.leave_out:
+                    continue
+                self._count(len(path))
+                status, target = entry.stat(follow_symlinks=False), "/".join((name, *path, entry.name))
+                if stat.S_ISDIR(status.st_mode):
+                    beneath.make_folder(self._base, target)
+                    yield (*path, entry.name)
+                elif stat.S_ISREG(status.st_mode):
+                    self._copy_file(folder, entry.name, target)
+                elif stat.S_ISLNK(status.st_mode) and rules.links:
+                    self._copy_link(folder, entry.name, len(path), target)
+
+    def _count(self, depth: int) -> None:
+        self._entries += 1
+        if self._entries > self._limits.max_entries:
+            raise CopyRefused(f"there are more than {self._limits.max_entries:,} files and folders")
+        if depth > self._limits.max_depth:
+            raise CopyRefused(f"its folders are nested deeper than {self._limits.max_depth} levels")
+
+    def _copy_file(self, folder: int, name: str, target: str) -> None:
+        try:
+            fd = os.open(name, _FILE, dir_fd=folder)
+        except PermissionError:
+            raise CopyRefused(f"{target} cannot be read") from None
+        with _opened(fd) as source:
+            status = os.fstat(source)
+            if not stat.S_ISREG(status.st_mode):
+                return
+            self._add_bytes(status)
+            with beneath.create(self._base, target) as file:
+                self._cloner.copy(source, file.fileno())
+                os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode) & 0o777 | 0o600)
+                os.utime(file.fileno(), ns=(status.st_mtime_ns, status.st_mtime_ns))
+        self._made.append(target)
+
+    def _add_bytes(self, status: os.stat_result) -> None:
+        self._bytes += max(status.st_blocks * 512, min(status.st_size, 512))
+        limit = self._limits.max_bytes
+        if limit and self._bytes > limit:
+            raise CopyRefused(f"the files take more than {limit // 1_048_576} MB, the limit for one run (limits.disk)")
+        disk = os.statvfs(self._base)
+        if disk.f_bavail * disk.f_frsize < self._limits.reserve_bytes + status.st_blocks * 512:
+            raise CopyRefused("the disk has too little free space (limits.disk_reserve)")
+
+    def _copy_link(self, folder: int, name: str, depth: int, target: str) -> None:
+        leads_to = os.readlink(name, dir_fd=folder)
+        if _stays_inside(leads_to, depth):
+            beneath.link(self._base, target, leads_to)
+
+
+def _stays_inside(leads_to: str, depth: int) -> bool:
+    """Whether a link in a folder of this depth stays in its tree.
+
+    `..` is accepted only at the start: after another link, it would lead somewhere else than it seems.
+    """
+    parts = leads_to.split("/")
+    up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
+    return bool(leads_to) and not leads_to.startswith("/") and up <= depth and ".." not in parts[up:]
+
+
+@contextmanager
+def _below(root: Path, path: str) -> Iterator[int]:
+    with _opened(os.open(root, _FOLDER)) as top, _opened(_open_folder(top, tuple(path.split("/")))) as folder:
+        yield folder
+
+
+def _open_folder(top: int, path: tuple[str, ...]) -> int:
+    folder = os.dup(top)
+    for part in path:
+        try:
+            below = os.open(part, _FOLDER, dir_fd=folder)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            # A link, or something else that an engine put in the place of the folder.
+            raise CopyRefused(f"{'/'.join(path)} is not a folder that can be read") from None
+        finally:
+            os.close(folder)
+        folder = below
+    return folder
+
+
+@contextmanager
+def _opened(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)

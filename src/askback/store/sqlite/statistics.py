@@ -1,0 +1,109 @@
+"""Statistics: finished runs added up by day, and counts. What a read costs does not depend on the number of finished runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime, time
+
+import apsw
+
+from askback.core.runs import Run, RunState, Usage
+from askback.store.base import Finished, RunFilter, RunStats
+from askback.store.sqlite import reads, rows
+from askback.store.sqlite.connection import fetch, statements
+from askback.text.json_text import clean
+
+MAX_NAMES = 50
+"""How many skills and engines are listed, those with the most runs first."""
+_MAX_DAYS = 1000
+_MAX_LATEST = 10_000
+_MAX_TOKENS = 10**12
+"""What one run counts at most: a sum must fit into the database, whatever an engine reports."""
+_FIRST_DAY = date(1970, 1, 1)
+_UNFINISHED = (RunState.QUEUED, RunState.RUNNING, RunState.WAITING_USER)
+
+
+def add_finished(connection: apsw.Connection, run: Run) -> None:
+    """Count a run that has just ended, on the day of its end. The tokens of all its turns count on that day."""
+    usage = run.usage or Usage()
+    tokens = {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+    kind = {
+        "day": _number((run.finished_at or run.updated_at).astimezone(UTC).date()),
+        "skill": clean(run.skill.id),
+        "engine": clean(run.engine),
+        "state": run.state,
+        "code": run.error.code if run.state is RunState.FAILED and run.error is not None else "",
+    }
+    bounded = {name: max(0, min(count, _MAX_TOKENS)) for name, count in tokens.items()}
+    connection.execute(statements("statistics")["add_finished"], kind | bounded)
+
+
+def run_stats(connection: apsw.Connection, first: date, last: date, latest: int = 1000) -> RunStats:
+    sql = statements("statistics")
+    days = finished_by(connection, "day", first, last, _MAX_DAYS)
+    return RunStats(
+        first=first,
+        last=last,
+        days={_date(int(day)): finished for day, finished in sorted(days.items())},
+        failures=_failures(connection, first, last),
+        skills=finished_by(connection, "skill", first, last, MAX_NAMES),
+        engines=finished_by(connection, "engine", first, last, MAX_NAMES),
+        unfinished={state: int(connection.execute(sql["count_in_state"], (state.value,)).get) for state in _UNFINISHED},
+        answer_sec=answer_times(connection, first, latest),
+    )
+
+
+def answer_times(connection: apsw.Connection, first: date, latest: int) -> tuple[float, ...]:
+    """In seconds, of the latest questions that were answered since that day."""
+    since = rows.micros(datetime.combine(first, time(), UTC))
+    which = {"latest": max(1, min(latest, _MAX_LATEST)), "since": since}
+    found = fetch(connection, statements("statistics")["answer_times"], which)
+    return tuple(micros / 1_000_000 for (micros,) in found)
+
+
+def count_by_state(connection: apsw.Connection, where: RunFilter, most: int) -> Mapping[RunState, int]:
+    counts: dict[RunState, int] = {}
+    for state in RunState:
+        terms, values = reads.conditions(replace(where, state=state))
+        sql = statements("statistics")["count_some"].format(filters=terms)
+        counts[state] = int(connection.execute(sql, {**values, "most": max(1, most)}).get)
+    return counts
+
+
+def adding_up_by(column: str) -> str:
+    """The statement that adds up by `day`, `skill` or `engine`."""
+    return statements("statistics")["finished_by"].format(column=column)
+
+
+def finished_by(connection: apsw.Connection, column: str, first: date, last: date, limit: int) -> dict[str, Finished]:
+    found = fetch(connection, adding_up_by(column), {"first": _number(first), "last": _number(last), "limit": limit})
+    return {str(name): _finished(*counts) for name, *counts in found}
+
+
+def _finished(succeeded: int | None, failed: int | None, canceled: int | None, *tokens: int) -> Finished:
+    input_, output, cached, total = tokens
+    usage = Usage(input_tokens=input_, output_tokens=output, cached_tokens=cached, total_tokens=total)
+    return Finished(succeeded=succeeded or 0, failed=failed or 0, canceled=canceled or 0, usage=usage)
+
+
+def _failures(connection: apsw.Connection, first: date, last: date) -> Mapping[date, Mapping[str, int]]:
+    span = {"first": _number(first), "last": _number(last)}
+    found: defaultdict[date, dict[str, int]] = defaultdict(dict)
+    for day, code, count in fetch(connection, statements("statistics")["failures"], span):
+        found[_date(day)][code] = count
+    return dict(found)
+
+
+def _number(day: date) -> int:
+    return (day - _FIRST_DAY).days
+
+
+def _date(number: int) -> date:
+    return date.fromordinal(_FIRST_DAY.toordinal() + number)

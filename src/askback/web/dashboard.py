@@ -1,0 +1,107 @@
+"""The dashboard: what waits now, and runs, failures, tokens and answers of the last days."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from askback.http.statistics import statistics
+from askback.web.charts import Chart, bars, chart
+from askback.web.page_context import Page, PageContext, size_text
+from askback.wire.statistics import DayStats, Finished, Statistics
+
+PERIODS = (14, 30)
+_FIRST_SHOWN = 30
+_MAX_SQUARES = 16
+_MAX_WAITING = 5
+_MAX_NAMES = 6
+_FEW_ANSWERS = 10
+_SPARK_HEIGHT = 24.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One reason why runs failed."""
+
+    code: str
+    count: int
+    chart: Chart
+
+
+async def dashboard(context: PageContext, request: Request) -> Response:
+    days = _period(request)
+    stats, health = await statistics(context.service, days), await context.health()
+    pending = await context.service.store.pending(limit=_MAX_WAITING)
+    return context.show(
+        request,
+        "dashboard.html",
+        days=days,
+        periods=PERIODS,
+        stats=stats,
+        runs=chart([(day.date, _outcomes(day)) for day in stats.days]),
+        share=success_share(stats.days),
+        failures=failures(stats.days),
+        tokens=chart([(day.date, _tokens(day)) for day in stats.days]),
+        tokens_by={name: bars(_total_tokens(stats, name), _MAX_NAMES) for name in ("skills", "engines")},
+        few_answers=stats.answers.count < _FEW_ANSWERS,
+        waiting=pending.items,
+        slots=health.slots,
+        squares=squares(health.slots.taken, health.slots.total),
+        health=health,
+        disk_free=size_text(health.disk_free_bytes),
+    )
+
+
+def _period(request: Request) -> int:
+    given = request.query_params.get("days", "")
+    return next((days for days in PERIODS if str(days) == given), _FIRST_SHOWN)
+
+
+def _outcomes(day: Finished) -> dict[str, int]:
+    return {"succeeded": day.succeeded, "failed": day.failed, "canceled": day.canceled}
+
+
+def _tokens(day: Finished) -> dict[str, int]:
+    return {"input": day.usage.input_tokens, "output": day.usage.output_tokens}
+
+
+def _total_tokens(stats: Statistics, name: str) -> list[tuple[str, int]]:
+    found = stats.skills if name == "skills" else stats.engines
+    return [(each.name, sum(_tokens(each).values())) for each in found]
+
+
+def success_share(finished: Sequence[Finished]) -> int | None:
+    """The percentage of runs that succeeded; canceled runs do not count. Never 100 if one failed."""
+    succeeded, failed = sum(each.succeeded for each in finished), sum(each.failed for each in finished)
+    if succeeded + failed == 0:
+        return None
+    share = round(100 * succeeded / (succeeded + failed))
+    return min(share, 99) if failed else share
+
+
+def failures(days: Sequence[DayStats]) -> list[Failure]:
+    """The reasons why runs failed, the most frequent first, each with a small chart."""
+    totals: Counter[str] = Counter()
+    for day in days:
+        totals.update(day.failures)
+    return [
+        Failure(
+            code=code,
+            count=count,
+            chart=chart([(day.date, {"failed": day.failures.get(code, 0)}) for day in days], _SPARK_HEIGHT),
+        )
+        for code, count in sorted(totals.items(), key=lambda each: (-each[1], each[0]))
+    ]
+
+
+def squares(taken: int, total: int) -> list[bool]:
+    """The slots as a row of squares, used ones first, scaled down if there are many."""
+    shown = min(total, _MAX_SQUARES)
+    return [place < taken * shown / total for place in range(shown)]
+
+
+PAGES = (Page(path="/dashboard", show=dashboard),)

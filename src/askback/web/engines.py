@@ -1,0 +1,81 @@
+"""The engines of this machine as the pages show them: their condition, and what to do about it in the user's language."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from askback.web.page_context import Page, PageContext
+from askback.web.translations import Translations
+from askback.wire.base import plain
+from askback.wire.server import Engine
+
+CONDITIONS = ("ready", "signed_out", "missing")
+_PLAIN = re.compile(r"(?:install it|sign in) with: ([^,]+)")
+"""Advice that consists of a command."""
+_WITH_COMMAND = re.compile(r".*\bwith: ([^,]+?)(?:, .*)?")
+_OFFERS = re.compile(r"its (?:run )?--help offers (.+)|it offers (.+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What to do about an engine: a command to copy, and a note. `original` is set if there is no translation of it."""
+
+    command: str | None = None
+    note: str | None = None
+    original: str | None = None
+
+
+async def engines(context: PageContext, request: Request) -> Response:
+    found = await usable_first(context, request)
+    counts = {name: sum(view["condition"] == name for view in found) for name in CONDITIONS}
+    return context.show(request, "engines.html", engines=found, counts=counts)
+
+
+async def usable_first(context: PageContext, request: Request) -> list[dict[str, Any]]:
+    """All engines with their `condition` and `todo`, ready ones first."""
+    t = context.translations_for(request)
+    found = [_view(engine, t) for engine in await context.service.engines.views()]
+    return sorted(found, key=lambda view: CONDITIONS.index(view["condition"]))
+
+
+def _view(engine: Engine, t: Translations) -> dict[str, Any]:
+    condition = condition_of(engine)
+    profile = engine.interactive_profile
+    view: dict[str, Any] = plain(engine)
+    title, _, about = (engine.title or engine.name).partition(" (")
+    view["title"], view["about"] = title, t.find(f"engines.about.{engine.name}") or about.rstrip(")")
+    view["condition"] = condition
+    view["todo"] = advice(engine.name, condition, engine.advice, t)
+    view["finding"] = finding(profile.reason, t) if profile else None
+    return view
+
+
+def condition_of(engine: Engine) -> str:
+    if not engine.found:
+        return "missing"
+    return "signed_out" if engine.signed_in is False else "ready"
+
+
+def advice(name: str, condition: str, text: str | None, t: Translations) -> Advice | None:
+    """The engine's advice, in the user's language. Advice of third-party engines is shown as it is."""
+    if text is None:
+        return None
+    if found := _PLAIN.fullmatch(text):
+        return Advice(command=found[1])
+    command = found[1] if (found := _WITH_COMMAND.fullmatch(text)) else None
+    note = t.find(f"engines.note.{name}.{condition}")
+    return Advice(command=command if note else None, note=note, original=None if note else text)
+
+
+def finding(reason: str, t: Translations) -> str:
+    """What the probe saw; in the engine's own words if there is no translation."""
+    found = _OFFERS.fullmatch(reason)
+    return t("engines.finding.offers", what=found[1] or found[2]) if found else reason
+
+
+PAGES = (Page(path="/engines", show=engines),)

@@ -1,0 +1,65 @@
+// Single keys of the inbox, and the dialog that lists them and switches them off.
+
+import { make } from "./elements.js";
+import { t } from "./translations.js";
+
+const STORED = "askback-keys";
+const LISTED = [
+  ["j", "keys.next"],
+  ["k", "keys.previous"],
+  ["Enter", "keys.open"],
+  ["1 – 9", "keys.choose"],
+  ["x", "keys.select"],
+  ["/", "keys.search"],
+  ["?", "keys.help"],
+];
+const TYPING = "textarea, select, input:not([type=checkbox], [type=radio], [type=button]), [contenteditable]";
+
+let on = true;
+try {
+  on = localStorage.getItem(STORED) !== "off";
+} catch {
+  // Without storage, the choice lasts for this page.
+}
+
+function switchKeys(wanted) {
+  on = wanted;
+  document.body.dataset.keys = on ? "on" : "off";
+  try {
+    if (on) localStorage.removeItem(STORED);
+    else localStorage.setItem(STORED, "off");
+  } catch {
+    // As above.
+  }
+}
+
+/** @param {Record<string, (event: KeyboardEvent) => void>} actions by key */
+export function listenToKeys(actions) {
+  switchKeys(on);
+  const all = { ...actions, "?": showKeys };
+  document.addEventListener("keydown", (event) => {
+    if (!on || event.ctrlKey || event.altKey || event.metaKey || event.isComposing || event.repeat) return;
+    if (event.defaultPrevented || event.target.closest?.(TYPING) || document.querySelector("dialog[open]")) return;
+    const act = all[event.key];
+    if (act === undefined) return;
+    event.preventDefault();
+    act(event);
+  });
+}
+
+export function showKeys() {
+  const title = make("h2", { id: "keys-title" }, t("keys.title"));
+  const list = make("dl", { class: "keys" });
+  for (const [key, text] of LISTED) list.append(make("div", {}, make("dt", {}, make("kbd", {}, key)), make("dd", {}, t(text))));
+  const toggle = make("input", { type: "checkbox" });
+  toggle.checked = on;
+  toggle.addEventListener("change", () => switchKeys(toggle.checked));
+  const label = make("label", { class: "check" }, toggle, make("span", {}, t("keys.on"), make("small", {}, t("keys.on.hint"))));
+  const close = make("button", { class: "button button-primary", type: "button" }, t("keys.close"));
+  const dialog = make("dialog", { class: "dialog", "aria-labelledby": title.id }, title, list, label, make("div", { class: "row" }, close));
+  close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  close.focus();
+}

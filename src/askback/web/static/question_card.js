@@ -1,0 +1,109 @@
+// One open question of the inbox: what it is about, its text, its deadline and its form; then how it ended.
+
+import { post } from "./api.js";
+import { deadline } from "./deadline.js";
+import { draftOf } from "./drafts.js";
+import { make } from "./elements.js";
+import { questionForm } from "./form.js";
+import { copyText } from "./frame.js";
+import { questionText } from "./question_text.js";
+import { timeElement } from "./time.js";
+import { t } from "./translations.js";
+
+const GONE = 409;
+
+/** Send the answer to one question. */
+export function reply({ run_id: run, interaction_id }, response) {
+  return post(`/v1/runs/${encodeURIComponent(run)}/interaction/reply`, { interaction_id, response });
+}
+
+export function runLink({ run_id: run }) {
+  return make("a", { class: "question-link", href: `/runs/${encodeURIComponent(run)}` }, t("inbox.run"));
+}
+
+/** Skill, summary, engine and age in one muted line. */
+function aboutLine(asked) {
+  const parts = [make("span", {}, asked.skill)];
+  if (asked.summary) parts.push(make("span", { class: "run-summary" }, asked.summary));
+  parts.push(make("span", {}, asked.engine), timeElement(asked.asked_at));
+  if (asked.attempt_number > 1) parts.push(make("span", {}, t("inbox.turn", { n: asked.attempt_number })));
+  return make("p", { class: "about-line muted small" }, ...parts);
+}
+
+export class QuestionCard {
+  /**
+   * @param {{mayAnswer: boolean, onSent: (label: ?string) => void, onTaken: () => void, onNext: () => void}} how
+   *   `onTaken`: somebody else was faster. `onNext`: the user has read how the question ended.
+   */
+  constructor(asked, { mayAnswer, onSent, onTaken, onNext }) {
+    this.asked = asked;
+    this.sending = false;
+    this.onSent = onSent;
+    this.onTaken = onTaken;
+    this.onNext = onNext;
+    this.draft = draftOf(asked.run_id, asked);
+    const text = questionText(asked, { heading: true });
+    this.title = text[0];
+    this.answer = make("div", { class: "question-answer" });
+    if (mayAnswer) this.answer.append(questionForm(asked, { t, draft: this.draft, onSend: (...what) => this.send(...what) }));
+    else this.answer.append(make("p", { class: "muted small" }, t("inbox.readonly")));
+    this.deadline = deadline(asked, asked.default);
+    const head = make("header", { class: "question-head" }, aboutLine(asked), runLink(asked));
+    this.element = make("article", { class: "question", "aria-labelledby": this.title.id }, head, ...text);
+    if (this.deadline !== null) this.element.append(this.deadline);
+    this.element.append(this.answer);
+  }
+
+  async send(response, label) {
+    this.sending = true;
+    try {
+      await reply(this.asked, response);
+    } catch (problem) {
+      if (problem.status !== GONE) throw problem;
+      this.onTaken();
+      return;
+    } finally {
+      this.sending = false;
+    }
+    this.onSent(label);
+  }
+
+  /** Whether the user has started an answer. */
+  get inUse() {
+    return this.answer.contains(document.activeElement) || this.written !== "";
+  }
+
+  /** The answer in the user's own words that was not sent. */
+  get written() {
+    const fields = [...this.answer.querySelectorAll("textarea, input[type=text]")];
+    return fields.filter((each) => each.value !== each.defaultValue).map((each) => each.value).join("\n");
+  }
+
+  options() {
+    return [...this.answer.querySelectorAll(".option:enabled")];
+  }
+
+  /** Show how the question ended in place of its form. What the user has written stays readable. */
+  close(text, { next = true, alert = false } = {}) {
+    const hadFocus = this.answer.contains(document.activeElement) || document.activeElement === document.body;
+    const written = alert ? this.written : "";
+    this.draft?.drop();
+    this.deadline?.remove();
+    const said = make("p", {}, text);
+    const note = make("div", { class: "closed alert alert-ok", role: alert ? "alert" : "status" }, said);
+    const button = make("button", { class: "button button-small", type: "button" }, t(alert ? "inbox.taken.close" : "inbox.next"));
+    button.addEventListener("click", () => this.onNext());
+    if (next) note.append(button);
+    this.answer.replaceChildren(note);
+    if (written !== "") this.answer.append(unsent(written));
+    if (hadFocus && alert) button.focus({ preventScroll: true });
+    return said;
+  }
+}
+
+function unsent(text) {
+  const copy = make("button", { class: "button button-small", type: "button" }, t("inbox.unsent.copy"));
+  copy.addEventListener("click", () => copyText(text));
+  const title = make("p", { class: "muted small" }, t("inbox.unsent"));
+  return make("div", { class: "unsent closed" }, title, make("pre", { class: "plain" }, text), copy);
+}
