@@ -105,7 +105,7 @@ export class Transcript {
     return note(t(`run.ended.${to}`), " ", link, originalMenu(to === "succeeded" ? this.takeBlocks() : null));
   }
 
-  /** What the last message says to the program, in place of a separate row. A message with nothing else disappears. */
+  /** What the last message says to the program, instead of a separate row. A message with nothing else disappears. */
   takeBlocks() {
     const body = this.last?.querySelector(".message-text");
     const blocks = [...(body?.querySelectorAll(":scope > .structured") ?? [])];

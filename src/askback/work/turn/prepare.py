@@ -78,8 +78,8 @@ async def _package(context: TurnContext, run: Run) -> SkillPackage:
     if run.skill.uploaded:
         folder = context.workspaces.of(run.id).package
         return await context.pools.skills.run(library.unpacked, folder, digest, admitted=True)
-    cached = library.cached(digest)
-    return cached if cached is not None else await context.pools.skills.run(library.package, digest, admitted=True)
+    package = library.cached(digest)
+    return package if package is not None else await context.pools.skills.run(library.package, digest, admitted=True)
 
 
 async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
