@@ -256,6 +256,8 @@ export interface Inbox {
   engines: { [key: string]: number };
 }
 
+export type InboxOrder = "oldest" | "deadline";
+
 /** What a run copies of another run's files. */
 export type InheritedFiles = "artifacts" | "workspace";
 
