@@ -102,7 +102,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.AUTO_RUN_ASKED: "The engine asked a question in `auto` mode, where nobody can answer.",
     WarningCode.ENGINE_LINE_TRUNCATED: "A line of the engine was longer than `limits.line`; it was left out.",
     WarningCode.SIGN_IN_CHANGE_REFUSED: "The engine changed more than the tokens in its sign-in; no change was saved.",
-    WarningCode.ASSISTANT_TEXT_TRUNCATED: "A turn had more than 5,000 assistant messages or 8 million characters in them; only the newest were read.",
+    WarningCode.ASSISTANT_TEXT_TRUNCATED: "A turn had more than 5,000 assistant messages, or more than 8 million characters in them; only the newest were read.",
     WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of them.",
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
     WarningCode.RESPONSE_SCHEMA_IGNORED: "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",

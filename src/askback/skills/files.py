@@ -54,7 +54,7 @@ def refused(name: str, config_names: frozenset[str] = frozenset()) -> str | None
     for part in PurePosixPath(name).parts:
         folded = part.casefold()
         if folded in _COMMON_CONFIG_NAMES or folded in config_names or folded.startswith(".env."):
-            return f"{part} configures a coding CLI, which could run code before any prompt"
+            return f"{part} configures a coding-agent CLI and could make it run code before the first prompt"
     return None
 
 
@@ -112,7 +112,7 @@ def _problem_of(entry: os.DirEntry[str], name: str, config_names: frozenset[str]
     if reason is not None:
         return error(name, reason, "remove it from the package")
     if entry.is_symlink():
-        return error(name, "is a symbolic link", "put the file itself there")
+        return error(name, "is a symbolic link", "replace it with the file")
     if not entry.is_dir(follow_symlinks=False) and not entry.is_file(follow_symlinks=False):
         return error(name, "is neither a file nor a folder", "remove it from the package")
     return None
