@@ -293,8 +293,16 @@ def is_temporary(fault: BaseException | None) -> bool:
     return False
 
 
+def disk_full() -> Unavailable:
+    return Unavailable(RefusalCode.DISK_FULL, "the disk is full; free some space and try again")
+
+
+def shortage(fault: OSError) -> Unavailable:
+    message = f"this machine is short of resources at the moment ({fault.strerror or fault}); try again"
+    return Unavailable(RefusalCode.RESOURCE_SHORTAGE, message)
+
+
 def raise_if_temporary(fault: OSError) -> None:
     """Raise `Unavailable` for a shortage, so that a caller does not blame the file that it used."""
     if fault.errno in TEMPORARY:
-        message = f"this machine is short of resources at the moment ({fault.strerror or fault}); try again"
-        raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message) from fault
+        raise shortage(fault) from fault

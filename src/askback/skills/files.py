@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from askback.core.interactions import Json
+from askback.files.regular import open_regular
 from askback.skills.diagnostics import Problem, error, short, warning
 from askback.text.json_text import refuse_constant
 
@@ -172,12 +172,9 @@ def copy_files(entries: tuple[Entry, ...], target: Path) -> None:
 
 
 def _open_plain(path: Path) -> int:
-    """Non-blocking: opening a named pipe in the place of the file would wait forever."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(f"{path} is no longer a regular file")
+    if (descriptor := open_regular(path)) is None:
+        raise OSError(f"{path} is no longer a regular file")
+    return descriptor
 
 
 def _create(path: Path, mode: int) -> int:
