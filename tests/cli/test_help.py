@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from askback import __version__
+from askback.cli.main import cli
 from support.data_folder import World
 from support.program import ASKBACK, DEADLINE_SEC, Terminal, askback, environment, here
 
@@ -80,6 +82,14 @@ def test_every_command_is_in_the_list_and_has_help(tmp_path: Path) -> None:
             assert told.stdout.startswith(f"Usage: askback {' '.join(words)} ")
             for option in ("--config", "--data-dir", "--json"):
                 assert option in told.stdout
+
+
+def test_completion_shows_the_text_of_the_list() -> None:
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert command.short_help
 
 
 def test_the_version_is_told(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
 
 ENGINES = ("gemini", "qwen", "opencode", "iflow")
 TALKS = [folder for folder in talks() if folder.parent.name in ENGINES]
-BLUE = Reply(response="blue", decided=True)
-LEFT_OPEN = Reply(response=None, decided=False)
+BLUE = Reply(response="blue", answered=True)
+LEFT_OPEN = Reply(response=None, answered=False)
 
 Elicited = schema.AcceptElicitationResponse | schema.DeclineElicitationResponse
 SENT: dict[str, Any] = {
@@ -273,7 +273,7 @@ FREE = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
 @pytest.mark.parametrize(
     ("form", "reply", "result"),
     [
-        (SCHEMA, Reply(response={"colour": "blue", "x": 1}, decided=True), {"colour": "blue"}),
+        (SCHEMA, Reply(response={"colour": "blue", "x": 1}, answered=True), {"colour": "blue"}),
         (SCHEMA, LEFT_OPEN, {"size": 4, "colour": "red"}),
         (CHOICE, BLUE, {"colour": "b"}),
         (CHOICE, LEFT_OPEN, {"colour": "b"}),
@@ -349,7 +349,7 @@ TWO = [*ONE, {"question": "Where?", "header": "Walls", "options": OPTIONS, "mult
         (ONE, LEFT_OPEN, {"Colour": "red"}),
         (
             TWO,
-            Reply(response={"answer_1": "red", "answer_2": ["blue"]}, decided=True),
+            Reply(response={"answer_1": "red", "answer_2": ["blue"]}, answered=True),
             {"Colour": "red", "Walls": ["blue"]},
         ),
         ([{"question": "Name?"}], LEFT_OPEN, {}),
@@ -374,7 +374,7 @@ def test_an_ask_tool_in_a_permission_is_answered_by_number_or_not_at_all() -> No
     options = [{"optionId": "go", "name": "Submit", "kind": "allow_once"}]
     for reply, result in (
         (
-            Reply(response={"answer_1": "red", "answer_2": ["red", "blue"]}, decided=True),
+            Reply(response={"answer_1": "red", "answer_2": ["red", "blue"]}, answered=True),
             {"0": "red", "1": "red, blue"},
         ),
         (None, None),
@@ -571,7 +571,7 @@ def test_iflow_thinks_and_does_not_ask_also_when_it_stays() -> None:
 # Anything at all.
 
 LINES = sorted({line for folder in TALKS for sign, line in lines_of(folder) if sign != ">"})
-replies = st.sampled_from([None, BLUE, LEFT_OPEN, Reply(response={"answer_1": 1}, decided=True)])
+replies = st.sampled_from([None, BLUE, LEFT_OPEN, Reply(response={"answer_1": 1}, answered=True)])
 
 
 @settings(deadline=None)

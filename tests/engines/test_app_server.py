@@ -37,8 +37,8 @@ from askback.engines.base import (
 from askback.engines.codex import engine
 
 THREAD = "01a1e191-8db3-7422-bdea-c4288bc0f2c2"
-BLUE = Reply(response="blue", decided=True)
-LEFT_OPEN = Reply(response="nobody answered", decided=False)
+BLUE = Reply(response="blue", answered=True)
+LEFT_OPEN = Reply(response="nobody answered", answered=False)
 COLOUR = {"id": "colour", "question": "Which colour?", "options": [{"label": "red"}, {"label": "blue"}]}
 SIZE = {"id": "size", "question": "How big?"}
 
@@ -92,7 +92,7 @@ def test_two_turns_go_to_one_thread() -> None:
 
 @pytest.mark.contract("T-8")
 def test_its_own_questions_are_asked_and_answered_in_its_own_form() -> None:
-    both = Reply(response={"answer_1": "red", "answer_2": "huge"}, decided=True)
+    both = Reply(response={"answer_1": "red", "answer_2": "huge"}, answered=True)
     first, second, last = replay("codex", "resident_asks", "Ask me.", ("In words.", BLUE), ("In words.", both))
     (one,) = first.of(Asked)
     assert (one.question.prompt, one.question.interaction_id, one.question.kind) == (

@@ -34,8 +34,8 @@ from askback.engines.base import (
 )
 from askback.engines.claude import engine
 
-BLUE = Reply(response="blue", decided=True)
-LEFT_OPEN = Reply(response="nobody answered", decided=False)
+BLUE = Reply(response="blue", answered=True)
+LEFT_OPEN = Reply(response="nobody answered", answered=False)
 COLOUR = {"question": "Which colour?", "options": [{"label": "red"}, {"label": "blue"}], "multiSelect": False}
 SIZE = {"question": "How big?"}
 DONE = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "x"}
@@ -87,7 +87,7 @@ def test_two_messages_are_two_turns_of_one_session() -> None:
 
 @pytest.mark.contract("T-8")
 def test_its_own_questions_are_asked_and_answered_in_its_own_form() -> None:
-    both = Reply(response={"answer_1": "red", "answer_2": ["red", "blue"]}, decided=True)
+    both = Reply(response={"answer_1": "red", "answer_2": ["red", "blue"]}, answered=True)
     first, second, last = replay("claude", "resident_asks", "Ask me.", ("In words.", BLUE), ("In words.", both))
     (one,) = first.of(Asked)
     assert (one.question.prompt, one.question.kind) == ("Which colour?", "choice")

@@ -8,25 +8,25 @@ import tracemalloc
 import pytest
 
 from askback.core.interactions import MAX_PROMPT_BYTES, MAX_QUESTION_BYTES, Question, bounded
-from askback.engines.answers.messages import MOST_MESSAGES, MOST_TEXT, Messages, Pieces, Recent
+from askback.engines.answers.messages import MAX_MESSAGES, MAX_TEXT, Messages, Pieces, Recent
 from askback.engines.base import Completed, Stream
 from askback.engines.claude.turn import ClaudeParser
-from askback.text.json_text import MOST_VALUES, NotJson, find, loads
+from askback.text.json_text import MAX_VALUES, NotJson, find, loads
 
 
 def test_the_newest_messages_are_kept_and_the_rest_counted() -> None:
-    messages = Messages(str(number) for number in range(MOST_MESSAGES + 7))
+    messages = Messages(str(number) for number in range(MAX_MESSAGES + 7))
     ended = messages.completed()
-    assert ended.messages == tuple(str(number) for number in range(7, MOST_MESSAGES + 7))
-    assert (ended.left_out, messages.said) == (7, MOST_MESSAGES + 7)
-    assert messages.completed(after=MOST_MESSAGES + 5).messages == tuple(
-        map(str, range(MOST_MESSAGES + 5, MOST_MESSAGES + 7))
+    assert ended.messages == tuple(str(number) for number in range(7, MAX_MESSAGES + 7))
+    assert (ended.left_out, messages.said) == (7, MAX_MESSAGES + 7)
+    assert messages.completed(after=MAX_MESSAGES + 5).messages == tuple(
+        map(str, range(MAX_MESSAGES + 5, MAX_MESSAGES + 7))
     )
 
 
 def test_of_a_message_that_is_too_long_the_end_is_kept() -> None:
-    ended = Messages(["a" * MOST_TEXT, "b" * MOST_TEXT + "the end"]).completed()
-    assert ended == Completed(messages=("b" * (MOST_TEXT - 7) + "the end",), left_out=1, shortened=True)
+    ended = Messages(["a" * MAX_TEXT, "b" * MAX_TEXT + "the end"]).completed()
+    assert ended == Completed(messages=("b" * (MAX_TEXT - 7) + "the end",), left_out=1, shortened=True)
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000, 3_000_000])
@@ -37,8 +37,8 @@ def test_pieces_of_any_size_give_the_end_of_their_text(size: int) -> None:
     for _ in range(count):
         pieces.add(piece)
     whole = piece * count
-    assert pieces.text == whole[-MOST_TEXT:]
-    assert pieces.shortened == (len(whole) > MOST_TEXT)
+    assert pieces.text == whole[-MAX_TEXT:]
+    assert pieces.shortened == (len(whole) > MAX_TEXT)
 
 
 def test_millions_of_tools_that_never_end_cost_a_constant() -> None:
@@ -61,7 +61,7 @@ def test_a_claude_that_talks_without_end_is_kept_within_bounds() -> None:
     assert peak < 30_000_000
 
 
-@pytest.mark.parametrize("text", ["[" + "[]," * MOST_VALUES + "[]]", "[" + "1," * MOST_VALUES + "1]"])
+@pytest.mark.parametrize("text", ["[" + "[]," * MAX_VALUES + "[]]", "[" + "1," * MAX_VALUES + "1]"])
 def test_a_document_with_too_many_values_is_not_made(text: str) -> None:
     tracemalloc.start()
     with pytest.raises(NotJson):
@@ -73,9 +73,9 @@ def test_a_document_with_too_many_values_is_not_made(text: str) -> None:
 
 
 def test_signs_within_a_text_are_no_values() -> None:
-    text = '\\"{[,:' * MOST_VALUES
+    text = '\\"{[,:' * MAX_VALUES
     assert loads(json.dumps({"text": text})) == {"text": text}
-    assert find(f'{"a, b: [c] " * MOST_VALUES} {{"colour": "blue"}}')[0].value == {"colour": "blue"}
+    assert find(f'{"a, b: [c] " * MAX_VALUES} {{"colour": "blue"}}')[0].value == {"colour": "blue"}
 
 
 @pytest.mark.parametrize("letter", ["x", "\x01", "漢", "\ud800"])

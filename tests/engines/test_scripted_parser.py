@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from askback.engines.answers.messages import MOST_TEXT
+from askback.engines.answers.messages import MAX_TEXT
 from askback.engines.base import AssistantMessage, Completed, Exit, SessionNamed, Stream, TurnFailed
 from askback.engines.scripted import ScriptedParser
 
@@ -117,7 +117,7 @@ def test_an_enormous_line_costs_no_more_than_itself() -> None:
     parser = ScriptedParser()
     text = "x" * 20_000_000
     seen = list(parser.feed(Stream.STDOUT, json.dumps({"type": "message", "text": text}).encode()))
-    assert seen == [AssistantMessage(text=text[-MOST_TEXT:])]
+    assert seen == [AssistantMessage(text=text[-MAX_TEXT:])]
     for junk in (b"{" * 8_000_000, b'{"a":"' + b"\\" * 8_000_000, b"\xff" * 8_000_000):
         assert list(parser.feed(Stream.STDOUT, junk)) == []
         assert list(parser.feed(Stream.STDERR, junk)) == []

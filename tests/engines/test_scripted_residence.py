@@ -55,7 +55,7 @@ def test_two_prompts_are_two_turns_of_one_session_in_one_process(stage: Stage) -
     async def body(talk: Talk) -> None:
         first = await talk.say("Start.")
         assert talk.told(SessionNamed) == [SessionNamed(value=talk.sessions[0])]
-        second = await talk.say(reply("blue"), Reply(response="blue", decided=True))
+        second = await talk.say(reply("blue"), Reply(response="blue", answered=True))
         assert isinstance(first, Completed)
         assert [len(first.messages), first.messages[0]] == [2, "One."]
         assert isinstance(second, Completed)
@@ -103,9 +103,9 @@ def test_a_native_question_pauses_the_turn_and_its_answer_goes_on_with_it(stage:
         assert talk.question == Question(
             prompt="Which?", interaction_id="colour", kind="choice", options=("red", "blue"), default="red"
         )
-        assert await talk.say("In words.", Reply(response="blue", decided=True)) == Completed(messages=("blue",))
+        assert await talk.say("In words.", Reply(response="blue", answered=True)) == Completed(messages=("blue",))
         assert talk.told(Asked) == [Asked(question=Question(prompt="Sizes?"))]
-        done = await talk.say("In words.", Reply(response={"small": 2}, decided=True))
+        done = await talk.say("In words.", Reply(response={"small": 2}, answered=True))
         assert done == Completed(messages=('blue\n{"small": 2}',))
         assert await talk.say(reply("x")) == Completed(messages=('blue\n{"small": 2}\nx',))
         assert stage.prompts(talk.sessions[0]) == ["Start.", reply("x")]
@@ -119,7 +119,7 @@ def test_a_question_that_is_left_to_the_engine_gets_its_default(stage: Stage, qu
 
     async def body(talk: Talk) -> None:
         await talk.say("Start.")
-        undecided = Reply(response="nobody answered", decided=False)
+        undecided = Reply(response="nobody answered", answered=False)
         assert await talk.say("Decide yourself.", undecided) == Completed(messages=(said,))
 
     talking(stage, body)
@@ -230,7 +230,7 @@ def test_what_it_is_sent_and_cannot_use_is_passed_over(stage: Stage) -> None:
         talk.process.stdin.write(b'{\n[]\n\xff\n{"type":"answer","id":"question-1","response":"early"}\n')
         await talk.say("Start.")
         talk.process.stdin.write(b'{"type":"answer","id":"question-9","response":"other"}\n')
-        assert await talk.say("", Reply(response="blue", decided=True)) == Completed(messages=("blue",))
+        assert await talk.say("", Reply(response="blue", answered=True)) == Completed(messages=("blue",))
 
     talking(stage, body)
 

@@ -103,7 +103,7 @@ def test_the_ask_tool_of_qwen_waits_for_the_user(double: ModelDouble, tmp_path: 
         async with talk:
             assert await talk.say("Paint the wall") == Completed(messages=("One moment.",))
             assert talk.question.prompt == "Which colour?"
-            assert await talk.say("", Reply(response="blue", decided=True)) == Completed(messages=("Blue it is.",))
+            assert await talk.say("", Reply(response="blue", answered=True)) == Completed(messages=("Blue it is.",))
             broke = await talk.say("Fail")
             assert isinstance(broke, TurnFailed)
             assert broke.code is ErrorCode.ENGINE_API_ERROR

@@ -78,7 +78,7 @@ def test_its_own_question_is_answered_within_its_turn(talking: Talking, double: 
         (asked,) = talk.told(Asked)
         assert (asked.question.prompt, asked.question.kind) == ("Which colour?", "choice")
         assert [option["value"] for option in asked.question.options] == ["red", "blue"]
-        assert await talk.say("In words.", Reply(response="blue", decided=True)) == Completed(messages=("Thanks.",))
+        assert await talk.say("In words.", Reply(response="blue", answered=True)) == Completed(messages=("Thanks.",))
 
     talking(body)
     (answer,) = double.requests[-1].tool_results

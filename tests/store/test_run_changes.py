@@ -15,7 +15,7 @@ from askback.core.errors import Unavailable
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import Run
 from askback.core.signals import TurnLost
-from askback.following.run_changes import MOST_UNSENT, RunChanges
+from askback.following.run_changes import MAX_UNSENT, RunChanges
 from askback.store.base import Changes, Store, move
 
 SAID = [NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": "well"})]
@@ -70,8 +70,8 @@ def test_who_falls_far_behind_is_let_go(open_store: OpenStore) -> None:
                 await anext(slow)
                 await anext(quick)
                 told = 0
-                for start_at in (0, MOST_UNSENT // 2, MOST_UNSENT):
-                    batch = range(start_at, start_at + MOST_UNSENT // 2)
+                for start_at in (0, MAX_UNSENT // 2, MAX_UNSENT):
+                    batch = range(start_at, start_at + MAX_UNSENT // 2)
                     await asyncio.gather(*(create(store, new_run(f"run-{number}")) for number in batch))
                     while told < batch.stop:
                         told += len(await anext(quick))

@@ -72,6 +72,8 @@ class _LazyGroup(Group):
             importlib.import_module(f"askback.cli.commands.{_MODULES.get(cmd_name, cmd_name)}"),
             "command" if cmd_name not in _MODULES else f"{cmd_name}_command",
         )
+        # Shell completion shows it, too.
+        command.short_help = _COMMANDS[cmd_name]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -13,6 +13,7 @@ import click
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
+from askback.files.regular import is_kind
 
 if TYPE_CHECKING:
     from askback.settings import Settings
@@ -57,7 +58,7 @@ def _load(config: Path | None, data_dir: Path | None) -> Settings:
     # Relative to the working directory, not to the settings file.
     folder = None if data_dir is None else Path.cwd() / path_of(str(data_dir))
     settings = load(config, data_dir=folder, on_untrusted=_report_untrusted, engines=registry.engines)
-    if exists(settings.data_dir) and not _is(settings.data_dir, Path.is_dir):
+    if exists(settings.data_dir) and not is_kind(settings.data_dir, Path.is_dir):
         message = f"the data folder {settings.data_dir} is a file; name a folder with --data-dir"
         raise Invalid(RefusalCode.SETTINGS_INVALID, message)
     return settings
@@ -147,11 +148,11 @@ def path_of(name: str) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    return _is(path, Path.is_file)
+    return is_kind(path, Path.is_file)
 
 
 def exists(path: Path) -> bool:
-    return _is(path, Path.exists)
+    return is_kind(path, Path.exists)
 
 
 def read_file(name: str, option: str, max_bytes: int) -> str:
@@ -171,11 +172,3 @@ def read_file(name: str, option: str, max_bytes: int) -> str:
 
 def _unreadable(name: str, option: str, reason: str) -> Invalid:
     return Invalid(RefusalCode.INPUT_INVALID, f"{option}: the file {name!r} cannot be read: {reason}")
-
-
-def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
-    """False for a path that cannot be examined: too long, or not permitted."""
-    try:
-        return kind(path)
-    except OSError:
-        return False

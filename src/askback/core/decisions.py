@@ -81,7 +81,7 @@ def process_lost() -> RunError:
 def stale(run: Run) -> Refusal:
     return Refusal(
         code=RefusalCode.RUN_STALE,
-        message=f"run {run.id} is {run.state} (epoch {run.epoch}); the sender does not hold it",
+        message=f"run {run.id} is {run.state} (epoch {run.epoch}); the worker that sent this signal no longer holds it",
     )
 
 

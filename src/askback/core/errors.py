@@ -102,7 +102,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.AUTO_RUN_ASKED: "The engine asked a question in `auto` mode, where nobody can answer.",
     WarningCode.ENGINE_LINE_TRUNCATED: "A line of the engine was longer than `limits.line`; it was left out.",
     WarningCode.SIGN_IN_CHANGE_REFUSED: "The engine changed more than the tokens in its sign-in; no change was saved.",
-    WarningCode.ASSISTANT_TEXT_TRUNCATED: "A turn had more than 5,000 assistant messages or 8 million characters in them; only the newest were read.",
+    WarningCode.ASSISTANT_TEXT_TRUNCATED: "A turn had more than 5,000 assistant messages, or more than 8 million characters in them; only the newest were read.",
     WarningCode.EVENTS_TRUNCATED: "A turn had more events, or longer ones, than are kept; the turn's raw output has all of them.",
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
     WarningCode.RESPONSE_SCHEMA_IGNORED: "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",
@@ -293,8 +293,16 @@ def is_temporary(fault: BaseException | None) -> bool:
     return False
 
 
+def disk_full() -> Unavailable:
+    return Unavailable(RefusalCode.DISK_FULL, "the disk is full; free some space and try again")
+
+
+def shortage(fault: OSError) -> Unavailable:
+    message = f"this machine is short of resources at the moment ({fault.strerror or fault}); try again"
+    return Unavailable(RefusalCode.RESOURCE_SHORTAGE, message)
+
+
 def raise_if_temporary(fault: OSError) -> None:
     """Raise `Unavailable` for a shortage, so that a caller does not blame the file that it used."""
     if fault.errno in TEMPORARY:
-        message = f"this machine is short of resources at the moment ({fault.strerror or fault}); try again"
-        raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message) from fault
+        raise shortage(fault) from fault

@@ -1,6 +1,6 @@
 """The only code that chooses states: `decide(run, signal)` returns what a run becomes.
 
-Pure: the caller has the clock, the store and the processes. A signal that does not fit the run's state, or comes from
+Pure: it uses no clock, store or process; the caller supplies the time. A signal that does not fit the run's state, or comes from
 a worker that no longer holds the run, is refused and changes nothing. The signals of turns and waits are in `turns`
 and `waits`; those that may come at any time are here.
 """
@@ -78,9 +78,9 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
         case DeadlinePassed():
             return waits.pass_deadline(run, signal)
         case CancelRequested():
-            return _ask_to_cancel(run, signal)
+            return _request_cancel(run, signal)
         case ProcessTreeEnded():
-            return _end_without_tree(run, signal)
+            return _finish_after_exit(run, signal)
         case TurnLost():
             return turns.restart(run, signal)
         case ProcessLost():
@@ -91,7 +91,7 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
             assert_never(signal)
 
 
-def _ask_to_cancel(run: Run, signal: CancelRequested) -> Decision | Stay | Refusal:
+def _request_cancel(run: Run, signal: CancelRequested) -> Decision | Stay | Refusal:
     if run.state.final:
         return Refusal(code=RefusalCode.RUN_FINAL, message=f"run {run.id} is {run.state} already")
     if run.cancel_requested:
@@ -103,7 +103,7 @@ def _ask_to_cancel(run: Run, signal: CancelRequested) -> Decision | Stay | Refus
     return finish(asked, RunState.CANCELED, signal.at, (), interaction=InteractionOutcome.CANCELED)
 
 
-def _end_without_tree(run: Run, signal: ProcessTreeEnded) -> Decision | Refusal:
+def _finish_after_exit(run: Run, signal: ProcessTreeEnded) -> Decision | Refusal:
     held = run.state in (RunState.RUNNING, RunState.WAITING_USER)
     if not held or run.epoch != signal.epoch or not (run.cancel_requested or run.expired):
         return stale(run)

@@ -215,7 +215,7 @@ class Run:
 
     @property
     def sticky(self) -> bool:
-        """Whether it keeps its process from turn to turn. A run that never asks does not need to."""
+        """Whether it keeps its process from turn to turn. An `auto` run never does: it cannot wait."""
         return self.mode is Mode.INTERACTIVE and self.profile.kind is ProfileKind.STICKY_PROCESS
 
     @property

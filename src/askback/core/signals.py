@@ -44,7 +44,7 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """`owner` executes the run from here on."""
+    """From now on, `owner` executes the run."""
 
     interaction_id: str
     response: Json
@@ -73,7 +73,7 @@ class ProcessTreeEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLost:
-    """The turn was interrupted on our side, and no process of it is alive. `why` is for people.
+    """Askback, not the engine, interrupted the turn, and no process of it is alive. `why` is for people.
 
     A planned stop is not `counted` as a restart.
     """

@@ -53,7 +53,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """The notification of one webhook of one state change. `next_attempt_at` None: there will be no further attempt."""
+    """One notification: one state change, sent to one webhook. `next_attempt_at` None: there will be no further attempt."""
 
     number: int
     webhook_number: int

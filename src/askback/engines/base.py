@@ -284,10 +284,10 @@ class PortableEngine(Engine, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """How a question ended: with the user's answer or, if `decided` is False, by leaving the decision to the engine."""
+    """How a question ended: with the user's answer or, if `answered` is False, without one: the engine decides."""
 
     response: Json
-    decided: bool
+    answered: bool
 
 
 class Conversation(Protocol):

@@ -59,7 +59,7 @@ _DEFAULT_ENV = {
 }
 
 _OPENS, _CLOSES = "<Execution Info>", "</Execution Info>"
-_MOST_BLOCK = 20_000
+_MAX_BLOCK = 20_000
 _ID = f"session-{UUID}"
 _RESUMING = re.compile(rf"Resuming session ({_ID}) \(\d+ messages? loaded\)")
 _TRIED = re.compile(r"Attempt \d+ failed.*?Error: (.*)")
@@ -233,7 +233,7 @@ class IflowParser:
     def _read_block(self, text: str) -> Iterator[EngineEvent]:
         block = text.partition(_OPENS)[2] if self._block is None else f"{self._block}\n{text}"
         inside, closes, _ = block.partition(_CLOSES)
-        self._block = None if closes or len(block) > _MOST_BLOCK else block
+        self._block = None if closes or len(block) > _MAX_BLOCK else block
         info = _read_info(inside) if closes else None
         if info is None:
             return

@@ -87,7 +87,7 @@ _REQUEST_FAILED = re.compile(_LOG % b"ERROR" + b'message="stream error"' + _ITS_
 _ERROR = re.compile(_LOG % b"ERROR" + rb'.*? error(?:\.error)?="((?:[^"\\]|\\.)*)"')
 _UNKNOWN_SESSION = re.compile(r"session not found", re.IGNORECASE)
 
-_MOST_TRIES = 3
+_MAX_TRIES = 3
 """OpenCode itself tries a request six times, for more than a minute, and this cannot be configured."""
 
 
@@ -161,7 +161,7 @@ class Opencode:
         return Launch(argv=(*turn.command, "acp", *_LOGS, *turn.extra_args), env=_environment(turn))
 
     def conversation(self, turn: Turn) -> AcpConversation:
-        dialect = Dialect(model=turn.model, retry_in=_retry_in, most_tries=_MOST_TRIES, noise=_is_info)
+        dialect = Dialect(model=turn.model, retry_in=_retry_in, most_tries=_MAX_TRIES, noise=_is_info)
         return AcpConversation(cwd=turn.cwd, dialect=dialect)
 
 
@@ -225,7 +225,7 @@ class OpencodeParser:
     def _count_failures(self, tries: int) -> Iterator[EngineEvent]:
         if tries > self._tries:
             self._tries = tries
-            if tries == _MOST_TRIES:
+            if tries == _MAX_TRIES:
                 yield TurnOver()
 
     def _name(self, session: str) -> Iterator[EngineEvent]:
@@ -275,7 +275,7 @@ class OpencodeParser:
         stderr = plain(self._stderr.text)
         if self._resuming and self._session is None and _UNKNOWN_SESSION.search(stderr):
             return unknown_session(stderr)
-        if self._tries >= _MOST_TRIES:
+        if self._tries >= _MAX_TRIES:
             message = f"the engine's request failed {self._tries} times"
             why = self._trouble or "it did not say why"
             return TurnFailed(code=failure_of(why), message=message, detail=as_detail(why))

@@ -25,7 +25,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALL = 0o700
 _TRIES = 1000
 """How often one step is retried while an engine keeps putting things in the way."""
-_DEEPEST = 64
+_MAX_DEPTH = 64
 """How many folders may be open at a time while a tree is removed."""
 _PASSES = 10_000
 _LINK = (errno.ELOOP, errno.EMLINK)
@@ -156,7 +156,7 @@ def _empty_once(top: int) -> None:
                         _rmdir(open_folders[-1][0], name)
                 elif _unlink(folder, each):
                     pass
-                elif len(open_folders) < _DEEPEST:
+                elif len(open_folders) < _MAX_DEPTH:
                     inner = _step(folder, each)
                     open_folders.append((inner, each, iter(os.listdir(inner))))
                 else:

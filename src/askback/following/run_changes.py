@@ -13,11 +13,11 @@ from askback.core.runs import Run
 from askback.following.shared_reader import SharedReader
 from askback.store.base import UNKNOWN_RUN, Changes, Store
 
-MOST_UNSENT = 1000
+MAX_UNSENT = 1000
 """A follower with more unsent runs than this is too slow: its stream ends."""
 _ELSEWHERE_SEC = 0.5
 """Changes by other processes are read with this delay: most of them only added events."""
-_MOST_KNOWN = 10_000
+_MAX_KNOWN = 10_000
 
 
 class RunChanges:
@@ -84,7 +84,7 @@ class RunChanges:
         version, state = self._known.get(run.id, (-1, None))
         if run.version <= version:
             return False
-        if len(self._known) >= _MOST_KNOWN:
+        if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
         self._known[run.id] = (run.version, _state(run))
         return _state(run) != state
@@ -103,7 +103,7 @@ class _Follower:
 
     def add(self, runs: Sequence[Run]) -> None:
         self.unsent |= {run.id: run for run in runs}
-        if len(self.unsent) > MOST_UNSENT:
+        if len(self.unsent) > MAX_UNSENT:
             self.ended = True
             self.unsent = {}
 

@@ -24,6 +24,8 @@ from askback.core.errors import (
     NotFound,
     RefusalCode,
     Unavailable,
+    disk_full,
+    shortage,
 )
 from askback.wire.base import encode
 from askback.wire.requests import Mismatch
@@ -197,11 +199,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _os_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, OSError)
     if error.errno in TEMPORARY:
-        detail = f"this machine is short of resources at the moment ({error.strerror}); try again"
-        return refused(Unavailable(RefusalCode.RESOURCE_SHORTAGE, detail))
+        return refused(shortage(error))
     if error.errno not in FULL_DISK:
         raise error
-    return refused(Unavailable(RefusalCode.DISK_FULL, "the disk is full; make room and try again"))
+    return refused(disk_full())
 
 
 async def _memory_error(request: Request, error: Exception) -> Response:

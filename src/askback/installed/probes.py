@@ -19,6 +19,7 @@ import msgspec
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.engines.base import CallResult, Engine, Probe
 from askback.files.atomic import write_private
+from askback.files.regular import is_kind
 from askback.process.child import NotStarted, Spawner, call
 from askback.process.isolation import UNLIMITED, Network, ResourceLimits
 
@@ -53,7 +54,7 @@ class EngineSetup:
     def files(self) -> tuple[Path, ...]:
         """Files that the command names: `python3 /opt/tool/main.py` needs more than Python."""
         words = (Path(word) for word in (*self.command[1:], *self.extra_args) if word.startswith("/"))
-        return tuple(path for path in words if _is(path, Path.exists))
+        return tuple(path for path in words if is_kind(path, Path.exists))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,21 +141,13 @@ def program_path(setup: EngineSetup) -> str | None:
 def is_signed_in(engine: Engine, setup: EngineSetup) -> bool | None:
     """Whether the engine is signed in. None: unknown. Starts no program."""
     home = setup.sign_in_home
-    files = [name for name in engine.credentials if home is not None and _is(home / name, Path.is_file)]
+    files = [name for name in engine.credentials if home is not None and is_kind(home / name, Path.is_file)]
     return engine.signed_in(files, setup.env.keys())
 
 
 def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
     """The sign-in is checked every time: it changes without the program changing."""
     return Installed(path=path, probe=probe, signed_in=is_signed_in(engine, setup))
-
-
-def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
-    """As `kind(path)`, but False for a path that cannot be accessed."""
-    try:
-        return kind(path)
-    except (OSError, ValueError):
-        return False
 
 
 def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import threading
 import zipfile
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from askback.core.errors import raise_if_temporary
+from askback.files.regular import open_regular
 from askback.process.pools import Pool
 
 _CHUNK = 1 << 20
@@ -35,7 +35,8 @@ def open_below(base: Path, path: str) -> BinaryIO | None:
             below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             os.close(folder)
             folder = below
-        return _open_plain(parts[-1], folder)
+        found = open_regular(parts[-1], folder)
+        return None if found is None else os.fdopen(found, "rb")
     except UnicodeEncodeError:
         return None
     except OSError as fault:
@@ -43,15 +44,6 @@ def open_below(base: Path, path: str) -> BinaryIO | None:
         return None
     finally:
         os.close(folder)
-
-
-def _open_plain(name: str, folder: int) -> BinaryIO | None:
-    """Non-blocking: opening a named pipe in the place of the file would wait forever."""
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        return None
-    return os.fdopen(fd, "rb")
 
 
 def is_text(name: str) -> bool:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 Checkpoint = Callable[[], None]
 """Raises `Abandoned` once nobody waits for the job."""
 STUCK_SEC = 120.0
-"""A pool is stuck if all its threads have worked on one job for this long while others wait."""
+"""A pool is stuck if every thread has been busy with a single job for this long while other jobs wait."""
 
 
 class Abandoned(Exception):

@@ -54,7 +54,7 @@ class Streams:
 
 
 def read_only(content: bytes) -> int:
-    """An open file without a name, whose content nobody can change, even by opening it again."""
+    """An anonymous file (memfd), whose content nobody can change, even by opening it again."""
     if not content:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     if not hasattr(os, "memfd_create"):

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.core.errors import FULL_DISK, Invalid, RefusalCode, Unavailable, raise_if_temporary
+from askback.core.errors import FULL_DISK, Invalid, RefusalCode, disk_full, raise_if_temporary
 from askback.skills.diagnostics import in_one_line, short
 from askback.skills.files import MAX_DEPTH, refused
 
@@ -93,7 +93,7 @@ def _zip_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as fault:
         if fault.errno in FULL_DISK:
-            raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; free some space and try again") from fault
+            raise disk_full() from fault
         raise_if_temporary(fault)
         raise _refusal(path, [f"cannot be read: {fault.strerror or fault}"]) from fault
     except broken as fault:

@@ -63,7 +63,7 @@ def unknown_name(name: str, known: Iterable[str]) -> str:
     names = list(known)
     if near := nearest(name, names, cutoff=0.7):
         return f"is unknown; did you mean {near!r}?"
-    return f"is unknown; known: {', '.join(names)}" if names else "is unknown; no names are known here"
+    return f"is unknown; known: {', '.join(names)}" if names else "is unknown; none is defined here"
 
 
 def format_path(root: str, path: Iterable[Any]) -> str:

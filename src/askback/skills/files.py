@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from askback.core.interactions import Json
+from askback.files.regular import open_regular
 from askback.skills.diagnostics import Problem, error, short, warning
 from askback.text.json_text import refuse_constant
 
@@ -54,7 +54,7 @@ def refused(name: str, config_names: frozenset[str] = frozenset()) -> str | None
     for part in PurePosixPath(name).parts:
         folded = part.casefold()
         if folded in _COMMON_CONFIG_NAMES or folded in config_names or folded.startswith(".env."):
-            return f"{part} configures a coding CLI, which could run code before any prompt"
+            return f"{part} configures a coding-agent CLI and could make it run code before the first prompt"
     return None
 
 
@@ -112,7 +112,7 @@ def _problem_of(entry: os.DirEntry[str], name: str, config_names: frozenset[str]
     if reason is not None:
         return error(name, reason, "remove it from the package")
     if entry.is_symlink():
-        return error(name, "is a symbolic link", "put the file itself there")
+        return error(name, "is a symbolic link", "replace it with the file")
     if not entry.is_dir(follow_symlinks=False) and not entry.is_file(follow_symlinks=False):
         return error(name, "is neither a file nor a folder", "remove it from the package")
     return None
@@ -172,12 +172,9 @@ def copy_files(entries: tuple[Entry, ...], target: Path) -> None:
 
 
 def _open_plain(path: Path) -> int:
-    """Non-blocking: opening a named pipe in the place of the file would wait forever."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(f"{path} is no longer a regular file")
+    if (descriptor := open_regular(path)) is None:
+        raise OSError(f"{path} is no longer a regular file")
+    return descriptor
 
 
 def _create(path: Path, mode: int) -> int:

@@ -17,8 +17,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.core.errors import FULL_DISK, AskbackError, Invalid, NotFound, RefusalCode, Unavailable, raise_if_temporary
+from askback.core.errors import (
+    FULL_DISK,
+    AskbackError,
+    Invalid,
+    NotFound,
+    RefusalCode,
+    Unavailable,
+    disk_full,
+    raise_if_temporary,
+)
 from askback.files.atomic import locked, sync_folder, write_private
+from askback.files.regular import is_kind
 from askback.skills.archive import ZipLimits, extract_zip
 from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE
@@ -154,9 +164,9 @@ class Library:
 
         `checkpoint` raises if the caller is gone; nothing is installed then.
         """
-        if _is(path, Path.is_dir):
+        if is_kind(path, Path.is_dir):
             package = self.keep(path)
-        elif _is(path, Path.is_file):
+        elif is_kind(path, Path.is_file):
             package = self._keep_zip(path, checkpoint)
         else:
             message = f"there is no file or folder {path}; name a zip or the folder that contains {FILE}"
@@ -312,9 +322,9 @@ class Library:
 
 def _folder_at(path: Path) -> Path:
     """The folder of a skill, given its path or the path of its `SKILL.md`."""
-    if _is(path, Path.is_dir):
+    if is_kind(path, Path.is_dir):
         return path
-    if _is(path, Path.is_file):
+    if is_kind(path, Path.is_file):
         if path.name == FILE:
             return path.parent
         message = f"{path} is a file; name the folder of a skill, or install a zip with `askback skills install`"
@@ -335,15 +345,7 @@ def _skill_folders(place: Path) -> list[Path]:
 
 
 def _holds_skill(folder: Path) -> bool:
-    return _is(folder / FILE, Path.is_file)
-
-
-def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
-    """False also for a path that cannot be checked: too long, or not permitted."""
-    try:
-        return kind(path)
-    except OSError:
-        return False
+    return is_kind(folder / FILE, Path.is_file)
 
 
 @contextmanager
@@ -354,7 +356,7 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as fault:
         if fault.errno in FULL_DISK:
-            raise Unavailable(RefusalCode.DISK_FULL, "the disk is full; free some space and try again") from fault
+            raise disk_full() from fault
         raise_if_temporary(fault)
         path = fault.filename or folder
         message = f"{path} cannot be read or written: {fault.strerror or fault}; check its permissions"

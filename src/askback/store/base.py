@@ -145,7 +145,7 @@ class Changes(Protocol):
     """The runs that have changed, in this process or another one on the same store.
 
     The value is the new version of the run, or None if another process made the change. Events that a turn appends are
-    reported as a change only if another process appends them, since processes exchange only run ids. When processes
+    reported as a change only if another process appends them, since processes exchange only run ids. Because processes
     race, a run may be older than the version seen before. `{UNKNOWN_RUN: None}` means that any run may have changed. A
     slow listener takes a constant amount of memory.
     """
@@ -161,7 +161,7 @@ class NewEvents(Protocol):
     """New events of one run, in the order of their numbers.
 
     A page contains the events that this process wrote. If it has `more`, read the store for others: another process
-    wrote them, or they were too large to keep for a slow listener. When processes race, a page may start with events
+    wrote them, or they were too large to keep for a slow listener. Because processes race, a page may start with events
     that were read before, or leave a gap.
     """
 

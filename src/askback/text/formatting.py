@@ -54,13 +54,13 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-_LONGEST_COMPARED = 200
+_MAX_COMPARED = 200
 """Comparing two names takes quadratic time."""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The most similar known name, or None if none is similar enough."""
-    if len(name) > _LONGEST_COMPARED:
+    if len(name) > _MAX_COMPARED:
         return None
     import difflib  # importing it takes milliseconds, and most commands never need it
 

@@ -20,17 +20,17 @@ from askback.core.interactions import Json
 MAX_DEPTH = 100
 """Deeper values are refused: no output needs them, and not every serializer that we use can write them."""
 
-_LONGEST_READ = 32_000_000
-_LONGEST_SEARCHED = 8_000_000
+_MAX_READ_CHARS = 32_000_000
+_MAX_SEARCHED_CHARS = 8_000_000
 _STRIDE = 65_536
-_MOST_FENCED = 64
-_MOST_EMBEDDED = 64
-_MOST_HITS = 20_000
-_MOST_MISSES = 2_000
-_MOST_DIGITS = 1_001
-MOST_VALUES = 250_000
+_MAX_FENCED = 64
+_MAX_EMBEDDED = 64
+_MAX_HITS = 20_000
+_MAX_MISSES = 2_000
+_MAX_DIGITS = 1_001
+MAX_VALUES = 250_000
 """The most values in one document: 8 MB of `[],` would become 200 MB of lists."""
-_MOST_SIGNS = 4 * MOST_VALUES
+_MAX_STRUCTURAL = 4 * MAX_VALUES
 _SIGNS = ",:[{"
 # Possessive quantifiers: a whole block on one line is not a fence, and must be rejected without backtracking.
 _FENCE = re.compile(r"^[ \t>]*+(`{3,}|~{3,})[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
@@ -71,10 +71,10 @@ def clean(text: str) -> str:
 
 def loads(text: str) -> Json:
     """Parse one JSON value, or raise `NotJson`. Raw line breaks in strings are accepted: models write them."""
-    if len(text) > _LONGEST_READ:
+    if len(text) > _MAX_READ_CHARS:
         raise NotJson("the text is too long")
     if _has_too_many_values(text):
-        raise NotJson(f"it has more than {MOST_VALUES} values")
+        raise NotJson(f"it has more than {MAX_VALUES} values")
     try:
         value = _decoder().decode(text)
     except (ValueError, RecursionError) as error:
@@ -97,7 +97,7 @@ def find(text: str) -> tuple[Found, ...]:
 
 
 def _fences(text: str) -> Sequence[tuple[re.Match[str], re.Match[str]]]:
-    pairs: deque[tuple[re.Match[str], re.Match[str]]] = deque(maxlen=_MOST_FENCED)
+    pairs: deque[tuple[re.Match[str], re.Match[str]]] = deque(maxlen=_MAX_FENCED)
     opening: re.Match[str] | None = None
     for fence in _FENCE.finditer(text):
         if opening is None or fence[2]:
@@ -123,8 +123,8 @@ def _read_fenced(text: str, opening: re.Match[str], closing: re.Match[str]) -> F
 
 def _embedded(text: str, fenced: Sequence[Found]) -> Sequence[Found]:
     """Objects and arrays in the prose; none at all if the limits are reached before the last one is known."""
-    found: deque[Found] = deque(maxlen=_MOST_EMBEDDED)
-    if len(text) > _LONGEST_SEARCHED:
+    found: deque[Found] = deque(maxlen=_MAX_EMBEDDED)
+    if len(text) > _MAX_SEARCHED_CHARS:
         return found
     budget, hits, misses, at = 4 * len(text) + 100_000, 0, 0, _searched_from(text)
     rest, base = text, 0
@@ -143,7 +143,7 @@ def _embedded(text: str, fenced: Sequence[Found]) -> Sequence[Found]:
         else:
             hits, at = hits + 1, start + length
             found.append(Found(value=value, place=Place.EMBEDDED, start=start, end=at))
-        if budget < 0 or hits > _MOST_HITS or misses > _MOST_MISSES:
+        if budget < 0 or hits > _MAX_HITS or misses > _MAX_MISSES:
             return ()
     return found
 
@@ -172,18 +172,18 @@ def _signs(text: str, start: int = 0) -> int:
 
 def _has_too_many_values(text: str) -> bool:
     """Check before parsing. Strings are left out, but only if the quick count exceeds the limit."""
-    if _signs(text) <= MOST_VALUES:
+    if _signs(text) <= MAX_VALUES:
         return False
     bare = text.replace("\\\\", "").replace('\\"', "")
-    if bare.count('"') > _MOST_SIGNS:
+    if bare.count('"') > _MAX_STRUCTURAL:
         return True
-    return _signs("".join(bare.split('"')[::2])) > MOST_VALUES
+    return _signs("".join(bare.split('"')[::2])) > MAX_VALUES
 
 
 def _searched_from(text: str) -> int:
     """The start of a tail of the text that cannot hold too many values."""
     start = 0
-    while _signs(text, start) > MOST_VALUES:
+    while _signs(text, start) > MAX_VALUES:
         start = (start + len(text) + 1) // 2
     return start
 
@@ -200,7 +200,7 @@ def refuse_constant(name: str) -> Any:
 
 def _whole(digits: str) -> int:
     """Parsers differ in how many digits they accept, and every parser that we use must read what we store."""
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         raise ValueError("a number is too long")
     return int(digits)
 

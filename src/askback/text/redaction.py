@@ -12,7 +12,7 @@ from urllib.parse import quote
 MASK = "[redacted]"
 _SHORTEST = 8
 """Shorter values are not masked: they would cause too many false positives."""
-_SHORTEST_ANSWER = 4
+_MIN_ANSWER = 4
 """The same for secret answers of a user. Below `_SHORTEST`, their base64 and URL forms are not masked."""
 
 # Runs of backslashes are collapsed first: a pattern that matched the runs itself would take quadratic time.
@@ -20,7 +20,7 @@ _RUN = re.compile(r"\\{2,}")
 _PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _AS_LETTERS = str.maketrans("\b\f\n\r\t", "bfnrt", "\\")
-_DEEPEST = 8
+_MAX_DEPTH = 8
 """How many levels of nested escapes are undone."""
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 
@@ -29,7 +29,7 @@ class Redactor:
     """Masks every known secret, including its base64, URL and JSON forms, however its characters are escaped."""
 
     def __init__(self, secrets: Iterable[str], answers: Iterable[str] = ()) -> None:
-        answers = [answer for answer in answers if len(answer) >= _SHORTEST_ANSWER]
+        answers = [answer for answer in answers if len(answer) >= _MIN_ANSWER]
         self._answers = frozenset(answers)
         long = [secret for secret in (*secrets, *answers) if len(secret) >= _SHORTEST]
         forms = {form for secret in long for form in _forms(secret)}
@@ -103,7 +103,7 @@ def _unescaped(text: str) -> str:
 
     After this, a secret matches its occurrence in a text however its characters are escaped there.
     """
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         before = text = _RUN.sub(r"\\", text)
         text = _PAIR.sub(lambda found: _joined(int(found[1], 16), int(found[2], 16)), text)
         text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)

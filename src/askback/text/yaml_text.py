@@ -11,7 +11,7 @@ from typing import Any
 from askback.core.interactions import Json
 from askback.text.json_text import MAX_DEPTH, NotJson, clean, loads
 
-_LONGEST = 64_000
+_MAX_CHARS = 64_000
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORDS: dict[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
@@ -24,8 +24,8 @@ def load(text: str) -> Json:
     """Parse one YAML document, or raise `NotYaml`."""
     import yaml
 
-    if len(text) > _LONGEST:
-        raise NotYaml(f"it is longer than {_LONGEST} characters")
+    if len(text) > _MAX_CHARS:
+        raise NotYaml(f"it is longer than {_MAX_CHARS} characters")
     try:
         node = _compose(text)
         return None if node is None else _value(node, 0)

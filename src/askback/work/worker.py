@@ -139,7 +139,7 @@ class Worker:
         return claimed
 
     async def _execute(self, run: Run) -> None:
-        """Execute turns until the run ends, is queued again or waits without a process. The only catch-all is here."""
+        """Execute turns until the run ends, is queued again or waits without a process. The only place that catches every exception."""
         control = self._active[run.id]
         if self._stopping:
             control.stop(StopReason.SHUTDOWN)

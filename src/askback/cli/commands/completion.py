@@ -19,7 +19,6 @@ _VARIABLE = "_ASKBACK_COMPLETE"
 @click.command(
     "completion",
     cls=Command,
-    short_help="Print the completion script for your shell.",
     examples=tuple(_SHELLS.values()),
 )
 @click.argument("shell", required=False, type=click.Choice(list(_SHELLS)))

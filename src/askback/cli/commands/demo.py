@@ -24,7 +24,6 @@ _ANSWER = "balanced"
 @click.command(
     "demo",
     cls=Command,
-    short_help="Take a tour: a skill asks a question, gets an answer, and prints its validated output.",
     examples=(
         "askback demo",
         "askback demo --answer packed        # without a terminal",

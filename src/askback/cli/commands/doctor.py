@@ -38,7 +38,6 @@ class Finding:
 @click.command(
     "doctor",
     cls=Command,
-    short_help="Check this machine, and say how to fix what is wrong.",
     examples=("askback doctor",),
 )
 @options.common

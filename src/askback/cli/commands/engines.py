@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 @click.command(
     "engines",
     cls=Command,
-    short_help="List the engines: installed or not, version, how runs wait.",
     examples=(
         "askback engines",
         "askback engines --refresh            # after an update, or a slow first look",

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 @click.command(
     "reply",
     cls=Command,
-    short_help="Answer the question of a waiting run.",
     examples=(
         'askback reply 1m7g "relaxed, please"',
         "askback reply 1m7g                   # asks here: for forms and secrets",

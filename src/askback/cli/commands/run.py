@@ -36,7 +36,6 @@ _LIST = "?"
 @click.command(
     "run",
     cls=Command,
-    short_help="Run a skill in this program, and ask on this terminal.",
     examples=(
         "askback run ./my-skill --input topic=search --input draft=@draft.md",
         "askback run trip-planner --engine scripted --answer balanced",

@@ -26,7 +26,6 @@ _STATES = ("queued", "running", "waiting_user", "succeeded", "failed", "canceled
 @click.command(
     "runs",
     cls=Command,
-    short_help="List the runs.",
     examples=(
         "askback runs",
         "askback runs --state waiting_user",
@@ -78,7 +77,6 @@ def runs_command(
 @click.command(
     "show",
     cls=Command,
-    short_help="Show a run: state, questions, warnings, error, usage, files.",
     examples=("askback show 1m7g                    # the start of an id is enough",),
 )
 @click.argument("run", shell_complete=complete_run)
@@ -109,7 +107,6 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
 @click.command(
     "watch",
     cls=Command,
-    short_help="Follow a run live until it ends.",
     examples=("askback watch 1m7g",),
 )
 @click.argument("run", shell_complete=complete_run)
@@ -177,7 +174,6 @@ async def _show_event(runs: AsyncClient | LocalRuns, event: Event, display: Disp
 @click.command(
     "inbox",
     cls=Command,
-    short_help="List the pending questions.",
     examples=(
         "askback inbox",
         "askback inbox --url https://askback.example --token TOKEN",
@@ -214,7 +210,6 @@ def inbox_command(access: Access, as_json: bool) -> int:
 @click.command(
     "cancel",
     cls=Command,
-    short_help="Cancel a run.",
     examples=("askback cancel 1m7g",),
 )
 @click.argument("run", shell_complete=complete_open_run)
@@ -242,7 +237,6 @@ def cancel_command(access: Access, as_json: bool, run: str) -> int:
 @click.command(
     "delete",
     cls=Command,
-    short_help="Delete a run that is over.",
     examples=("askback delete 1m7g",),
 )
 @click.argument("run", shell_complete=complete_run)

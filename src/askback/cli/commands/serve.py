@@ -42,7 +42,6 @@ _NEW_OBJECTS = 10_000
 @click.command(
     "serve",
     cls=Command,
-    short_help="Serve the HTTP API and the page, and execute runs.",
     examples=(
         "askback serve",
         "askback serve --port 0 --json        # any free port, printed as JSON",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     "sessions",
     cls=Group,
     invoke_without_command=True,
-    short_help="List and revoke browser sessions of a server.",
     examples=(
         "askback sessions",
         "askback sessions revoke --all",

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     "skills",
     cls=Group,
     invoke_without_command=True,
-    short_help="List, make, check and install skills.",
     examples=(
         "askback skills",
         "askback skills new my-skill",

@@ -26,7 +26,6 @@ _MAX_LIFETIME = timedelta(days=36_500)
     "tokens",
     cls=Group,
     invoke_without_command=True,
-    short_help="List, create and revoke tokens of a server.",
     examples=(
         "askback tokens create ci --scope submit --scope read --expires-in 30d",
         "askback tokens revoke ci",

@@ -16,7 +16,6 @@ _MAX_PATH = 4096
 @click.command(
     "trust",
     cls=Command,
-    short_help="Trust the settings file of a folder.",
     examples=(
         "askback trust",
         "askback trust --list",

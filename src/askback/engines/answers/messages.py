@@ -11,21 +11,21 @@ from typing import Generic, TypeVar
 
 from askback.engines.base import Completed
 
-MOST_TEXT = 8_000_000
+MAX_TEXT = 8_000_000
 """The most characters of assistant messages that are kept per turn."""
-MOST_MESSAGES = 5_000
-MOST_ASKED = 100
+MAX_MESSAGES = 5_000
+MAX_ASKED = 100
 """The most questions that a program may have open at a time through its own protocol."""
-MOST_ID = 200
+MAX_ID = 200
 
-_MOST_RECENT = 10_000
+_MAX_RECENT = 10_000
 _PIECES_AT_ONCE = 4_096
 
 V = TypeVar("V")
 
 
 class Messages:
-    """The newest assistant messages of one turn: at most `MOST_MESSAGES`, with `MOST_TEXT` characters in total."""
+    """The newest assistant messages of one turn: at most `MAX_MESSAGES`, with `MAX_TEXT` characters in total."""
 
     def __init__(self, said: Iterable[str] = ()) -> None:
         self._kept: deque[str] = deque()
@@ -45,11 +45,11 @@ class Messages:
 
     def add(self, text: str, *, shortened: bool = False) -> str:
         """Add a message and return the part that is kept: the end, if it is too long."""
-        self._shortened = self._shortened or shortened or len(text) > MOST_TEXT
-        text = text[-MOST_TEXT:]
+        self._shortened = self._shortened or shortened or len(text) > MAX_TEXT
+        text = text[-MAX_TEXT:]
         self._kept.append(text)
         self._size += len(text)
-        while self._size > MOST_TEXT or len(self._kept) > MOST_MESSAGES:
+        while self._size > MAX_TEXT or len(self._kept) > MAX_MESSAGES:
             self._size -= len(self._kept.popleft())
             self._left_out += 1
         return text
@@ -62,7 +62,7 @@ class Messages:
 
 
 class Pieces:
-    """A text that arrives in pieces of any size. Only its last `MOST_TEXT` characters are kept."""
+    """A text that arrives in pieces of any size. Only its last `MAX_TEXT` characters are kept."""
 
     def __init__(self) -> None:
         self.clear()
@@ -77,14 +77,14 @@ class Pieces:
         self._pieces.append(piece)
         self._size += len(piece)
         # Joined from time to time: millions of two-character strings would take thirty times their text in memory.
-        if len(self._pieces) >= _PIECES_AT_ONCE or self._size > MOST_TEXT:
+        if len(self._pieces) >= _PIECES_AT_ONCE or self._size > MAX_TEXT:
             self._join()
 
     def _join(self) -> None:
         if self._pieces:
             self._chunks.append("".join(self._pieces))
             self._pieces = []
-        while len(self._chunks) > 1 and self._size - len(self._chunks[0]) >= MOST_TEXT:
+        while len(self._chunks) > 1 and self._size - len(self._chunks[0]) >= MAX_TEXT:
             self._size -= len(self._chunks.popleft())
             self.shortened = True
 
@@ -92,8 +92,8 @@ class Pieces:
     def text(self) -> str:
         self._join()
         whole = "".join(self._chunks)
-        self.shortened = self.shortened or len(whole) > MOST_TEXT
-        return whole[-MOST_TEXT:]
+        self.shortened = self.shortened or len(whole) > MAX_TEXT
+        return whole[-MAX_TEXT:]
 
 
 class Recent(Generic[V]):
@@ -103,15 +103,15 @@ class Recent(Generic[V]):
         self._values: dict[str, V] = {}
 
     def __contains__(self, key: str) -> bool:
-        return key[:MOST_ID] in self._values
+        return key[:MAX_ID] in self._values
 
     def get(self, key: str) -> V | None:
-        return self._values.get(key[:MOST_ID])
+        return self._values.get(key[:MAX_ID])
 
     def put(self, key: str, value: V) -> None:
-        self._values[key[:MOST_ID]] = value
-        if len(self._values) > _MOST_RECENT:
+        self._values[key[:MAX_ID]] = value
+        if len(self._values) > _MAX_RECENT:
             del self._values[next(iter(self._values))]
 
     def pop(self, key: str) -> V | None:
-        return self._values.pop(key[:MOST_ID], None)
+        return self._values.pop(key[:MAX_ID], None)

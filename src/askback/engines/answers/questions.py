@@ -15,7 +15,7 @@ from askback.core.interactions import Json, Question
 from askback.text import yaml_text
 from askback.text.json_text import Found, NotJson, loads
 
-_MOST_ID = 200
+_MAX_ID = 200
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _OPEN, _CLOSE = "<ASK_USER_YAML>", "</ASK_USER_YAML>"
 _OPEN_LINE = re.compile(r"^[ \t]*<ASK_USER_YAML>", re.MULTILINE)
@@ -134,7 +134,7 @@ def _around(asked: QuestionBlock, text: str) -> str:
 def _identifier(value: Json) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    return value.strip()[:_MOST_ID] if isinstance(value, str) and value.strip() else None
+    return value.strip()[:_MAX_ID] if isinstance(value, str) and value.strip() else None
 
 
 def _text(value: Json) -> str | None:
@@ -147,22 +147,22 @@ def _kind(value: Json, has_options: bool) -> str:
     return "choice" if has_options else "text"
 
 
-_MOST_OPTIONS = 200
-_MOST_LABEL = 2_000
-_MOST_JSON = 64_000
-_MOST_PROPERTIES = 100
+_MAX_OPTIONS = 200
+_MAX_LABEL = 2_000
+_MAX_JSON = 64_000
+_MAX_PROPERTIES = 100
 
 
 def small(value: Json) -> Json:
     """The value, or None if it is too large to be shown with a question."""
-    return value if len(json.dumps(value)) <= _MOST_JSON else None
+    return value if len(json.dumps(value)) <= _MAX_JSON else None
 
 
 def options_of(value: Json) -> tuple[Json, ...]:
     """The valid options of a question: strings, numbers, or objects with `label` or `value`."""
     if not isinstance(value, list):
         return ()
-    options = (_option(item) for item in value[:_MOST_OPTIONS])
+    options = (_option(item) for item in value[:_MAX_OPTIONS])
     return tuple(option for option in options if option is not None)
 
 
@@ -180,7 +180,7 @@ def _is_scalar(value: Json) -> bool:
 
 
 def _short(value: Json) -> Json:
-    return value[:_MOST_LABEL] if isinstance(value, str) else value
+    return value[:_MAX_LABEL] if isinstance(value, str) else value
 
 
 def response_schema(value: Json) -> dict[str, Json] | None:
@@ -200,7 +200,7 @@ def flat_schema(value: Json) -> dict[str, Json] | None:
     if not isinstance(value, Mapping) or value.get("type") != "object":
         return None
     properties = value.get("properties")
-    if not isinstance(properties, Mapping) or not 0 < len(properties) <= _MOST_PROPERTIES:
+    if not isinstance(properties, Mapping) or not 0 < len(properties) <= _MAX_PROPERTIES:
         return None
     read = {name: _property(schema) for name, schema in properties.items()}
     if any(schema is None for schema in read.values()):
@@ -259,18 +259,18 @@ def _is_default(value: Json) -> bool:
 
 
 def _are_texts(value: Json) -> bool:
-    return isinstance(value, list) and 0 < len(value) <= _MOST_OPTIONS and all(map(_is_text, value))
+    return isinstance(value, list) and 0 < len(value) <= _MAX_OPTIONS and all(map(_is_text, value))
 
 
 def _are_scalars(value: Json) -> bool:
-    return isinstance(value, list) and 0 < len(value) <= _MOST_OPTIONS and all(map(_is_scalar, value))
+    return isinstance(value, list) and 0 < len(value) <= _MAX_OPTIONS and all(map(_is_scalar, value))
 
 
 def _are_titled(value: Json) -> bool:
     """`[{"const": "r", "title": "Red"}, …]`."""
     return (
         isinstance(value, list)
-        and 0 < len(value) <= _MOST_OPTIONS
+        and 0 < len(value) <= _MAX_OPTIONS
         and all(isinstance(item, Mapping) and set(item) <= {"const", "title"} and "const" in item for item in value)
         and all(all(map(_is_text, item.values())) for item in value)
     )

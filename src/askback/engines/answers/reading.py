@@ -18,7 +18,7 @@ from askback.text.json_text import Found, Place, clean, find
 Check = Callable[[Json], tuple[str, ...]]
 """Validates a value against the output schema. Returns the errors; empty if it passes."""
 
-_MOST_CHECKED = 100
+_MAX_CHECKED = 100
 
 _MAX_TEXT = 2 * MAX_PROMPT_BYTES
 """More than is shown of a question, so that it is marked as cut. The rest is not kept."""
@@ -99,7 +99,7 @@ def _checked_output(messages: Sequence[_Message], check: Check) -> _Output:
         values = [({}, False)]
     marked = [pair for pair in values if is_marked(pair[0])]
     first = _Output()
-    for value, holds_key in (marked or values)[:_MOST_CHECKED]:
+    for value, holds_key in (marked or values)[:_MAX_CHECKED]:
         output = without_key(value) if holds_key else value
         problems = check(output)
         if not problems:
@@ -142,8 +142,8 @@ _KEY = re.compile(rf'"{MARKER}"\s*:\s*true\b')
 _KEY_ALONE = re.compile(rf'(?:```(?:json)?\s*)?\{{\s*"{MARKER}"\s*:\s*true\s*\}}(?:\s*```)?')
 _AROUND = 200
 """How far before and after the marker an object with only that key may start and end."""
-_MOST_KEYS = 10_000
-_LONGEST_DRESSED = 1_000
+_MAX_KEYS = 10_000
+_MAX_DRESSED = 1_000
 # The rest of a line that contained only the marker: `**…**`, `<!-- … -->`, a list dash.
 _EMPTY_LINE = re.compile(r"[ \t]*+(?:[*`>#-]++|<!--[ \t]*+-->)?+\s*+")
 
@@ -175,7 +175,7 @@ def _marked_lines(text: str) -> Iterator[str]:
 
 def _is_all(text: str) -> bool:
     """Whether the text is only the marker, apart from quotes, emphasis and punctuation."""
-    return len(text) <= _LONGEST_DRESSED and _NOTHING_ELSE.fullmatch(text) is not None
+    return len(text) <= _MAX_DRESSED and _NOTHING_ELSE.fullmatch(text) is not None
 
 
 def _ends_in_backticks(line: str) -> bool:
@@ -221,7 +221,7 @@ def _keys_alone(text: str) -> Iterator[tuple[int, int]]:
     """The spans of objects with the marker as their only key."""
     key, end = f'"{MARKER}"', 0
     at = text.find(key)
-    for _ in range(_MOST_KEYS):
+    for _ in range(_MAX_KEYS):
         if at < 0:
             return
         found = _KEY_ALONE.search(text, max(end, at - _AROUND), at + _AROUND)

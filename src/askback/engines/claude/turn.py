@@ -11,7 +11,7 @@ from typing import Any
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json
 from askback.core.runs import Usage
-from askback.engines.answers.messages import MOST_ASKED, MOST_ID, Messages, Pieces, Recent
+from askback.engines.answers.messages import MAX_ASKED, MAX_ID, Messages, Pieces, Recent
 from askback.engines.base import (
     Asked,
     AssistantMessage,
@@ -190,7 +190,7 @@ class Conversation:
 
     def _started(self, block: Mapping[str, Any]) -> ToolStarted:
         call_id, name = text_at(block, "id"), text_at(block, "name")
-        self._tools.put(call_id, name[:MOST_ID])
+        self._tools.put(call_id, name[:MAX_ID])
         return ToolStarted(call_id=call_id, name=name, detail=_as_text(object_at(block, "input")))
 
     def _ended(self, block: Mapping[str, Any]) -> ToolEnded:
@@ -312,7 +312,7 @@ class ClaudeConversation:
             return
         asks = text_at(request, "tool_name") == _ASK_TOOL
         asked = read_questionnaire(given.get("questions")) if asks else None
-        can_ask = self._is_ours and (self._is_open or self._asked) and len(self._asked) < MOST_ASKED
+        can_ask = self._is_ours and (self._is_open or self._asked) and len(self._asked) < MAX_ASKED
         if asks and (asked is None or not can_ask):
             # Questions outside of a turn, and those beyond the limit, are declined.
             yield _response(request_id, _UNANSWERED)

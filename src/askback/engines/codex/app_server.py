@@ -13,7 +13,7 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
-from askback.engines.answers.messages import MOST_ASKED
+from askback.engines.answers.messages import MAX_ASKED
 from askback.engines.base import (
     Asked,
     Completed,
@@ -170,7 +170,7 @@ class AppServerConversation:
             yield self._line.refuse(request_id, method)
         elif isinstance(response, Mapping):
             yield self._line.answer(request_id, response)
-        elif (not self._is_open and not self._asked) or len(self._asked) >= MOST_ASKED:
+        elif (not self._is_open and not self._asked) or len(self._asked) >= MAX_ASKED:
             # Questions outside of a turn, and those beyond the limit, are declined.
             yield self._line.answer(request_id, response.answer(None))
         else:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_MOST_LEVELS = 5
-_MOST_PROPERTIES = 100
-_MOST_CHOICES = 250
+_MAX_LEVELS = 5
+_MAX_PROPERTIES = 100
+_MAX_CHOICES = 250
 
 _TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
 # Dropping these only makes a schema more permissive. The output is validated against the full schema afterwards.
@@ -30,10 +30,10 @@ def strict_form(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     if schema.get("type") != "object":
         return None
     try:
-        form = _form(schema, _MOST_LEVELS)
+        form = _form(schema, _MAX_LEVELS)
     except _NotStrict:
         return None
-    return form if _size(form) <= _MOST_PROPERTIES else None
+    return form if _size(form) <= _MAX_PROPERTIES else None
 
 
 def _form(schema: object, levels: int) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _form(schema: object, levels: int) -> dict[str, Any]:
                 form[keyword] = value
             case "const":
                 form["enum"] = [value]
-            case "enum" if isinstance(value, list) and 0 < len(value) <= _MOST_CHOICES:
+            case "enum" if isinstance(value, list) and 0 < len(value) <= _MAX_CHOICES:
                 form[keyword] = value
             case "items":
                 form[keyword] = _form(value, levels - 1)

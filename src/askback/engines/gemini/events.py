@@ -13,7 +13,7 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import Usage
-from askback.engines.answers.messages import MOST_ID, Messages, Pieces, Recent
+from askback.engines.answers.messages import MAX_ID, Messages, Pieces, Recent
 from askback.engines.base import (
     AssistantMessage,
     Completed,
@@ -39,8 +39,8 @@ from askback.engines.protocols.json_lines import Tail, as_detail, count_at, deco
 from askback.text.json_text import clean
 
 _NOT_SIGNED_IN = 41
-_MOST_TROUBLES = 20
-_MOST_TROUBLE = 4_000
+_MAX_TROUBLES = 20
+_MAX_TROUBLE = 4_000
 _UNKNOWN_SESSION = re.compile(r"^Error resuming session", re.MULTILINE)
 _NOISE = re.compile(r"YOLO mode is enabled|Ripgrep is not available|Warning: .*color|\[STARTUP\]")
 _RETRY = re.compile(r"Attempt \d+ failed")
@@ -70,7 +70,7 @@ class GeminiParser:
         self._documents = {stream: Document() for stream in Stream}
         self._succeeded = False
         self._failure: tuple[ErrorCode, str] | None = None
-        self._troubles: deque[str] = deque(maxlen=_MOST_TROUBLES)
+        self._troubles: deque[str] = deque(maxlen=_MAX_TROUBLES)
         self._retrying = ""
         self._usage = Usage()
         self._stderr = Tail()
@@ -93,7 +93,7 @@ class GeminiParser:
             self._stderr.add(line)
         self._retrying = retry_in(words) or self._retrying
         if _CUT in words:
-            self._troubles.append(words[:_MOST_TROUBLE])
+            self._troubles.append(words[:_MAX_TROUBLE])
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         kind = text_at(event, "type")
@@ -125,7 +125,7 @@ class GeminiParser:
     def _tool(self, event: Mapping[str, Any]) -> EngineEvent:
         call_id = text_at(event, "tool_id")
         if text_at(event, "type") == "tool_use":
-            name = text_at(event, "tool_name")[:MOST_ID]
+            name = text_at(event, "tool_name")[:MAX_ID]
             self._tools.put(call_id, name)
             return ToolStarted(call_id=call_id, name=name, detail=_detail(event))
         return ToolEnded(
@@ -137,7 +137,7 @@ class GeminiParser:
 
     def _note(self, words: str, *, grave: bool = False) -> None:
         if grave or _GIVEN_UP.search(words):
-            self._troubles.append(words[:_MOST_TROUBLE])
+            self._troubles.append(words[:_MAX_TROUBLE])
 
     def _end(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
         if text_at(result, "status") == "success":
@@ -195,8 +195,8 @@ def _usage(stats: Mapping[str, Any]) -> Usage:
 
 
 _COUNTS = {"prompt": "input_tokens", "candidates": "output_tokens", "cached": "cached", "total": "total_tokens"}
-_LONGEST = 2_000_000
-_MOST_LINES = 100_000
+_MAX_CHARS = 2_000_000
+_MAX_LINES = 100_000
 
 
 class Document:
@@ -214,7 +214,7 @@ class Document:
         elif self._lines:
             self._lines.append(line)
             self._size += len(line) + 1
-            if self._size > _LONGEST or len(self._lines) > _MOST_LINES:
+            if self._size > _MAX_CHARS or len(self._lines) > _MAX_LINES:
                 # Too large to be Gemini's document: drop it.
                 self._lines = []
             elif line == b"}":

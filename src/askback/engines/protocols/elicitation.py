@@ -29,7 +29,7 @@ class Form:
         """The response to the program. If nobody decided, the defaults are used, provided that they fill the form."""
         content = None
         if reply is not None:
-            content = self._filled(reply.response) if reply.decided else self._defaults()
+            content = self._filled(reply.response) if reply.answered else self._defaults()
         return DECLINED if content is None else {"action": "accept", "content": content}
 
     def _filled(self, response: Json) -> Mapping[str, Json] | None:
@@ -131,7 +131,7 @@ class Questionnaire:
         """The answers in order, or None if there are none. If nobody decided, the first options are chosen."""
         if reply is None:
             return None
-        if not reply.decided:
+        if not reply.answered:
             chosen = [[item.labels[0]] if item.several else item.labels[0] for item in self.items if item.options]
             return chosen if len(chosen) == len(self.items) else None
         if isinstance(reply.response, Mapping) and self.question.response_schema is not None:

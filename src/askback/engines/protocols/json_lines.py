@@ -12,7 +12,7 @@ from typing import Any
 
 from askback.text.json_text import NotJson, clean, loads
 
-_MOST_DETAIL = 4_000
+_MAX_DETAIL = 4_000
 _ESCAPE = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles and links
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours and movements
@@ -66,7 +66,7 @@ def plain(text: str) -> str:
 def as_detail(text: str) -> str | None:
     """A program's output as the detail of an error: plain text, and only its end."""
     words = plain(clean(text)).strip()
-    return (words if len(words) <= _MOST_DETAIL else "[…] " + words[-_MOST_DETAIL:]) or None
+    return (words if len(words) <= _MAX_DETAIL else "[…] " + words[-_MAX_DETAIL:]) or None
 
 
 class Tail:

@@ -208,7 +208,7 @@ class ScriptedConversation:
             yield _send(type="prompt", text=prompt)
             return
         (question_id, question), self._asked = self._asked, None
-        response = reply.response if reply is not None and reply.decided else question.default
+        response = reply.response if reply is not None and reply.answered else question.default
         yield _send(type="answer", id=question_id, response=response)
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:

@@ -1,4 +1,4 @@
-"""The guardian: a separate program that starts every engine, and leaves no process of one alive.
+"""The guardian: a separate program that starts every engine, and ends all its processes.
 
 It has one end of a socket pair, and Askback the other: when the socket closes, Askback has ended. For every engine it
 forks a keeper. Guardian and keepers adopt the orphans of their descendants. So a keeper without children knows that
@@ -245,7 +245,7 @@ class Keeper:
         return False
 
     def _note_limit(self, found: str | None) -> None:
-        """Over a limit, the tree is killed at once: until it reacted to SIGTERM it would use even more."""
+        """Over a limit, the tree is killed at once: it would use even more before it reacts to SIGTERM."""
         if found is not None:
             self._limit = found
             self._reports.append(f"limit {found}")

@@ -1,6 +1,6 @@
 """The limits of one engine's process tree: a watchdog that measures its usage, and limits that the kernel enforces.
 
-Part of the keeper: standard library only. A check is cheap, and checks are rarer when they are slow or nothing changes.
+Part of the keeper: standard library only. Checks are less frequent if they are slow, or if nothing changes.
 A breach is reported as one line: which limit, and the figure that exceeded it.
 """
 
@@ -23,7 +23,7 @@ COST_FACTOR = 20
 SLICE_SEC = 0.05
 RLIMIT_CPU_MARGIN_SEC = 5
 OOM_SCORE_ADJ = 600
-"""Out of memory, the kernel kills an engine before anything with the usual 0. Raising it needs no privilege."""
+"""If memory runs out, the kernel kills an engine before processes with the default score 0. Raising it needs no privilege."""
 _NEVER = float("inf")
 _BY_SIGNAL = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "disk"}
 _SHELL_SIGNAL = 128

@@ -38,7 +38,7 @@ class Hidden:
     homes: tuple[Path, ...]
     """Homes of people, and the configured homes of engines. A program in one is shown without the rest."""
     private: tuple[Path, ...]
-    """Our own files: the data folder and the settings file. Only the folders of the run itself are shown of them."""
+    """Our own files: the data folder and the settings file. Of these, only the run's own folders are shown."""
 
     def may_show(self, path: Path) -> bool:
         """Whether a path may be shown with everything in it.
@@ -98,7 +98,7 @@ def certificates(env: Mapping[str, str]) -> list[Path]:
 
 
 def whole_homes(hide: Hidden, program: str, search: str) -> list[Path]:
-    """The homes that the program's folder or the search path would show as a whole, if that was allowed."""
+    """The homes that the program's folder or the search path would show as a whole, if that were allowed."""
     folders = {Path(folder) for folder in search.split(os.pathsep) if folder.startswith("/")}
     folders |= {path.parent for path in both(Path(program))}
     real = {resolved(each) for each in folders}

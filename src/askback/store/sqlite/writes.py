@@ -24,7 +24,7 @@ from askback.text.json_text import clean
 
 EventRows = tuple[tuple[str, int, str], ...]
 
-_MOST_CARRIED_BYTES = 64_000
+_MAX_CARRIED_BYTES = 64_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Change:
     def event_page(self) -> EventPage:
         """The events in decoded form, or an empty page with `more` if they are too large to decode here."""
         size = sum(len(data) for *_, data in self.events)
-        if size > _MOST_CARRIED_BYTES or self.changed_id is None:
+        if size > _MAX_CARRIED_BYTES or self.changed_id is None:
             return EventPage.of((), more=True)
         numbered = [(seq, *event) for seq, event in enumerate(self.events, self.first_seq)]
         return rows.event_page(self.changed_id, numbered, more=False)

@@ -64,7 +64,7 @@ class RunExecutor:
         try:
             return await self._turn(run)
         except BaseException:
-            # The task group raises what a failed reader raised.
+            # An error of the reader is raised again by the task group.
             with suppress(Exception):
                 await self.end()
             raise

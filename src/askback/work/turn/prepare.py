@@ -237,7 +237,7 @@ async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instru
             closed = next(each for each in interactions if each.interaction_id == order.interaction_id)
             large = is_large(closed.response, closed.prompt, closed.context)
             prompt = await _render(partial(prompts.reply_prompt, package, closed), slow or large)
-            reply = Reply(response=closed.response, decided=closed.answered_by is AnsweredBy.USER)
+            reply = Reply(response=closed.response, answered=closed.answered_by is AnsweredBy.USER)
             return Instructions(prompt=prompt, reply=reply, secrets=secrets)
         case _:
             assert_never(order.kind)

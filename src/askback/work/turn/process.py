@@ -112,7 +112,7 @@ class EngineProcess:
         await self._observer.take(stream, line)
 
     async def send(self, data: bytes) -> None:
-        """Queue the data: the reader must not wait for an engine that is waiting for a reader."""
+        """Queue the data. Writing here could deadlock: the engine may be blocked until its output is read."""
         self._unsent_bytes += len(data)
         self._unsent.put_nowait(data)
         if self._unsent_bytes > _MAX_UNSENT:

@@ -13,7 +13,7 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
-from askback.engines.answers.messages import MOST_ASKED
+from askback.engines.answers.messages import MAX_ASKED
 from askback.engines.base import (
     Asked,
     Completed,
@@ -190,7 +190,7 @@ class AcpConversation:
             yield self._channel.refuse(request_id, method)
         elif isinstance(response, Mapping):
             yield self._channel.answer(request_id, response)
-        elif not self._is_working or len(self._asked) >= MOST_ASKED:
+        elif not self._is_working or len(self._asked) >= MAX_ASKED:
             # Questions outside of a turn, and those beyond the limit, are declined.
             yield self._channel.answer(request_id, response.answer(None))
         else:
@@ -274,7 +274,7 @@ class _Choice:
     def answer(self, reply: Reply | None) -> Mapping[str, Json]:
         if reply is None:
             return _CANCELLED
-        chosen = reply.response if reply.decided else next(iter(self.options))
+        chosen = reply.response if reply.answered else next(iter(self.options))
         option = self.options.get(chosen, chosen) if isinstance(chosen, str) else ""
         return _selected(option) if option in self.options.values() else _CANCELLED
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
 from askback.core.runs import Usage
-from askback.engines.answers.messages import MOST_ID, Messages, Pieces, Recent
+from askback.engines.answers.messages import MAX_ID, Messages, Pieces, Recent
 from askback.engines.base import AssistantMessage, EngineEvent, Reply, ToolEnded, ToolStarted, TurnFailed, UsageSeen
 from askback.engines.failures import failure_of
 from askback.engines.protocols.json_lines import as_detail, count_at, object_at, text_at
@@ -170,7 +170,7 @@ class Tools:
         self.used = True
         call_id, status = text_at(update, "toolCallId"), text_at(update, "status")
         if (call := self._calls.get(call_id)) is None:
-            call = _Call(name=_name(update)[:MOST_ID])
+            call = _Call(name=_name(update)[:MAX_ID])
             self._calls.put(call_id, call)
         if status == "pending" or call.ended:
             return

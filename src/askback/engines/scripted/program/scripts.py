@@ -145,7 +145,7 @@ def verb_of(step: Step) -> str | None:
 # Templates.
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([a-z_]+(?:\.[A-Za-z0-9_-]+)*)\s*(?:\|([^}]*))?\}\}")
-_MOST_REPEATED = 1_000
+_MAX_REPEATED = 1_000
 
 
 class TemplateError(Exception):
@@ -183,7 +183,7 @@ def _items(item: Any, facts: Mapping[str, Any]) -> list[Any]:
     if isinstance(over, str) and over.isdecimal():
         over = int(over)
     if isinstance(over, int):
-        over = list(range(1, min(over, _MOST_REPEATED) + 1))
+        over = list(range(1, min(over, _MAX_REPEATED) + 1))
     if not isinstance(over, list):
         raise TemplateError(f"$each needs a number or a list, not {as_text(over)[:80]}")
     return [render(item.get("item"), {**facts, "index": at, "item": one}) for at, one in enumerate(over, start=1)]
