@@ -30,7 +30,7 @@ test: check $(CLIS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every 
 storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
-nightly: $(VENV)/.dev ## 100,000 hostile requests, the lifecycle machine for as long as it likes, and engines that print all they may
+nightly: $(VENV)/.dev ## 100,000 hostile requests, a long run of the lifecycle state machine, and engines that print up to the limit
 	@ASKBACK_TEST_REQUESTS=$(REQUESTS) $(BIN)/pytest -n 2 tests/http/test_http_fuzz.py $(ARGS)
 	@$(BIN)/pytest tests/core/test_lifecycle_machine.py --hypothesis-profile deep $(ARGS)
 	@ASKBACK_TEST_OUTPUT_MB=225 $(BIN)/pytest -s tests/e2e/test_talkative_engines.py $(ARGS)
@@ -58,7 +58,7 @@ dist: $(VENV)/.dev ## build wheels and source distributions into dist/: the serv
 	@$(BIN)/python -m hatchling build -d dist
 	@cd clients/python && ../../$(BIN)/python -m hatchling build -d ../../dist
 
-lock: ## resolve the dependencies of pyproject.toml anew, with hashes
+lock: ## resolve the dependencies of pyproject.toml again, with hashes
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
 	echo "resolving the dependencies"; \
 	$(PYTHON) -m venv "$$scratch/venv"; \
@@ -115,7 +115,7 @@ $(TYPESCRIPT): clients/typescript/package-lock.json
 		echo "no npm here: the tests of the TypeScript client will be skipped"; \
 	fi
 
-# A browser, a sandbox with a network for it, a tracer and a terminal to attack, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
+# A browser, a sandbox with a network for it, a tracer and a terminal to attack, for the tests alone. If one cannot be installed, the tests that need it are skipped and say so.
 
 $(SYSTEM): | $(BIN)/python
 	@missing=; \

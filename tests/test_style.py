@@ -40,6 +40,13 @@ def test_the_docs_pass() -> None:
             ["3: avoid 'for ever'; write: forever, indefinitely"],
         ),
         (
+            "page.js",
+            'let told = 1; // It is\n// told `told`.\n/* mend\n */ go("to https://told.example/ told");\n',
+            ["2: avoid 'told'; write: reported, notified, said", "3: avoid 'mend'; write: fix"],
+        ),
+        ("query.sql", "SELECT told -- for\n-- ever\n", ["1: avoid 'for ever'; write: forever, indefinitely"]),
+        ("Makefile", "told: ## mend it\n\techo told\n", ["1: avoid 'mend'; write: fix"]),
+        (
             "page.html",
             '<p class="told">{{ told }}</p>\n<p>whoever</p>\n',
             ["2: avoid 'whoever'; write: anyone who, the client that"],
@@ -57,7 +64,9 @@ def test_words_to_avoid_are_found(tmp_path: Path, name: str, text: str, expected
 def test_what_is_left_for_later_exists_and_can_be_checked() -> None:
     everything, now = (check_style.files(ROOT, later=later) for later in (True, False))
     names = {path.relative_to(ROOT).as_posix() for path in everything}
-    assert {Path(name).parts[0] for name in names} == {"README.md", "CONTRIBUTING.md", "docs", "src"}
+    assert {Path(name).parts[0] for name in names} == {
+        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "docs", "examples", "src", "tests"),
+    }
     assert "src/askback/web/translations/en/inbox.json" in names
     assert [each for each in check_style.LATER if not any(check_style.fnmatch(name, each) for name in names)] == []
     assert set(now) < set(everything)

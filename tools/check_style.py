@@ -1,7 +1,8 @@
 """Finds words that we avoid in docs, source texts and page texts, and says what to write instead.
 
-The words are those in the last column of docs/glossary.md, and the list below. Code in Markdown is not read; of Python
-only comments and strings that contain a space are, of the page its English texts and templates.
+The words are those in the last column of docs/glossary.md, and the list below. Code in Markdown is not read. Of Python,
+comments and strings that contain a space are; of JavaScript, SQL and the Makefile, comments; of the page, its English texts
+and templates.
 """
 
 from __future__ import annotations
@@ -24,9 +25,16 @@ GLOSSARY = "docs/glossary.md"
 CHECKED = (
     "README.md",
     "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "Makefile",
     "docs/**/*.md",
+    "examples/**/*.md",
+    "examples/**/*.py",
+    "tests/**/*.md",
     "src/askback/**/*.py",
     "src/askback/**/*.md",
+    "src/askback/**/*.js",
+    "src/askback/**/*.sql",
     "src/askback/web/translations/en/*.json",
     "src/askback/web/templates/*.html",
 )
@@ -138,25 +146,41 @@ def _python(source: str) -> Iterator[Text]:
             yield Text(token.start[0], token.string)
 
 
+def _comments(pattern: str) -> Callable[[str], Iterator[Text]]:
+    """The comments of a language. Lines that are only comments and follow each other are one text."""
+
+    not_prose = re.compile(r"`[^`\n]+`|^[ \t]*(?://|--|#|\*)", re.MULTILINE)
+
+    def read(source: str) -> Iterator[Text]:
+        for match in re.finditer(pattern, source, re.DOTALL | re.MULTILINE):
+            yield Text(source.count("\n", 0, match.start()) + 1, _without(not_prose, match[0]))
+
+    return read
+
+
 READERS: Mapping[str, Callable[[str], Iterator[Text]]] = {
     ".md": _markdown,
     ".html": _template,
     ".json": _page_texts,
     ".py": _python,
+    ".js": _comments(r"/\*.*?\*/|(?:(?<![:\w])//[^\n]*(?:\n\s*(?=//))?)+"),
+    ".sql": _comments(r"(?:--[^\n]*(?:\n\s*(?=--))?)+"),
+    "Makefile": _comments(r"(?:#[^\n]*(?:\n(?=#))?)+"),
 }
+"""By the ending of a file's name, or by its name."""
 
 
 # The check.
 
 
 def findings(path: Path, name: str, words: Mapping[str, str]) -> list[Finding]:
-    texts = READERS[path.suffix](path.read_text(encoding="utf-8"))
+    texts = READERS[path.suffix or path.name](path.read_text(encoding="utf-8"))
     return sorted({Finding(name, *found) for text in texts for found in find(text, words)})
 
 
 def files(root: Path, *, later: bool) -> list[Path]:
     """What is checked, without what is checked later unless that is asked for."""
-    found = {path for pattern in CHECKED for path in root.glob(pattern)}
+    found = {path for pattern in CHECKED for path in root.glob(pattern) if "node_modules" not in path.parts}
     names = {path: path.relative_to(root).as_posix() for path in found}
     return sorted(path for path, name in names.items() if later or not any(fnmatch(name, each) for each in LATER))
 

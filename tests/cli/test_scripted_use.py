@@ -225,6 +225,8 @@ def test_every_command_prints_one_json_document(tmp_path: Path) -> None:
     checked = askback(world, "skills", "check", skill, "--json").json
     assert (checked["ok"], checked["problems"], checked["skill"]["id"]) == (True, [], "tested")
     assert askback(world, "skills", "--json", "check", skill).json == checked
+    (missing,) = askback(world, "skills", "check", str(tmp_path), "--json").json["problems"]
+    assert (missing["severity"], missing["where"], bool(missing["fix"])) == ("error", "SKILL.md", True)
     engines = {each["name"]: each for each in askback(world, "engines", "--json").json}
     assert (engines["scripted"]["found"], engines["scripted"]["version"]) == (True, "1.0.0")
     assert all(msgspec.convert(each, Engine) for each in engines.values())

@@ -58,7 +58,7 @@ def test_a_skill_runs_through_it_with_a_question(tmp_path: Path) -> None:
         async with world.working(SETTINGS) as app:
             asked = await waiting(app, (await submit(app, skill, engine="parrot")).id)
             assert asked.pending_interaction is not None
-            assert asked.pending_interaction.prompt == "Which colour shall I say?"
+            assert asked.pending_interaction.prompt == "Which colour should I say?"
         async with world.working(SETTINGS) as app:
             await app.service.reply(asked.id, "green")
             run = await over(app, asked.id)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import pytest
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.child import Child, OutputLimits, SpawnRequest
+from askback.process.guardian import descendants
 from askback.process.locks import FileLock
 from askback.process.spawn_direct import Direct
 from askback.process.tree import MARK, Tree, boot_id, identity
@@ -197,3 +199,24 @@ def test_the_process_table_is_not_read_by_who_serves_others(monkeypatch: pytest.
     assert left.wait() != 0
     assert readers
     assert threading.get_ident() not in readers
+
+
+def test_a_process_that_got_a_reused_pid_is_not_signalled() -> None:
+    bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    known = identity(bystander.pid)
+    assert known is not None
+    descendants.signal_each({bystander.pid: (known.start_ticks - 1, bystander.pid)}, signal.SIGKILL)
+    assert bystander.poll() is None
+    descendants.signal_each({bystander.pid: (known.start_ticks, bystander.pid)}, signal.SIGKILL)
+    assert bystander.wait() == -signal.SIGKILL
+
+
+def test_a_neighbour_in_the_group_of_a_marked_process_survives() -> None:
+    mark = f"tree-{os.getpid()}-{time.monotonic_ns()}"
+    neighbour = subprocess.Popen(["sleep", "600"], process_group=0)
+    member = subprocess.Popen(["sleep", "600"], process_group=neighbour.pid, env={**os.environ, MARK: mark})
+    assert asyncio.run(Tree(mark=mark).end(grace_sec=0))
+    assert member.wait() == -signal.SIGKILL
+    assert neighbour.poll() is None
+    neighbour.kill()
+    neighbour.wait()

@@ -43,7 +43,7 @@ export interface ClosedQuestion {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -206,6 +206,10 @@ export interface FromRun {
   files?: InheritedFiles | null;
   /** Whether the engine's session is copied and continued: the model sees the earlier conversation. */
   session?: boolean;
+  /** An `interaction_id`: fork at this question. The session is as it was when it was asked, and the new run waits with the same question. Requires `session`. The new run has the input and parameters of the source. */
+  at?: string | null;
+  /** With `at`: the answer to the question, instead of waiting for it. */
+  response?: Json;
 }
 
 /** The state of the server. */
@@ -256,6 +260,8 @@ export interface Inbox {
   engines: { [key: string]: number };
 }
 
+export type InboxOrder = "oldest" | "deadline";
+
 /** What a run copies of another run's files. */
 export type InheritedFiles = "artifacts" | "workspace";
 
@@ -269,7 +275,7 @@ export interface Interaction {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -403,6 +409,8 @@ export interface Origin {
   files?: InheritedFiles;
   /** Whether the engine's session was copied and continued. */
   session?: boolean;
+  /** The question with which the new run started. */
+  at?: string;
 }
 
 /** A pending question with the run that asks it. */
@@ -415,7 +423,7 @@ export interface PendingQuestion {
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
-  /** The answer that is used if nobody answers in time. */
+  /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. */
   response_schema: { [key: string]: Json } | null;
@@ -443,7 +451,7 @@ export interface PendingQuestion {
   summary?: string;
   /** How the run waits. */
   interactive_profile: Profile;
-  /** Whether the run fails at its deadline. If false, the engine decides then. */
+  /** Whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
   reply_required: boolean;
   /** When the wait ends without an answer. */
   wait_deadline_at?: string;
@@ -509,6 +517,8 @@ export interface Run {
   skill: string;
   /** The version of the skill. */
   skill_version?: string;
+  /** True if the skill was uploaded for this run. `skill` is then the ID in the package. */
+  skill_uploaded?: boolean;
   /** The engine that executes the run. */
   engine: string;
   /** Whether the run may ask its user. */
@@ -519,6 +529,8 @@ export interface Run {
   input?: { [key: string]: Json };
   /** The run that this one continues. */
   from_run?: Origin;
+  /** The names of its secret variables. */
+  env_names?: Array<string>;
   /** The current or last turn, from 1. */
   attempt_number: number;
   /** How the run waits for its user. */
@@ -527,7 +539,7 @@ export interface Run {
   pending_interaction?: Interaction;
   /** When the wait ends without an answer. Set for sticky runs, and if the engine may then decide. */
   wait_deadline_at?: string;
-  /** While the run waits: whether only an answer ends the wait. If false, the engine decides at the deadline. */
+  /** While the run waits: whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
   reply_required?: boolean;
   /** While a sticky run waits: the engine process, which keeps its slot. */
   held_process?: HeldProcess;
@@ -551,8 +563,8 @@ export interface Run {
 
 /** A skill to run, with its input. */
 export interface RunCreate {
-  /** The ID of the skill. */
-  skill: string;
+  /** The ID of the skill, or `{"upload_id": "…"}`: an uploaded zip of its folder. It is checked like an installed skill, used for this run alone, and deleted with it. */
+  skill: string | SkillUpload;
   /** Default: the first installed engine that the skill supports, signed-in ones first. */
   engine?: string | null;
   /** Default: the first of the skill's `execution_modes`. */
@@ -565,6 +577,8 @@ export interface RunCreate {
   options?: { [key: string]: Json };
   /** Start with the files or the session of another run. Requires the scope `read` as well. */
   from_run?: FromRun | null;
+  /** Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything that the run shows, and erased when it is over. Reserved names are refused. */
+  env?: { [key: string]: string };
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;
 }
@@ -693,11 +707,17 @@ export interface SkillSchemas {
   output: { [key: string]: Json } | boolean | null;
 }
 
+/** A skill that comes with its run: an uploaded zip of its folder. */
+export interface SkillUpload {
+  /** The upload. */
+  upload_id: string;
+}
+
 /** Engine processes. */
 export interface Slots {
   /** How many may run at the same time. */
   total: number;
-  /** How many are running. */
+  /** How many slots are in use. */
   taken: number;
 }
 

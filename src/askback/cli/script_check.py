@@ -66,7 +66,7 @@ def _asked_badly(script: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         name = fields.get("interaction_id") if isinstance(fields, Mapping) else None
         where = f"{SCRIPT}: ask {short(name)}" if name else f"{SCRIPT}: ask"
-        question, missing = questions.read_question(questions.Asked(start=0, end=0, fields=fields), "")
+        question, missing = questions.read_question(questions.QuestionBlock(start=0, end=0, fields=fields), "")
         for each in missing:
             yield warning(where, each.removeprefix("ask_user."), "see 'What a question looks like' in the docs")
         if question.schema_ignored:

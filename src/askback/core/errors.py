@@ -55,7 +55,7 @@ class ErrorCode(StrEnum):
 
 ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.SESSION_RESUME_FAILED: "The engine could not resume the run's session, or there is no session to resume.",
-    ErrorCode.INTERACTION_WAIT_TIMEOUT: "A sticky run's deadline passed with no reply; its process was ended.",
+    ErrorCode.INTERACTION_WAIT_TIMEOUT: "A sticky run's deadline passed without a reply; its process was ended.",
     ErrorCode.INTERACTION_PROCESS_LOST: "A sticky run's process ended while it waited for a reply.",
     ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED: "The last turn that `max_attempt` allows ended without completion evidence.",
     ErrorCode.ASK_USER_PAYLOAD_INVALID: "With strict validation: the engine's question has no `interaction_id` or no `prompt`.",

@@ -90,7 +90,7 @@ MAX_QUESTION_BYTES = 64_000
 """The size limit of a question as JSON: prompt, options, schema, default and context."""
 MAX_PROMPT_BYTES = 32_000
 
-_CUT = "\n[… cut off here: the question is too long to be shown]"
+_CUT = "\n[… truncated: the question is too long]"
 
 
 def bounded(question: Question) -> Question:

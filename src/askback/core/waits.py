@@ -51,7 +51,7 @@ def _expire(run: Run, pending: Interaction, at: datetime) -> Decision:
     closed = replace(pending, outcome=InteractionOutcome.EXPIRED, answered_at=at)
     error = RunError(
         code=ErrorCode.INTERACTION_WAIT_TIMEOUT,
-        message=f"no reply within {run.profile.session_timeout_sec:g} s; the engine's process was ended",
+        message=f"no reply within {run.profile.session_timeout_sec:g} s; the engine's process is ended",
     )
     expired = run.evolve(
         version=run.version + 1, error=error, pending_interaction=None, wait_deadline_at=None, updated_at=at

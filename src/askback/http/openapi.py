@@ -13,7 +13,7 @@ import msgspec
 from askback import __version__
 from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
 from askback.core.events import EventType
-from askback.core.interactions import AnsweredBy, InteractionOutcome
+from askback.core.interactions import AnsweredBy, InboxOrder, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.core.webhooks import WebhookKind
 from askback.http.auth import AccessScope
@@ -81,6 +81,7 @@ _ENUMS = (
     AnsweredBy,
     ErrorCode,
     EventType,
+    InboxOrder,
     InheritedFiles,
     InteractionOutcome,
     Mode,

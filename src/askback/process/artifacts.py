@@ -7,11 +7,12 @@ import re
 import stat
 import threading
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from askback.core.errors import raise_if_temporary
+from askback.process.pools import Pool
 
 _CHUNK = 1 << 20
 _FILES_PER_PIECE = 64
@@ -79,6 +80,15 @@ class Bundle:
         """Close all files. Waits for a piece that another thread is creating."""
         with self._lock:
             self._pieces.close()
+
+    async def pieces(self, pool: Pool) -> AsyncGenerator[bytes]:
+        """No thread is held between pieces, so a slow or lost client does not occupy one."""
+        try:
+            while (piece := await pool.run(self.next_piece, admitted=True)) is not None:
+                if piece:
+                    yield piece
+        finally:
+            pool.post(self.close)
 
 
 class _Sink:

@@ -4,8 +4,8 @@ A process belongs to a turn if it descends from the turn's first process, shares
 environment, or inherited the turn's lock. So daemons are found too. Reads `/proc`; without it, only the process group can
 be reached.
 
-If a guardian's keeper holds the lock, it is ending the tree itself, and knows better what belongs to it. It gets some time
-to finish. After that it counts as part of the tree.
+If a guardian's keeper holds the lock, it ends the tree itself and knows its members exactly. It gets some time to
+finish. After that it counts as part of the tree.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from askback.core.runs import ProcessIdentity
+from askback.process.guardian import descendants
+from askback.process.guardian.descendants import Family
 
 MARK = "ASKBACK_RUN"
 """The variable that marks every process of a run."""
@@ -42,27 +43,35 @@ class Tree:
 
     def members(self) -> set[int]:
         """Every living process of the turn. Zombies do not count."""
+        return set(self._family())
+
+    def _family(self) -> Family:
         table = {entry.pid: entry for entry in _table() if entry.is_alive}
         lock = _inode(self.lock)
         found = {pid for pid in table if _has_mark(pid, self.mark) or _holds(pid, lock)}
         found |= self._session(table)
         # This process may have the lock too, and it has children of other turns.
         found.discard(os.getpid())
-        return found | _descendants(found, table.values())
+        children: dict[int, list[int]] = {}
+        for entry in table.values():
+            children.setdefault(entry.parent, []).append(entry.pid)
+        found |= descendants.below(found, children)
+        return {pid: (table[pid].start_ticks, table[pid].group) for pid in found}
 
     async def end(self, *, grace_sec: float) -> bool:
         """Send SIGTERM, wait, then kill. True if the whole tree has ended."""
         if not _has_table():
             return self.root is None or await _end_group(self.root.pid, grace_sec)
         await self._wait_for_keeper()
-        living = await asyncio.to_thread(self.members)
+        living = await asyncio.to_thread(self._family)
         if living and grace_sec > 0:
-            _signal_all(living, signal.SIGTERM)
-            _signal_all(living, signal.SIGCONT)
+            descendants.signal_each(living, signal.SIGTERM)
+            descendants.signal_each(living, signal.SIGCONT)
             living = await self._wait_gone(grace_sec)
         deadline = time.monotonic() + _KILL_SEC
         while living and time.monotonic() < deadline:
-            await asyncio.to_thread(self._freeze_and_kill, living)
+            # One by one: the group of a process that was found by its mark may contain processes of others.
+            await asyncio.to_thread(descendants.freeze_and_kill, self._family, descendants.signal_each)
             living = await self._wait_gone(0.2)
         return not living
 
@@ -84,24 +93,15 @@ class Tree:
             return set()
         return {entry.pid for entry in table.values() if root.pid in (entry.pid, entry.session, entry.group)}
 
-    def _freeze_and_kill(self, living: set[int]) -> None:
-        """Stop all processes before killing any, so that none can start another in between."""
-        stopped: set[int] = set()
-        while living - stopped:
-            _signal_all(living - stopped, signal.SIGSTOP)
-            stopped |= living
-            living = self.members()
-        _signal_all(stopped, signal.SIGKILL)
-
-    async def _wait_gone(self, seconds: float) -> set[int]:
+    async def _wait_gone(self, seconds: float) -> Family:
         deadline = time.monotonic() + seconds
         pause = _POLL_SEC
-        while living := await asyncio.to_thread(self.members):
+        while living := await asyncio.to_thread(self._family):
             if time.monotonic() >= deadline:
                 return living
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.1)
-        return set()
+        return {}
 
 
 def boot_id() -> str:
@@ -131,13 +131,6 @@ async def _end_group(group: int, grace_sec: float) -> bool:
     return False
 
 
-def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    for pid in pids:
-        # A process that we may not signal is still alive afterwards, and is reported then.
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-
-
 @dataclass(frozen=True, slots=True)
 class _Entry:
     pid: int
@@ -165,26 +158,11 @@ def _table() -> list[_Entry]:
 
 def _entry(pid: int) -> _Entry | None:
     try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        fields = descendants.stat_fields(pid)
     except OSError:
         return None
-    # The command name is in parentheses and may contain anything; the fields follow the last one.
-    fields = text[text.rindex(")") + 2 :].split()
-    return _Entry(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), fields[0], int(fields[17]))
-
-
-def _descendants(roots: set[int], table: Iterable[_Entry]) -> set[int]:
-    children: dict[int, list[int]] = {}
-    for entry in table:
-        children.setdefault(entry.parent, []).append(entry.pid)
-    found: set[int] = set()
-    todo = list(roots)
-    while todo:
-        for child in children.get(todo.pop(), ()):
-            if child not in found:
-                found.add(child)
-                todo.append(child)
-    return found
+    state, threads = fields[0].decode(), int(fields[17])
+    return _Entry(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), state, threads)
 
 
 def _has_mark(pid: int, mark: str) -> bool:

@@ -14,6 +14,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from askback.core.interactions import Json
 from askback.skills.diagnostics import format_path, is_encodable, printable, short, unknown_name
+from askback.skills.json_pointer import referenced
 from askback.skills.schema_work import MAX_LISTED, MAX_STEPS, SchemaWork, TooMuchWork
 
 MAX_PROBLEMS = 50
@@ -251,19 +252,9 @@ def resolve(document: Json, node: Json) -> Json:
         target = node.get("$ref") if isinstance(node, Mapping) else None
         if not isinstance(target, str) or not target.startswith("#"):
             return node
-        node = _pointed(document, target[1:])
-    return {}
-
-
-def _pointed(document: Json, pointer: str) -> Json:
-    if pointer and not pointer.startswith("/"):
-        return {}
-    for part in pointer.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(document, Mapping) or name not in document:
+        if (node := referenced(document, target)) is None:
             return {}
-        document = document[name]
-    return document
+    return {}
 
 
 def property_schema(schema: Mapping[str, Any] | None, name: str) -> Mapping[str, Any] | None:

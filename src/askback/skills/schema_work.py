@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from askback.core.interactions import Json
+from askback.skills.json_pointer import at_pointer
 
 MAX_IN_PLACE = 10_000
 """Schemas that may apply to one value. The validator needs about 5 KB for each one that the value does not match."""
@@ -100,7 +101,7 @@ class _References:
         found = {id(node): node for node in anchored}
         if not fragment or fragment.startswith("/"):
             for root in self._roots:
-                node = _pointed(root, fragment)
+                node = at_pointer(root, fragment)
                 if isinstance(node, Mapping):
                     found[id(node)] = node
         return list(found.values())
@@ -127,18 +128,6 @@ def _mappings(document: Json) -> Iterator[tuple[Path, Node]]:
             left.extend(((*path, name), inner) for name, inner in item.items())
         elif isinstance(item, list):
             left.extend(((*path, place), inner) for place, inner in enumerate(item))
-
-
-def _pointed(document: Json, pointer: str) -> Json:
-    for part in pointer.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(document, Mapping) and name in document:
-            document = document[name]
-        elif isinstance(document, list) and name.isdecimal() and int(name) < len(document):
-            document = document[int(name)]
-        else:
-            return None
-    return document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from askback.skills.json_pointer import referenced
 from askback.text.redaction import MASK
 
 MAX_SUMMARY = 120
@@ -62,23 +63,16 @@ def _parts(value: Any, form: Schema) -> Iterator[tuple[Any, Any]]:
 
 
 def _forms(schema: Any, root: Any, depth: int = 0) -> Iterator[Schema]:
-    """The schema, its references, and its alternatives."""
+    """The schema, its references, and its alternatives. What a reference to an anchor means is unknown: it is secret."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return
     yield schema
     if isinstance(schema.get("$ref"), str):
-        yield from _forms(_look_up(schema["$ref"], root), root, depth + 1)
+        target = referenced(root, schema["$ref"])
+        yield from _forms({"writeOnly": True} if target is None else target, root, depth + 1)
     for word in ("allOf", "anyOf", "oneOf"):
         for each in schema.get(word) or ():
             yield from _forms(each, root, depth + 1)
-
-
-def _look_up(reference: str, root: Any) -> Any:
-    found = root
-    for part in reference.removeprefix("#").split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

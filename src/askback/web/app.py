@@ -19,7 +19,8 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from askback.core.errors import AskbackError, Conflict, Forbidden, Invalid, NotFound, Unavailable
+from askback.core.errors import AskbackError
+from askback.http.problems import status_of
 from askback.service import Service
 from askback.web import dashboard, engines, files, new_run, pages, sign_in, skills, translations
 from askback.web.page_context import Page, PageContext, environment
@@ -33,13 +34,6 @@ _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~
 """A path on this site: it starts with exactly one slash, and nothing that a browser treats as one."""
 _MAX_TARGET = 500
 _API = ("/v1", "/healthz", "/metrics")
-_STATUS: dict[type[AskbackError], HTTPStatus] = {
-    Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
-    NotFound: HTTPStatus.NOT_FOUND,
-    Conflict: HTTPStatus.CONFLICT,
-    Forbidden: HTTPStatus.FORBIDDEN,
-    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
-}
 
 
 class Pages:
@@ -121,7 +115,7 @@ def _static_routes() -> tuple[Route, ...]:
 
 async def _error_page(context: PageContext, request: Request, error: Exception) -> Response:
     if isinstance(error, AskbackError):
-        return _problem(context, request, _STATUS[type(error)], error.message, error.code)
+        return _problem(context, request, status_of(error.code), error.message, error.code)
     log.error("a page failed with an unexpected error", extra={"path": request.url.path})
     return _problem(context, request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
 

@@ -43,7 +43,13 @@ class Interaction(Shape):
         tuple[Any, ...],
         about("The answers to choose from: strings, or objects with `label` and `value`.", ["relaxed", "packed"]),
     ]
-    default: Annotated[Any, about("The answer that is used if nobody answers in time.", "relaxed")]
+    default: Annotated[
+        Any,
+        about(
+            "The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time.",
+            "relaxed",
+        ),
+    ]
     response_schema: Annotated[
         dict[str, Any] | None, about("The JSON Schema of the answer: a scalar, or a flat object.")
     ]
@@ -141,10 +147,15 @@ class Origin(Shape, omit_defaults=True):
     run_id: RunId
     files: Annotated[InheritedFiles | None, about("Which of its files were copied.")] = None
     session: Annotated[bool, about("Whether the engine's session was copied and continued.")] = False
+    at: Annotated[str | None, about("The question with which the new run started.")] = None
 
     @classmethod
     def of(cls, origin: runs.Origin | None) -> Self | None:
-        return None if origin is None else cls(run_id=origin.run_id, files=origin.files, session=origin.session)
+        return (
+            None
+            if origin is None
+            else cls(run_id=origin.run_id, files=origin.files, session=origin.session, at=origin.at)
+        )
 
 
 class Run(Shape, omit_defaults=True):
@@ -172,6 +183,7 @@ class Run(Shape, omit_defaults=True):
         ),
     ] = None
     from_run: Annotated[Origin | None, about("The run that this one continues.")] = None
+    env_names: Annotated[tuple[str, ...] | None, about("The names of its secret variables.", ["ZOTERO_API_KEY"])] = None
     attempt_number: Annotated[int, about("The current or last turn, from 1.", 1, ge=1)]
     interactive_profile: Annotated[Profile, about("How the run waits for its user.")]
     pending_interaction: Annotated[Interaction | None, about("The question that the run waits for.")] = None
@@ -182,7 +194,8 @@ class Run(Shape, omit_defaults=True):
     reply_required: Annotated[
         bool | None,
         about(
-            "While the run waits: whether only an answer ends the wait. If false, the engine decides at the deadline."
+            "While the run waits: whether an answer is required. If true, a sticky run fails at its deadline, and any "
+            "other run waits indefinitely. If false, the engine decides at the deadline."
         ),
     ] = None
     held_process: Annotated[
@@ -221,6 +234,7 @@ class Run(Shape, omit_defaults=True):
             summary=run.summary,
             input=input_,
             from_run=Origin.of(run.origin),
+            env_names=run.env_names or None,
             attempt_number=run.attempt_number,
             interactive_profile=Profile.of(run.profile),
             pending_interaction=Interaction.of(pending) if pending else None,
@@ -257,7 +271,13 @@ class PendingQuestion(Interaction, omit_defaults=True):
     engine: Annotated[str, about("The engine of the run.", "scripted")]
     summary: Annotated[str | None, about("The input of the run in one line, without secrets.", "Lisbon · 3")] = None
     interactive_profile: Annotated[Profile, about("How the run waits.")]
-    reply_required: Annotated[bool, about("Whether the run fails at its deadline. If false, the engine decides then.")]
+    reply_required: Annotated[
+        bool,
+        about(
+            "Whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits "
+            "indefinitely. If false, the engine decides at the deadline."
+        ),
+    ]
     wait_deadline_at: Annotated[Moment | None, about("When the wait ends without an answer.")] = None
 
     @classmethod

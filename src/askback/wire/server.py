@@ -132,7 +132,7 @@ class Slots(Shape):
     """Engine processes."""
 
     total: Annotated[int, about("How many may run at the same time.", 4, ge=1)]
-    taken: Annotated[int, about("How many are running.", 1, ge=0)]
+    taken: Annotated[int, about("How many slots are in use.", 1, ge=0)]
 
 
 class Limits(Shape):

@@ -119,7 +119,7 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
         wrong = errors_of(problems)
     if as_json:
         documents = [
-            {"severity": each.severity, "where": each.where, "message": each.message, "mend": each.fix}
+            {"severity": each.severity, "where": each.where, "message": each.message, "fix": each.fix}
             for each in problems
         ]
         skill = None if package is None else {"id": package.id, **_facts(package)}

@@ -1,6 +1,6 @@
 """Finds questions in assistant messages, and reads as much as possible of a malformed one.
 
-Whether a malformed question makes the run wait or fail is not decided here.
+Whether a malformed question makes the run wait or fail is not decided here. A long one is cut in `core.interactions`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from askback.core.interactions import Json, Question
 from askback.text import yaml_text
 from askback.text.json_text import Found, NotJson, loads
 
-MOST_PROMPT = 64_000
-"""The most characters of a question that are shown. The rest is cut off, with a note."""
-
 _MOST_ID = 200
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _OPEN, _CLOSE = "<ASK_USER_YAML>", "</ASK_USER_YAML>"
@@ -28,7 +25,7 @@ _BROKEN_PROMPT = re.compile(r'"(?:prompt|question)"\s{0,100}:\s{0,100}("[^"\\]*+
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class QuestionBlock:
     """A question found in a message: the value of `ask_user`, the YAML between the tags, or what is wrong with it."""
 
     start: int
@@ -43,32 +40,34 @@ def is_question(value: Json) -> bool:
     return isinstance(value, Mapping) and value.get("ask_user") not in (None, False)
 
 
-def find_questions(text: str, found: Sequence[Found]) -> list[Asked]:
+def find_questions(text: str, found: Sequence[Found]) -> list[QuestionBlock]:
     """Every question in a message, in order."""
     asked = _yaml_blocks(text)
     asked += [
-        Asked(start=one.start, end=one.end, fields=one.value["ask_user"]) for one in found if is_question(one.value)
+        QuestionBlock(start=one.start, end=one.end, fields=one.value["ask_user"])
+        for one in found
+        if is_question(one.value)
     ]
     if not asked and (broken := _broken(text, found)) is not None:
         asked.append(broken)
     return sorted(asked, key=lambda one: one.start)
 
 
-def _yaml_blocks(text: str) -> list[Asked]:
-    asked: list[Asked] = []
+def _yaml_blocks(text: str) -> list[QuestionBlock]:
+    asked: list[QuestionBlock] = []
     at = 0
     while (close := text.find(_CLOSE, at)) >= 0:
         # The nearest opening tag: an earlier one is only mentioned in the text.
         if (start := text.rfind(_OPEN, at, close)) >= 0:
-            asked.append(Asked(start=start, end=close + len(_CLOSE), yaml=text[start + len(_OPEN) : close]))
+            asked.append(QuestionBlock(start=start, end=close + len(_CLOSE), yaml=text[start + len(_OPEN) : close]))
         at = close + len(_CLOSE)
     if (opening := _OPEN_LINE.search(text, at)) is not None:
         yaml, problem = text[opening.end() :], f"ask_user: the closing {_CLOSE} is missing"
-        asked.append(Asked(start=opening.start(), end=len(text), yaml=yaml, problem=problem))
+        asked.append(QuestionBlock(start=opening.start(), end=len(text), yaml=yaml, problem=problem))
     return asked
 
 
-def _broken(text: str, found: Sequence[Found]) -> Asked | None:
+def _broken(text: str, found: Sequence[Found]) -> QuestionBlock | None:
     """An intended question that is not valid JSON. Its prompt is often still readable."""
     for match in _BROKEN.finditer(text):
         if any(one.start <= match.start() < one.end for one in found):
@@ -77,7 +76,7 @@ def _broken(text: str, found: Sequence[Found]) -> Asked | None:
         fields = {"prompt": _literal(prompt[1])} if prompt else {}
         # The end of the block is unknown, so the block is empty.
         at = match.start()
-        return Asked(start=at, end=at, fields=fields, problem="ask_user: the block is not valid JSON")
+        return QuestionBlock(start=at, end=at, fields=fields, problem="ask_user: the block is not valid JSON")
     return None
 
 
@@ -88,7 +87,7 @@ def _literal(quoted: str) -> str:
         return quoted[1:-1]
 
 
-def read_question(asked: Asked, text: str) -> tuple[Question, tuple[str, ...]]:
+def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[str, ...]]:
     """The question and its problems. Only missing required fields are problems; other invalid fields are dropped."""
     fields, problems = _fields(asked)
     identifier = _identifier(fields.get("interaction_id"))
@@ -100,7 +99,7 @@ def read_question(asked: Asked, text: str) -> tuple[Question, tuple[str, ...]]:
     wanted = fields.get("response_schema")
     schema = response_schema(wanted)
     question = Question(
-        prompt=cut(prompt or _around(asked, text)),
+        prompt=prompt or _around(asked, text),
         interaction_id=identifier,
         kind=_kind(fields.get("kind"), bool(options)),
         options=options,
@@ -112,7 +111,7 @@ def read_question(asked: Asked, text: str) -> tuple[Question, tuple[str, ...]]:
     return question, tuple(problems)
 
 
-def _fields(asked: Asked) -> tuple[Mapping[str, Json], list[str]]:
+def _fields(asked: QuestionBlock) -> tuple[Mapping[str, Json], list[str]]:
     fields, problems = asked.fields, [asked.problem] if asked.problem else []
     if asked.yaml is not None:
         try:
@@ -127,7 +126,7 @@ def _fields(asked: Asked) -> tuple[Mapping[str, Json], list[str]]:
     return ({"prompt": fields} if isinstance(fields, str) else {}), problems
 
 
-def _around(asked: Asked, text: str) -> str:
+def _around(asked: QuestionBlock, text: str) -> str:
     """The message without the question's block, or the whole message if nothing else is left."""
     return (text[: asked.start] + text[asked.end :]).strip() or text.strip()
 
@@ -146,13 +145,6 @@ def _kind(value: Json, has_options: bool) -> str:
     if isinstance(value, str) and _KIND.fullmatch(value.strip().lower()):
         return value.strip().lower()
     return "choice" if has_options else "text"
-
-
-def cut(text: str) -> str:
-    """The text, cut to the length that is shown."""
-    if len(text) <= MOST_PROMPT:
-        return text
-    return f"{text[:MOST_PROMPT]}\n[… cut off here: {len(text)} characters are too many for a question]"
 
 
 _MOST_OPTIONS = 200

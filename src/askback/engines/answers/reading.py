@@ -10,15 +10,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from askback.core.interactions import Json, Question
+from askback.core.interactions import MAX_PROMPT_BYTES, Json, Question
 from askback.core.outcomes import MARKER, Answer
-from askback.engines.answers.questions import Asked, cut, find_questions, is_question, read_question
+from askback.engines.answers.questions import QuestionBlock, find_questions, is_question, read_question
 from askback.text.json_text import Found, Place, clean, find
 
 Check = Callable[[Json], tuple[str, ...]]
 """Validates a value against the output schema. Returns the errors; empty if it passes."""
 
 _MOST_CHECKED = 100
+
+_MAX_TEXT = 2 * MAX_PROMPT_BYTES
+"""More than is shown of a question, so that it is marked as cut. The rest is not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,7 @@ class _Message:
     text: str
     plain: str
     found: tuple[Found, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[QuestionBlock, ...]
     done: bool
     key_alone: bool
 
@@ -77,7 +80,7 @@ def _read(text: str) -> _Message:
     )
 
 
-def _without_blocks(text: str, asked: Sequence[Asked]) -> str:
+def _without_blocks(text: str, asked: Sequence[QuestionBlock]) -> str:
     """The text without its questions: a marker or an object inside a question is part of the question."""
     pieces, at = [], 0
     for one in asked:
@@ -124,7 +127,7 @@ def _last_question(messages: Sequence[_Message]) -> tuple[Question | None, tuple
 
 
 def _last_text(messages: Sequence[_Message]) -> str:
-    return next((cut(message.plain) for message in reversed(messages) if message.plain), "")
+    return next((message.plain[:_MAX_TEXT] for message in reversed(messages) if message.plain), "")
 
 
 _QUOTES, _CLOSING_QUOTES = "\"'`“‘«", "\"'`”’»"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from askback.core.interactions import Json, Question, option_label, option_value
-from askback.engines.answers.questions import cut, flat_schema, options_of
+from askback.engines.answers.questions import flat_schema, options_of
 from askback.engines.base import Reply
 from askback.engines.protocols.json_lines import object_at, text_at
 
@@ -54,8 +54,8 @@ def read_form(params: Mapping[str, Any]) -> Form | None:
     fields = list(schema["properties"].values())
     options = _options(fields[0]) if len(fields) == 1 else ()
     if not options:
-        return Form(question=Question(prompt=cut(prompt), response_schema=schema), schema=schema)
-    question = Question(prompt=cut(prompt), kind="choice", options=options, default=fields[0].get("default"))
+        return Form(question=Question(prompt=prompt, response_schema=schema), schema=schema)
+    question = Question(prompt=prompt, kind="choice", options=options, default=fields[0].get("default"))
     return Form(question=question, schema=schema)
 
 
@@ -122,10 +122,10 @@ class Questionnaire:
         first = self.items[0]
         if len(self.items) == 1 and not first.several:
             kind = "choice" if first.options else "text"
-            return Question(prompt=cut(first.text), kind=kind, options=first.options)
+            return Question(prompt=first.text, kind=kind, options=first.options)
         fields = {item.key: item.field for item in self.items}
         schema = {"type": "object", "properties": fields, "required": list(fields)}
-        return Question(prompt=cut("\n\n".join(item.text for item in self.items)), response_schema=schema)
+        return Question(prompt="\n\n".join(item.text for item in self.items), response_schema=schema)
 
     def answers(self, reply: Reply | None) -> list[Answer] | None:
         """The answers in order, or None if there are none. If nobody decided, the first options are chosen."""

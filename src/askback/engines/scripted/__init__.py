@@ -216,7 +216,7 @@ class ScriptedConversation:
         if stream is Stream.STDOUT and not self._is_open:
             return
         if event is not None and text_at(event, "type") == "question":
-            fields = questions.Asked(start=0, end=0, fields=object_at(event, "question"))
+            fields = questions.QuestionBlock(start=0, end=0, fields=object_at(event, "question"))
             self._asked = text_at(event, "id"), questions.read_question(fields, "")[0]
             self._is_open = False
             yield Asked(question=self._asked[1])

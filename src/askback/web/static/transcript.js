@@ -105,7 +105,7 @@ export class Transcript {
     return note(t(`run.ended.${to}`), " ", link, originalMenu(to === "succeeded" ? this.takeBlocks() : null));
   }
 
-  /** What the last message says to the program, in place of a row of its own. A message with nothing else disappears. */
+  /** What the last message says to the program, instead of a separate row. A message with nothing else disappears. */
   takeBlocks() {
     const body = this.last?.querySelector(".message-text");
     const blocks = [...(body?.querySelectorAll(":scope > .structured") ?? [])];
@@ -199,8 +199,10 @@ class Tool {
   }
 }
 
+/** `2.1 s`: of a tool, tenths of a second are exact enough. */
 function shortly(seconds) {
-  return seconds < 0.1 ? t("run.tool.instant") : duration(Math.max(seconds, 0.1));
+  if (seconds < 0.1) return t("run.tool.instant");
+  return seconds < 1 ? t("frame.duration.s", { n: seconds.toFixed(1) }) : duration(seconds);
 }
 
 class Question {

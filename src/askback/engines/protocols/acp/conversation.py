@@ -14,7 +14,6 @@ from typing import Any
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
 from askback.engines.answers.messages import MOST_ASKED
-from askback.engines.answers.questions import cut
 from askback.engines.base import (
     Asked,
     Completed,
@@ -254,7 +253,7 @@ def _permission(params: Mapping[str, Any]) -> Mapping[str, Json] | Asking:
     if not names:
         return _CANCELLED
     prompt = text_at(params, "toolCall", "title") or "Which one?"
-    return _Choice(question=Question(prompt=cut(prompt), kind="choice", options=tuple(names)), options=names)
+    return _Choice(question=Question(prompt=prompt, kind="choice", options=tuple(names)), options=names)
 
 
 _CANCELLED: Mapping[str, Json] = {"outcome": {"outcome": "cancelled"}}

@@ -1,0 +1,33 @@
+"""JSON Pointers, and local references that are one: `#/$defs/name`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from askback.core.interactions import Json
+
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+
+
+def at_pointer(document: Json, pointer: str) -> Json:
+    """The value at a pointer such as `/$defs/name`; None if there is none. An empty pointer is the document."""
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, Mapping) and name in document:
+            document = document[name]
+        elif isinstance(document, list) and _INDEX.fullmatch(name) and int(name) < len(document):
+            document = document[int(name)]
+        else:
+            return None
+    return document
+
+
+def referenced(document: Json, reference: str) -> Json:
+    """The target of a reference within the document. None if there is none, or if it is an anchor or elsewhere."""
+    target, separator, fragment = reference.partition("#")
+    pointer = unquote(fragment)
+    if target or not separator or (pointer and not pointer.startswith("/")):
+        return None
+    return at_pointer(document, pointer)
