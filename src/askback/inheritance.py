@@ -1,4 +1,4 @@
-"""What a new run takes over from another one (`from_run`): a copy of its files, and of its engine's session.
+"""What a new run takes over from another one (`from_run`): its files, its engine's session, one of its questions.
 
 The source must be a run in which nothing writes: one that is over, or that waits without a process. It is only read. A
 turn of the source may still start, or its files may be removed, while they are copied; then the copy is refused.
@@ -6,10 +6,15 @@ turn of the source may still start, or its files may be removed, while they are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from askback.core.errors import FULL_DISK, Conflict, Invalid, RefusalCode, Unavailable
-from askback.core.runs import Origin, Run, RunState, Usage
+from askback.core import lifecycle
+from askback.core.errors import FULL_DISK, Conflict, Invalid, NotFound, RefusalCode, Unavailable
+from askback.core.events import EventType
+from askback.core.interactions import Interaction
+from askback.core.lifecycle import Decision
+from askback.core.runs import Mode, Origin, Run, RunState, Usage
 from askback.engines.base import PortableEngine
 from askback.engines.registry import Engines
 from askback.files.copies import CopyLimits, CopyRefused, TreeCopy
@@ -36,11 +41,14 @@ class Inheritance:
         source = await self._store.get(origin.run_id)
         if not _is_still(source):
             raise _busy(source)
+        if origin.at is not None and not origin.session:
+            problem = "from_run.at: a fork continues the session; set session to true"
+            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", [problem])
         if origin.session:
-            await self._check_session(source, engine or source.engine)
+            await self._check_session(source, origin, engine or source.engine)
         return source
 
-    async def _check_session(self, source: Run, engine: str) -> None:
+    async def _check_session(self, source: Run, origin: Origin, engine: str) -> None:
         if engine != source.engine:
             message = f"run {source.id} has a session of engine '{source.engine}'; '{engine}' cannot continue it"
             raise Invalid(RefusalCode.ENGINE_UNSUITABLE, message)
@@ -51,10 +59,45 @@ class Inheritance:
                 f"a session of engine '{source.engine}' cannot be continued by another run; copy its files instead"
             )
             raise Invalid(RefusalCode.ENGINE_UNSUITABLE, message)
-        if any(each.secret and each.answered_by for each in await self._store.interactions(source.id)):
+        if source.env_names:
+            message = f"the session of run {source.id} may contain secret variables; copy its files instead"
+            raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
+        asked = await self._store.interactions(source.id)
+        earlier = asked if origin.at is None else asked[: asked.index(_question(asked, origin))]
+        if any(each.secret and each.answered_by for each in earlier):
             # Secret answers are erased at the end of a run, so the new run could not mask them.
             message = f"the session of run {source.id} contains a secret answer; copy its files instead"
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
+
+    async def fork(self, decision: Decision, origin: Origin, source: Run) -> Decision:
+        """The first decision of a run that starts with a question of the source."""
+        run = decision.run
+        problems = [] if run.mode is Mode.INTERACTIVE else ["mode: a run that starts with a question is interactive"]
+        if run.skill.id != source.skill.id:
+            problems.append(f"skill: a fork runs the skill of its source, '{source.skill.id}'")
+        if problems:
+            raise Invalid(RefusalCode.INPUT_INVALID, f"run {source.id} cannot be forked like this", problems)
+        asked = await self._store.interactions(source.id)
+        question = _question(asked, origin)
+        forked = run.evolve(
+            interaction_ids=tuple(each.interaction_id for each in asked[: asked.index(question)]),
+            usage_before=await self._usage_at(source, question),
+            summary=source.summary,
+            secret_inputs=source.secret_inputs,
+        )
+        return lifecycle.fork(forked, decision.events[0].data, question)
+
+    async def _usage_at(self, source: Run, question: Interaction) -> Usage:
+        """What the session had used when the question was asked."""
+        used, after = source.usage_before or Usage(), 0
+        while True:
+            page = await self._store.events(source.id, after)
+            for event in page:
+                if event.type is EventType.USAGE and event.data["attempt_number"] <= question.attempt_number:
+                    used += Usage(**{name: event.data[name] for name in _COUNTS})
+            if not page.more:
+                return used
+            after = page[-1].seq
 
     def continued(self, run: Run, origin: Origin, source: Run) -> Run:
         """The new run, with the session that it continues."""
@@ -70,7 +113,10 @@ class Inheritance:
     async def copy(self, source: Run, origin: Origin, run_id: str, limits: CopyLimits) -> None:
         """Copy what the new run takes over. If this fails, the caller removes the new run's files."""
         try:
-            await self._pool.run_abandonable(lambda checkpoint: self._copy(source, origin, run_id, limits, checkpoint))
+            before = await self._turn_after(source, origin)
+            await self._pool.run_abandonable(
+                lambda checkpoint: self._copy(source, origin, before, run_id, limits, checkpoint)
+            )
         except CopyRefused as error:
             message = f"the files of run {source.id} cannot be copied"
             raise Invalid(RefusalCode.INPUT_INVALID, message, [f"from_run: {error}"]) from None
@@ -86,15 +132,30 @@ class Inheritance:
             )
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
 
-    def _copy(self, run: Run, origin: Origin, run_id: str, limits: CopyLimits, checkpoint: Checkpoint) -> None:
+    async def _turn_after(self, source: Run, origin: Origin) -> int | None:
+        """The turn that followed the question of a fork. None: the session is still as it was."""
+        if origin.at is None:
+            return None
+        question = _question(await self._store.interactions(source.id), origin)
+        if source.handle is not None and source.handle.created_at_turn > question.attempt_number:
+            message = f"question {origin.at!r} of run {source.id} was asked in a session that was lost since"
+            raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
+        return None if source.attempt_number == question.attempt_number else question.attempt_number + 1
+
+    def _copy(
+        self, run: Run, origin: Origin, before: int | None, run_id: str, limits: CopyLimits, checkpoint: Checkpoint
+    ) -> None:
+        """`before`: copy the session as it was before that turn."""
         source, target = self._workspaces.of(run.id), self._workspaces.of(run_id)
         _check_complete(origin, source.started)
-        target.root.mkdir(parents=True, mode=0o700)
+        target.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         copying = TreeCopy(target.root, limits, checkpoint)
         if origin.files is not None:
             target.copy_files(source, origin.files, copying, self._engines.config_names)
-        if origin.session:
+        if origin.session and before is None:
             target.copy_home(source, copying)
+        elif before is not None:
+            target.copy_fork_point(source, before, copying)
         copying.sync()
         _check_complete(origin, source.started)
         if origin.session:
@@ -110,6 +171,16 @@ class Inheritance:
             target.remove_in_home(pattern)
         for pattern, (old, new) in move.rewritten.items():
             target.rewrite_in_home(pattern, old, new)
+
+
+_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "total_tokens")
+
+
+def _question(asked: Sequence[Interaction], origin: Origin) -> Interaction:
+    for each in asked:
+        if each.interaction_id == origin.at:
+            return each
+    raise NotFound(RefusalCode.INTERACTION_NOT_FOUND, f"run {origin.run_id} has no question {origin.at!r}")
 
 
 def _is_still(run: Run) -> bool:

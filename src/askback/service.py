@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +18,7 @@ from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, Refus
 from askback.core.events import Event, EventType
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision
+from askback.core.run_env import env_problems
 from askback.core.runs import (
     SHARED,
     Mode,
@@ -33,15 +34,15 @@ from askback.core.runs import (
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.core.webhooks import Webhook, webhook_problems
 from askback.deletion import Deletion
+from askback.engines.base import Engine
 from askback.following.inbox import Inbox, InboxPage, read_inbox
 from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
 from askback.following.run_versions import RunVersions
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
-from askback.process.artifacts import Bundle
 from askback.process.locks import Instances
-from askback.process.pools import Pool, Pools
+from askback.process.pools import Pools
 from askback.process.slots import Slots
 from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
 from askback.recovery import Recovery
@@ -49,7 +50,7 @@ from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import masked, secret_inputs, summarize
-from askback.skills.validation import check_request, reply_problems
+from askback.skills.validation import check_request, choose_mode, reply_problems
 from askback.store.base import IdempotencyKey, InboxFilter, RunStats, Store, move
 from askback.text.json_text import is_large
 
@@ -69,9 +70,13 @@ class Submission:
     parameter: Mapping[str, Json] = field(default_factory=dict)
     options: Mapping[str, Json] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Secret variables for the engine."""
     key: IdempotencyKey | None = None
     origin: Origin | None = None
     """The run that this one continues."""
+    answer: Json = None
+    """The answer to the question of `origin.at`; None: the run waits for it."""
     webhooks: tuple[Webhook, ...] = ()
     created_by: str | None = None
     """The name of the caller's token."""
@@ -173,13 +178,16 @@ class Service:
 
     async def _submit(self, run_id: str, package: SkillPackage, wanted: Submission) -> Run:
         source = None if wanted.origin is None else await self._inheritance.source(wanted.origin, wanted.engine)
-        engine_name = wanted.engine or (source.engine if source and wanted.origin and wanted.origin.session else None)
+        engine_name = wanted.engine
+        if engine_name is None and source and wanted.origin and wanted.origin.session:
+            engine_name = source.engine
         named = None if engine_name is None else await self.engines.choose(package, engine_name)
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
             checked = await self.pools.parsing.run(self._check, package, wanted)
         else:
             checked = self._check(package, wanted)
         engine = named or await self.engines.choose(package, None)
+        await self._check_env(engine, wanted.env)
         profile = await self.engines.profile(engine, checked.mode, checked.options)
         now = self._clock()
         run = Run(
@@ -200,6 +208,7 @@ class Service:
             owner=self._owner,
             created_by=wanted.created_by,
             summary=checked.summary,
+            env_names=tuple(wanted.env),
             secret_inputs=checked.secret_inputs,
             origin=wanted.origin,
             created_at=now,
@@ -217,7 +226,23 @@ class Service:
         if source is not None and wanted.origin is not None:
             data["from_run"] = asdict(wanted.origin)
             run = self._inheritance.continued(run, wanted.origin, source)
-        return await self._create(lifecycle.create(run, data), wanted, source)
+        decision = lifecycle.create(run, data)
+        if source is not None and wanted.origin is not None and wanted.origin.at is not None:
+            decision = await self._inheritance.fork(decision, wanted.origin, source)
+            decision = await self._answered(decision, wanted.answer)
+        return await self._create(decision, wanted, source)
+
+    async def _answered(self, asking: Decision, answer: Json) -> Decision:
+        """A run that starts with a question and its answer, if there is one."""
+        if answer is None or asking.asked is None:
+            return asking
+        if problems := await self._reply_problems(asking.asked, answer):
+            raise Invalid(RefusalCode.REPLY_INVALID, "the answer does not match the question", problems)
+        at, asked = asking.run.created_at, asking.asked
+        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner, at=at)
+        decision = lifecycle.decide(asking.run, replied)
+        assert isinstance(decision, Decision)
+        return replace(decision, events=(*asking.events, *decision.events), asked=asked)
 
     async def _package(self, wanted: Submission) -> SkillPackage:
         """Reading and copying a package may take a while, so a thread does it."""
@@ -229,12 +254,20 @@ class Service:
             )
         return package
 
+    async def _check_env(self, engine: Engine, env: Mapping[str, str]) -> None:
+        if env and (problems := list(env_problems(env, await self.engines.env_words(engine)))):
+            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot have these variables", problems)
+
     def _check(self, package: SkillPackage, wanted: Submission) -> _Checked:
         """Report every problem at once, each with its path."""
-        mode, problems = _choose_mode(package, wanted.mode)
+        mode, problems = choose_mode(package, wanted.mode)
         options, option_problems = read_options(wanted.options, "options")
         given = wanted.given
-        problems = (*problems, *option_problems, *check_request(package, given, wanted.parameter, wanted.files.keys()))
+        problems = (*problems, *option_problems)
+        if wanted.origin is None or wanted.origin.at is None:
+            problems += check_request(package, given, wanted.parameter, wanted.files.keys())
+        elif given or wanted.parameter:
+            problems += ("input: a fork has the input and the parameters of its source; leave them out",)
         problems += tuple(
             f"input.{key}: there is no file {path}" for key, path in wanted.files.items() if not path.is_file()
         )
@@ -263,14 +296,19 @@ class Service:
         except (AskbackError, OSError):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
             raise
-        if run.id != run_id and (wanted.files or source is not None):
+        if run.id != run_id and (wanted.files or wanted.env or source is not None):
             await self.pools.files.run(self._workspaces.remove, run_id, admitted=True)
         return run
 
     async def _stage(self, run_id: str, wanted: Submission) -> RunRequest:
+        if wanted.origin is not None and wanted.origin.at is not None:
+            return await self.store.request(wanted.origin.run_id)
         stage = self._workspaces.of(run_id).stage_input
         staged = {key: await self.pools.files.run(stage, key, path) for key, path in wanted.files.items()}
-        return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter))
+        env = None
+        if wanted.env:
+            env = await self.pools.files.run(self._workspaces.of(run_id).seal_env, wanted.env)
+        return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter), env=env)
 
     # Answering and ending.
 
@@ -324,7 +362,10 @@ class Service:
             raise
 
     async def cancel(self, run_id: str) -> Run:
-        return await move(self.store, run_id, CancelRequested(at=self._clock()))
+        run = await move(self.store, run_id, CancelRequested(at=self._clock()))
+        if run.state.final and run.env_names:
+            await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
+        return run
 
     async def delete(self, run_id: str) -> None:
         """Delete a run that is over, with everything that belongs to it."""
@@ -394,7 +435,7 @@ class Service:
         await self.store.get(run_id)
         workspace, pool = self._workspaces.of(run_id), self.pools.zipping
         bundle = await pool.run_abandonable(lambda checkpoint: workspace.bundle(max_bytes, checkpoint))
-        return _pieces(bundle, pool)
+        return bundle.pieces(pool)
 
     def queue_reason(self, run: Run) -> str | None:
         """Why a queued run does not run yet."""
@@ -437,22 +478,3 @@ class Service:
             if event.type is EventType.INTERACTION_CLOSED and event.data["interaction_id"] == interaction_id:
                 return event.seq
         raise Conflict(RefusalCode.RUN_FINAL, f"run {run_id} ended without closing question {interaction_id!r}")
-
-
-async def _pieces(bundle: Bundle, pool: Pool) -> AsyncGenerator[bytes]:
-    """No thread is held between pieces, so a slow or lost client does not occupy one."""
-    try:
-        while (piece := await pool.run(bundle.next_piece, admitted=True)) is not None:
-            if piece:
-                yield piece
-    finally:
-        pool.post(bundle.close)
-
-
-def _choose_mode(package: SkillPackage, wanted: str | None) -> tuple[Mode, tuple[str, ...]]:
-    if wanted is None:
-        return package.execution_modes[0], ()
-    allowed = ", ".join(package.execution_modes)
-    if wanted not in package.execution_modes:
-        return package.execution_modes[0], (f"mode: {wanted!r} is not a mode of this skill; it has: {allowed}",)
-    return Mode(wanted), ()

@@ -268,6 +268,12 @@ class Retention(_Section):
         description="Size of the files of all runs; beyond this, the oldest finished runs are deleted.",
     )
 
+    questions: int = Field(
+        10,
+        ge=0,
+        description="At how many answered questions a run can be forked: the newest ones. Each keeps the files of the engine's home that changed since the one before, up to 1 GB per run.",
+    )
+
     @property
     def max_bytes(self) -> int | None:
         return None if self.max_gb is None else int(self.max_gb * 1024 * _MB)

@@ -60,7 +60,7 @@ _CALL = ("runs", "--url", "http://127.0.0.1:1")
 
 CASES = {
     # The command line itself.
-    "no command": bad("Start with: askback demo"),
+    "no command": bad("Start here:\n  demo "),
     "unknown command": bad("command 'frobnicate' is unknown; known: demo, ", "frobnicate"),
     "mistyped command": bad("did you mean 'reply'?", "repyl", "x"),
     "command with a surrogate": bad("is unknown; known: demo", b"\xff\xfe"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.data_folder import World
+from support.data_folder import ASK, FINISH, World
 from support.program import askback
 
 WRITE = [
@@ -41,6 +41,20 @@ def test_a_follow_up_continues_the_session(tmp_path: Path) -> None:
     run = json.loads(ran.stdout)
     assert [f'"{name}"' in prompt for name, prompt in zip(("first", "second"), world.prompts(run["id"]), strict=True)]
     assert (world.data_dir / "runs" / run["id"] / "work" / "draft.txt").exists()
+
+
+@pytest.mark.contract("J-4")
+def test_a_fork_answers_differently(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+    first = askback(world, "run", skill, "--engine", "scripted", "--json", "--answer", "red")
+    source = json.loads(first.stdout)["id"]
+    fork = ("run", skill, "--json", "--from", source, "--from-question", "colour")
+    ran = askback(world, *fork, "--answer", "blue")
+    assert ran.code == 0, ran.stderr
+    assert json.loads(ran.stdout)["data"] == {"colour": "blue"}
+    waits = askback(world, *fork)
+    assert (waits.code, json.loads(waits.stdout)["state"]) == (4, "waiting_user")
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:

@@ -38,6 +38,25 @@ def test_a_run_takes_the_files_of_another(client: httpx.Client) -> None:
     assert client.get(f"/v1/runs/{source}").json() == before
 
 
+@pytest.mark.contract("J-4")
+def test_a_run_is_forked_at_a_question_and_answered_differently(client: httpx.Client) -> None:
+    source = answered(client)
+    fork = {"run_id": source, "session": True, "at": "colour"}
+    body = {"skill": "asking", "engine": "scripted", "mode": "interactive"}
+    made = client.post("/v1/runs", json=body | {"from_run": fork}).json()
+    assert (made["state"], made["from_run"]) == ("waiting_user", fork)
+    assert made["pending_interaction"]["prompt"] == "Which colour?"
+    assert made["id"] in [each["run_id"] for each in client.get("/v1/inbox?limit=200").json()["items"]]
+    reply(client, made["id"], "red")
+    given = client.post("/v1/runs", json=body | {"from_run": fork | {"response": "red"}}).json()
+    for run_id in (made["id"], given["id"]):
+        over(client, run_id)
+        assert client.get(f"/v1/runs/{run_id}/result").json()["data"] == {"colour": "red"}
+    assert client.get(f"/v1/runs/{source}/result").json()["data"] == {"colour": "blue"}
+    missing = client.post("/v1/runs", json=body | {"from_run": fork | {"at": "size"}})
+    refused(missing, 404, "INTERACTION_NOT_FOUND")
+
+
 def test_a_source_that_cannot_be_copied_is_refused_and_named(client: httpx.Client) -> None:
     endless = start(client, "endless")
     for given, status, code in (

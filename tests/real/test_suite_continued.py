@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from double import ModelDouble, say
-from suite import Stage, finish, heard, question
+from suite import Stage, finish, heard, question, reply_in
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import InheritedFiles, Origin, RunState
 from askback.engines.base import PortableEngine
 from askback.engines.registry import get
-from support.data_folder import over
+from support.data_folder import over, waiting
 
 
 def contents(files: list[Path]) -> dict[str, bytes]:
@@ -58,3 +58,41 @@ def test_a_follow_up_continues_the_session_and_leaves_it_as_it_is(stage: Stage, 
             assert 'the skill "second"' in heard(last)
 
     stage.run(main)
+
+
+@pytest.mark.contract("J-4", "H-11")
+def test_a_fork_at_a_question_has_the_other_answer_once_and_the_first_never(stage: Stage, double: ModelDouble) -> None:
+    if not isinstance(get(stage.engine.name), PortableEngine):
+        pytest.skip(f"a session of {stage.engine.name} cannot be continued by another run")
+    skill = stage.skill()
+    double.play(say(question()), say(question("Which size?", "size")), say(finish("red")))
+    double.play(say(finish("blue")))
+
+    async def main() -> None:
+        async with stage.working() as app:
+            asked = await stage.ask(app, skill)
+            await app.service.reply(asked.id, "red, please")
+            await waiting(app, asked.id)
+            await app.service.reply(asked.id, "large, please")
+            source = await over(app, asked.id)
+            before = contents(stage.session_files(source))
+            origin = Origin(run_id=source.id, session=True, at="colour")
+            run = await stage.submit(app, skill, origin=origin)
+            assert run.pending_interaction is not None
+            assert run.pending_interaction.prompt == "Which colour?"
+            await app.service.reply(run.id, "blue instead")
+            run = await over(app, run.id)
+            assert (run.state, run.error) == (RunState.SUCCEEDED, None)
+            assert source.handle is not None
+            assert run.handle is not None
+            assert run.handle.handle_value == source.handle.handle_value
+            assert contents(stage.session_files(source)) == before
+
+    stage.run(main)
+    last = double.requests[-1]
+    said = "\n".join(last.user_texts)
+    assert [said.count(text) for text in ("red, please", "large, please", "blue instead")] == [0, 0, 1]
+    assert (said.count('the skill "tested"'), last.assistant_texts.count(question())) == (1, 1)
+    assert question("Which size?", "size") not in last.assistant_texts
+    assert finish("red") not in last.assistant_texts
+    assert reply_in("blue instead") in heard(last)

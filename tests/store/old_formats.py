@@ -13,6 +13,7 @@ _UNDO = {
     ),
     5: ("DROP TABLE daily_runs",),
     6: ("DROP INDEX runs_waiting_by_deadline", "DROP INDEX interactions_closed"),
+    7: ("ALTER TABLE requests DROP COLUMN env",),
 }
 """By the number of the migration. A new migration adds its entry."""
 

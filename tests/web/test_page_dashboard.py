@@ -186,7 +186,7 @@ def test_engines_say_at_a_glance_what_they_need_and_the_command_is_copied(old_si
     page = old_site.open("/engines")
     expect(page.locator(".page-head")).to_contain_text(re.compile(r"Ready 1.*Not signed in 1.*Not installed \d"))
     codex = page.locator(".engine", has_text="Codex")
-    expect(codex).to_contain_text("Sign in on the server’s machine:")
+    expect(codex).to_contain_text("Sign in on the server's machine:")
     codex.get_by_role("button", name="Copy the command for Codex").click()
     expect(page.get_by_text("Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == "codex login"

@@ -93,7 +93,45 @@ def test_markdown_is_shown_and_a_long_context_is_clamped(desk: Site) -> None:
     expect(page.get_by_role("button", name="Show all")).to_be_hidden()
 
 
-HOSTILE = ["a|b\n|" + "-" * 99_000 + "x", "* " * 49_000 + "x", "*" * 99_000, "[" * 99_000, "`" * 99_000, "> " * 49_000]
+LINKS = """See https://a.example/x_y_z, (https://b.example/q?a=1) and https://c.example/。
+![picture](https://d.example/p.png) [mail](mailto:a@b.example) <https://e.example> [no](data:text/html,x) ftp://f.example
+
+1. one
+   - https://g.example
+     - deeper
+"""
+WANTED = [
+    *("https://a.example/x_y_z", "https://b.example/q?a=1", "https://c.example/", "https://d.example/p.png"),
+    *("mailto:a@b.example", "https://e.example", "https://g.example"),
+]
+
+
+def test_links_lead_to_websites_and_mail_only_and_no_picture_is_loaded(desk: Site) -> None:
+    page = desk.open("/")
+    render = """async (text) => {
+        const { markdown } = await import("/static/markdown.js");
+        document.body.append(markdown(text));
+    }"""
+    page.evaluate(render, LINKS)
+    shown = page.locator("body > .prose")
+    links = shown.locator("a").evaluate_all(
+        "all => all.map((each) => [each.getAttribute('href'), each.rel, each.target])"
+    )
+    assert links == [[each, "noopener noreferrer nofollow", "_blank"] for each in WANTED]
+    expect(shown.locator("img")).to_have_count(0)
+    expect(shown.locator("ol > li > ul > li > ul > li")).to_have_text("deeper")
+
+
+HOSTILE = [
+    "http://" * 14_000,
+    "http://" + "." * 90_000,
+    "a|b\n|" + "-" * 99_000 + "x",
+    "* " * 49_000 + "x",
+    "*" * 99_000,
+    "[" * 99_000,
+    "`" * 99_000,
+    "> " * 49_000,
+]
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))

@@ -97,7 +97,6 @@ def test_a_question_is_answered_on_its_page_and_the_result_comes_up(running: Sit
     expect(page.locator("#connection")).to_have_attribute("data-state", "over")
     page.get_by_role("button", name="Show as JSON").click()
     expect(page.locator("#result")).to_have_text('{\n  "colour": "blue"\n}', use_inner_text=True)
-    page.locator("summary", has_text="deep/note.md").click()
     expect(page.locator("#files").get_by_role("heading", name="Painted")).to_be_visible()
     page.get_by_role("link", name="Open deep/note.md on its own page").click()
     page.wait_for_url("**/preview?path=deep/note.md")

@@ -265,7 +265,7 @@ def test_no_text_of_an_engine_is_run_anywhere(tmp_path: Path, browser: Browser) 
         page = harmless.open(f"/runs/{failed}")
         expect(page.locator(".error-detail")).to_be_visible()
         harmless.unharmed(page)
-        for path in ("/skills", "/skills/hostile", "/new?skill=hostile", "/runs", "/dashboard"):
+        for path in ("/answered", "/skills", "/skills/hostile", "/new?skill=hostile", "/runs", "/dashboard"):
             harmless.unharmed(harmless.open(path))
 
 

@@ -206,6 +206,10 @@ export interface FromRun {
   files?: InheritedFiles | null;
   /** Whether the engine's session is copied and continued: the model sees the earlier conversation. */
   session?: boolean;
+  /** An `interaction_id`: fork at this question. The session is as it was when it was asked, and the new run waits with the same question. Requires `session`. The new run has the input and parameters of the source. */
+  at?: string | null;
+  /** With `at`: the answer to the question, instead of waiting for it. */
+  response?: Json;
 }
 
 /** The state of the server. */
@@ -405,6 +409,8 @@ export interface Origin {
   files?: InheritedFiles;
   /** Whether the engine's session was copied and continued. */
   session?: boolean;
+  /** The question with which the new run started. */
+  at?: string;
 }
 
 /** A pending question with the run that asks it. */
@@ -523,6 +529,8 @@ export interface Run {
   input?: { [key: string]: Json };
   /** The run that this one continues. */
   from_run?: Origin;
+  /** The names of its secret variables. */
+  env_names?: Array<string>;
   /** The current or last turn, from 1. */
   attempt_number: number;
   /** How the run waits for its user. */
@@ -569,6 +577,8 @@ export interface RunCreate {
   options?: { [key: string]: Json };
   /** Start with the files or the session of another run. Requires the scope `read` as well. */
   from_run?: FromRun | null;
+  /** Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything that the run shows, and erased when it is over. Reserved names are refused. */
+  env?: { [key: string]: string };
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;
 }

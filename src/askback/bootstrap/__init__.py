@@ -146,7 +146,9 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             setups=setups,
             library=open_library(settings, engines),
             workspaces=Workspaces(
-                data_dir / "runs", sign_ins=[name for engine in engines.values() for name in engine.credentials]
+                data_dir / "runs",
+                sign_ins=[name for engine in engines.values() for name in engine.credentials],
+                fork_points=settings.retention.questions,
             ),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),

@@ -64,6 +64,11 @@ def print_line(line: str = "", *, indent: int | None = None) -> None:
     console.print(shown, soft_wrap=True)
 
 
+def print_command(line: str) -> None:
+    """A command to copy: never wrapped."""
+    print(f"    {line}")
+
+
 def print_heading(line: str) -> None:
     """The heading of a list, on a terminal only: programs that read the list expect none."""
     width = layout.columns()

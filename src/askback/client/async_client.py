@@ -50,6 +50,7 @@ class AsyncClient:
         mode: str | None = None,
         input: Mapping[str, Any] = {},  # noqa: A002 as in the API
         parameter: Mapping[str, Any] = {},
+        env: Mapping[str, str] = {},
         options: Mapping[str, Any] = {},
         from_run: Mapping[str, Any] | None = None,
         webhooks: Sequence[Mapping[str, Any]] = (),
@@ -66,6 +67,7 @@ class AsyncClient:
                 mode=mode,
                 input=input,
                 parameter=parameter,
+                env=env,
                 options=options,
                 from_run=from_run,
                 webhooks=webhooks,

@@ -86,6 +86,7 @@ def create_run(
     mode: str | None,
     input: Mapping[str, Any],  # noqa: A002 as in the API
     parameter: Mapping[str, Any],
+    env: Mapping[str, str],
     options: Mapping[str, Any],
     from_run: Mapping[str, Any] | None,
     webhooks: Sequence[Mapping[str, Any]],
@@ -96,6 +97,7 @@ def create_run(
         "mode": mode,
         "input": dict(input),
         "parameter": dict(parameter),
+        "env": dict(env),
         "options": dict(options),
         "from_run": None if from_run is None else dict(from_run),
         "webhooks": [dict(each) for each in webhooks],

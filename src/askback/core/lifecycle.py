@@ -8,13 +8,14 @@ and `waits`; those that may come at any time are here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, assert_never
 
 from askback.core import event_factory, turns, waits
 from askback.core.decisions import Decision, Refusal, Stay, finish, finish_held, stale
 from askback.core.errors import RefusalCode
 from askback.core.events import EventType, NewEvent
-from askback.core.interactions import InteractionOutcome
+from askback.core.interactions import Interaction, InteractionOutcome
 from askback.core.runs import Run, RunState
 from askback.core.signals import (
     Adopted,
@@ -32,13 +33,36 @@ from askback.core.signals import (
 )
 from askback.core.turns import MAX_RESTARTS
 
-__all__ = ["MAX_RESTARTS", "Decision", "Refusal", "Stay", "create", "decide"]
+__all__ = ["MAX_RESTARTS", "Decision", "Refusal", "Stay", "create", "decide", "fork"]
 
 
 def create(run: Run, request: Mapping[str, Any]) -> Decision:
     """The first decision: the run is queued."""
     created = NewEvent(type=EventType.RUN_CREATED, at=run.created_at, data=dict(request))
     return Decision(run=run, events=(created, event_factory.moved(None, RunState.QUEUED, run.created_at)))
+
+
+def fork(run: Run, request: Mapping[str, Any], question: Interaction) -> Decision:
+    """The first decision of a run that starts with a question of another run: it waits."""
+    at = run.created_at
+    asked = replace(
+        question,
+        attempt_number=run.attempt_number,
+        asked_at=at,
+        outcome=InteractionOutcome.PENDING,
+        response=None,
+        answered_by=None,
+        answered_at=None,
+    )
+    waiting = run.evolve(
+        state=RunState.WAITING_USER,
+        pending_interaction=asked,
+        interaction_ids=(*run.interaction_ids, asked.interaction_id),
+        wait_deadline_at=turns.deadline(run, at),
+    )
+    created = NewEvent(type=EventType.RUN_CREATED, at=at, data=dict(request))
+    events = (created, event_factory.asked(asked, at), event_factory.moved(None, waiting.state, at))
+    return Decision(run=waiting, events=events, asked=asked)
 
 
 def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:

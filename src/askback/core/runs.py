@@ -121,6 +121,8 @@ class Origin:
     files: InheritedFiles | None = None
     session: bool = False
     """Whether the engine's session is copied and continued."""
+    at: str | None = None
+    """A question: the session is copied as it was when that question was asked, and the run starts with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +183,8 @@ class Run:
     """The name of the token that created it."""
     summary: str | None = None
     """Its input in one line, for people."""
+    env_names: tuple[str, ...] = ()
+    """The names of its secret variables."""
     secret_inputs: tuple[str, ...] | None = None
     """The names of the inputs that must not be shown; None if the input is not shown at all."""
     origin: Origin | None = None
@@ -245,6 +249,8 @@ class RunRequest:
 
     input: dict[str, Any] = field(default_factory=dict)
     parameter: dict[str, Any] = field(default_factory=dict)
+    env: str | None = None
+    """The secret variables, sealed. None once the run is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,7 +169,7 @@ def _wait(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ..
         worker=run.worker if run.sticky else None,
         pending_interaction=interaction,
         interaction_ids=(*run.interaction_ids, interaction.interaction_id),
-        wait_deadline_at=_deadline(run, at),
+        wait_deadline_at=deadline(run, at),
     )
     return Decision(
         run=waiting,
@@ -178,7 +178,7 @@ def _wait(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ..
     )
 
 
-def _deadline(run: Run, at: datetime) -> datetime | None:
+def deadline(run: Run, at: datetime) -> datetime | None:
     """A sticky wait always has a deadline; a resumable one only if it is decided automatically."""
     if run.sticky or not run.options.interactive_require_user_reply:
         return at + timedelta(seconds=run.profile.session_timeout_sec)

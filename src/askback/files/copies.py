@@ -102,14 +102,23 @@ class TreeCopy:
             raise CopyRefused(f"{target} cannot be read") from None
         with _opened(fd) as source:
             status = os.fstat(source)
-            if not stat.S_ISREG(status.st_mode):
-                return
-            self._add_bytes(status)
-            with beneath.create(self._base, target) as file:
-                self._cloner.copy(source, file.fileno())
-                os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode) & 0o777 | 0o600)
-                os.utime(file.fileno(), ns=(status.st_mtime_ns, status.st_mtime_ns))
+            if stat.S_ISREG(status.st_mode):
+                self.copy_open_file(source, target, stat.S_IMODE(status.st_mode) & 0o777, status.st_mtime_ns)
+
+    def copy_open_file(self, source: int, target: str, mode: int, mtime_ns: int) -> None:
+        """Copy an open regular file."""
+        self._add_bytes(os.fstat(source))
+        with beneath.create(self._base, target) as file:
+            self._cloner.copy(source, file.fileno())
+            os.fchmod(file.fileno(), mode | 0o600)
+            os.utime(file.fileno(), ns=(mtime_ns, mtime_ns))
         self._made.append(target)
+
+    def make_folder(self, target: str) -> None:
+        beneath.make_folder(self._base, target)
+
+    def make_link(self, target: str, leads_to: str) -> None:
+        beneath.link(self._base, target, leads_to)
 
     def _add_bytes(self, status: os.stat_result) -> None:
         self._bytes += max(status.st_blocks * 512, min(status.st_size, 512))
@@ -122,11 +131,11 @@ class TreeCopy:
 
     def _copy_link(self, folder: int, name: str, depth: int, target: str) -> None:
         leads_to = os.readlink(name, dir_fd=folder)
-        if _stays_inside(leads_to, depth):
+        if stays_inside(leads_to, depth):
             beneath.link(self._base, target, leads_to)
 
 
-def _stays_inside(leads_to: str, depth: int) -> bool:
+def stays_inside(leads_to: str, depth: int) -> bool:
     """Whether a link in a folder of this depth stays in its tree.
 
     `..` is accepted only at the start: after another link, it would lead somewhere else than it seems.

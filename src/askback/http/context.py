@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -75,7 +76,9 @@ class Context:
             parameter=body.parameter,
             options=body.options,
             files=files,
+            env=body.env,
             origin=None if body.from_run is None else _origin(body.from_run, grant),
+            answer=None if body.from_run is None else body.from_run.response,
             webhooks=tuple(
                 Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
             ),
@@ -86,8 +89,8 @@ class Context:
 
     async def _digest(self, body: RunCreate) -> str:
         if is_large(body.input, body.parameter, body.options):
-            return await self.pools.parsing.run(body_digest, body)
-        return body_digest(body)
+            return await self.pools.parsing.run(body_digest, body, self.links.key)
+        return body_digest(body, self.links.key)
 
     def files_of(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
         """The values without uploads, and the files of the uploads."""
@@ -107,14 +110,14 @@ def _origin(given: FromRun, grant: Grant) -> runs.Origin:
         raise Forbidden(
             RefusalCode.SCOPE_MISSING, "from_run reads another run: the token needs the scope 'read' as well"
         )
-    return runs.Origin(run_id=given.run_id, files=given.files, session=given.session)
+    return runs.Origin(run_id=given.run_id, files=given.files, session=given.session, at=given.at)
 
 
 def _is_upload(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {"upload_id"} and isinstance(value["upload_id"], str)
 
 
-def body_digest(body: RunCreate) -> str:
+def body_digest(body: RunCreate, key: bytes = b"") -> str:
     """The same for equal bodies, whatever the order of their fields. Fields that are not set do not count, so that a new
     optional field does not change the digest of a body without it.
     """
@@ -123,6 +126,10 @@ def body_digest(body: RunCreate) -> str:
         given["from_run"] = _given_fields(body.from_run)
     if body.webhooks:
         given["webhooks"] = [_given_fields(each) for each in body.webhooks]
+    if body.env:
+        # With a key: nobody can guess a value by trying.
+        seal = hmac.new(key, json.dumps(body.env, sort_keys=True).encode(), hashlib.sha256)
+        given["env"] = seal.hexdigest()
     return hashlib.sha256(json.dumps(msgspec.to_builtins(given), sort_keys=True).encode()).hexdigest()
 
 

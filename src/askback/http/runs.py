@@ -77,7 +77,9 @@ _RUN_STREAM = {
         RefusalCode.PROFILE_UNAVAILABLE,
         RefusalCode.IDEMPOTENCY_KEY_REUSED,
         RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.INTERACTION_NOT_FOUND,
         RefusalCode.STATE_UNSUITABLE,
+        RefusalCode.REPLY_INVALID,
     ),
 )
 async def create_run(request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate) -> Response:

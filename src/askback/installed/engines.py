@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from askback.core.errors import Invalid, RefusalCode, RunWarning, WarningCode
+from askback.core.run_env import reserved_by
 from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, Run, RunOptions
-from askback.engines.base import Engine, Probe
+from askback.engines.base import Engine, Probe, ResidentEngine, Turn
 from askback.engines.registry import Engines
 from askback.files.copies import CopyLimits
 from askback.installed.probes import EngineSetup, Installed, Probes, is_signed_in, program_path
@@ -111,6 +112,26 @@ class EnginesHere:
             _check_profile(engine, kind, probe, asked_for=choice is not ProfileChoice.AUTO)
         reason = probe.reason if kind is probe.kind else f"the run asked for it; {probe.reason}"
         return Profile(kind=kind, reason=reason, session_timeout_sec=options.session_timeout_sec)
+
+    async def env_words(self, engine: Engine) -> frozenset[str]:
+        """The first words of the variables that this engine reads or sets."""
+        installed = await self._probes.find(engine, self._setups[engine.name])
+        if installed is None:
+            return reserved_by(engine.env_allow)
+        turn = Turn(
+            prompt="",
+            mode=Mode.AUTO,
+            attempt_number=1,
+            command=(engine.name,),
+            cwd="/",
+            home="/",
+            skill_dir="skill",
+            probe=installed.probe,
+        )
+        launches = [engine.launch(turn)]
+        if isinstance(engine, ResidentEngine):
+            launches.append(engine.launch_resident(turn))
+        return reserved_by([engine.name, *engine.env_allow, *(name for launch in launches for name in launch.env)])
 
     async def ignored_effort(self, run: Run, *, required: bool) -> RunWarning | None:
         """A warning if the installed engine has no option for the effort; an error if the run itself names one."""

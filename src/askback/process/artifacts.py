@@ -6,12 +6,13 @@ import os
 import re
 import threading
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from askback.core.errors import raise_if_temporary
 from askback.files.regular import open_regular
+from askback.process.pools import Pool
 
 _CHUNK = 1 << 20
 _FILES_PER_PIECE = 64
@@ -71,6 +72,15 @@ class Bundle:
         """Close all files. Waits for a piece that another thread is creating."""
         with self._lock:
             self._pieces.close()
+
+    async def pieces(self, pool: Pool) -> AsyncGenerator[bytes]:
+        """No thread is held between pieces, so a slow or lost client does not occupy one."""
+        try:
+            while (piece := await pool.run(self.next_piece, admitted=True)) is not None:
+                if piece:
+                    yield piece
+        finally:
+            pool.post(self.close)
 
 
 class _Sink:

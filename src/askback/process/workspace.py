@@ -3,6 +3,7 @@
 <run>/work/             the engine's working directory
 <run>/work/artifacts/   the run's files for the user
 <run>/work/skill/       the skill package
+<run>/env.pad           the key to the run's secret variables, which the store has sealed
 <run>/package/          the skill package as it was uploaded for this run
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
@@ -15,7 +16,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,13 +30,14 @@ from typing import BinaryIO
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import InheritedFiles
 from askback.files import beneath
-from askback.files.atomic import sync_folder
+from askback.files.atomic import sync_folder, write_private
 from askback.files.copies import CopyRules, TreeCopy
 from askback.files.tree import remove_tree
 from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
 from askback.process.credentials import remove_copies
 from askback.process.pools import Checkpoint, unchecked
+from askback.process.snapshot.points import Points
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
@@ -51,8 +55,9 @@ class Artifact:
 
 
 class Workspace:
-    def __init__(self, root: Path, sign_ins: Sequence[str] = ()) -> None:
+    def __init__(self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0) -> None:
         self.root = root
+        self._fork_points = fork_points
         self._sign_ins = sign_ins
         self.cwd = root / "work"
         self.home = root / "home"
@@ -60,6 +65,7 @@ class Workspace:
         self.turns = root / "turns"
         self.lock_path = root / "turn.lock"
         self.package = root / "package"
+        self._pad = root / "env.pad"
         self._snapshots = root / "snapshots"
 
     def prepare(self, package: Path) -> None:
@@ -90,12 +96,12 @@ class Workspace:
         else:
             shutil.copytree(home_template, self.home, symlinks=True)
 
-    def begin_later_turn(self, attempt_number: int) -> None:
-        """Save the home, or restore it if this turn was started before."""
+    def begin_later_turn(self, attempt_number: int, *, answers: bool = False) -> None:
+        """Save the home, or restore it if this turn was started before. `answers`: the turn answers a question."""
         self._snapshots.mkdir(exist_ok=True, mode=0o700)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        snapshot.begin_turn(self.home, self._snapshots, attempt_number)
+        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._fork_points if answers else 0)
         self.remove_sign_ins()
 
     def remove_sign_ins(self) -> None:
@@ -103,9 +109,13 @@ class Workspace:
         remove_copies(self.home, self._sign_ins)
 
     def close(self) -> None:
-        """The run is over: no turn restarts, and none needs a sign-in."""
+        """The run is over: no turn restarts, and none needs a sign-in. The points where it can be forked are kept."""
         self.remove_sign_ins()
-        beneath.remove(self.root, self._below(self._snapshots))
+        self.drop_env()
+        if beneath.has_folder(self.root, self._below(self._snapshots / "points")):
+            snapshot.end(self._snapshots)
+        else:
+            beneath.remove(self.root, self._below(self._snapshots))
 
     @property
     def started(self) -> bool:
@@ -125,6 +135,10 @@ class Workspace:
         """Copy the home of another run, without sign-ins. No process of that run is alive."""
         copying.copy(source.root, self.home.name, self.home.name, CopyRules())
         self.remove_sign_ins()
+
+    def copy_fork_point(self, source: Workspace, attempt_number: int, copying: TreeCopy) -> None:
+        """Copy the home of another run as it was before that turn. It contains no sign-ins."""
+        Points(source._snapshots).copy(attempt_number, copying, self.home.name)
 
     def rename_in_home(self, old: str, new: str) -> None:
         """Rename a folder of a home that no process uses yet, if it exists."""
@@ -146,6 +160,26 @@ class Workspace:
                 content = file.read(_MAX_REWRITTEN + 1)
             if len(content) <= _MAX_REWRITTEN and old.encode() in content:
                 beneath.write(self.root, name, content.replace(old.encode(), new.encode()), durable=True)
+
+    def seal_env(self, env: Mapping[str, str]) -> str:
+        """The variables in a form that is useless without the pad, a file of this run. The pad is used only once."""
+        plain = json.dumps(dict(env)).encode()
+        pad = secrets.token_bytes(len(plain))
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self._pad, pad)
+        return bytes(each ^ key for each, key in zip(plain, pad, strict=True)).hex()
+
+    def open_env(self, sealed: str) -> dict[str, str]:
+        """The variables of `seal_env`. Raises `OSError` if the pad is gone."""
+        pad = self._pad.read_bytes()
+        opened: dict[str, str] = json.loads(
+            bytes(each ^ key for each, key in zip(bytes.fromhex(sealed), pad, strict=True))
+        )
+        return opened
+
+    def drop_env(self) -> None:
+        """The run is over: nobody can open its variables any more."""
+        self._pad.unlink(missing_ok=True)
 
     def stage_input(self, key: str, source: Path) -> str:
         """Copy an input file into the run. Returns its path as the engine sees it.
@@ -223,15 +257,16 @@ class Workspace:
 class Workspaces:
     """The workspaces of all runs on this machine."""
 
-    def __init__(self, root: Path, sign_ins: Sequence[str] = ()) -> None:
+    def __init__(self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0) -> None:
         self._root = root
+        self._fork_points = fork_points
         self._marks = root.with_name("deleting")
         """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
         """The sign-in files of all engines, relative to a home."""
 
     def of(self, run_id: str) -> Workspace:
-        return Workspace(self._root / run_id, self._sign_ins)
+        return Workspace(self._root / run_id, self._sign_ins, self._fork_points)
 
     def sizes(self) -> dict[str, int]:
         """The disk usage of each run in bytes, by run id."""

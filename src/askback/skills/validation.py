@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from askback.core.interactions import Interaction, Json, option_value
+from askback.core.runs import Mode
 from askback.skills.diagnostics import MAX_UNKNOWN, format_path, short, unknown_name
 from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema, scan
 from askback.skills.package import SkillPackage, is_file_input
@@ -166,3 +167,12 @@ def output_check(package: SkillPackage) -> Callable[[Json], tuple[str, ...]] | N
     """Returns the errors in an output. None for a skill without an output schema."""
     checker = package.checkers.get("output")
     return None if checker is None else partial(checker.problems, root="output")
+
+
+def choose_mode(package: SkillPackage, wanted: str | None) -> tuple[Mode, tuple[str, ...]]:
+    if wanted is None:
+        return package.execution_modes[0], ()
+    allowed = ", ".join(package.execution_modes)
+    if wanted not in package.execution_modes:
+        return package.execution_modes[0], (f"mode: {wanted!r} is not a mode of this skill; it has: {allowed}",)
+    return Mode(wanted), ()

@@ -61,6 +61,17 @@ class FromRun(Body):
         bool,
         about("Whether the engine's session is copied and continued: the model sees the earlier conversation.", False),
     ] = False
+    at: Annotated[
+        Annotated[str, Meta(max_length=_NAME_CHARS)] | None,
+        about(
+            "An `interaction_id`: fork at this question. The session is as it was when it was asked, and the new run waits "
+            "with the same question. Requires `session`. The new run has the input and parameters of the source.",
+            "pace",
+        ),
+    ] = None
+    response: Annotated[Any, about("With `at`: the answer to the question, instead of waiting for it.", "packed")] = (
+        None
+    )
 
 
 class RunCreate(Body):
@@ -100,6 +111,14 @@ class RunCreate(Body):
     from_run: Annotated[
         FromRun | None, about("Start with the files or the session of another run. Requires the scope `read` as well.")
     ] = None
+    env: Annotated[
+        dict[str, str],
+        about(
+            "Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything "
+            "that the run shows, and erased when it is over. Reserved names are refused.",
+            {"ZOTERO_API_KEY": "P9NiFoyLeZu2bZNvvuQPDWsd"},
+        ),
+    ] = msgspec.field(default_factory=dict)
     webhooks: Annotated[
         tuple[WebhookCreate, ...], about("Notified when this run changes its state.", max_length=8)
     ] = ()

@@ -147,10 +147,15 @@ class Origin(Shape, omit_defaults=True):
     run_id: RunId
     files: Annotated[InheritedFiles | None, about("Which of its files were copied.")] = None
     session: Annotated[bool, about("Whether the engine's session was copied and continued.")] = False
+    at: Annotated[str | None, about("The question with which the new run started.")] = None
 
     @classmethod
     def of(cls, origin: runs.Origin | None) -> Self | None:
-        return None if origin is None else cls(run_id=origin.run_id, files=origin.files, session=origin.session)
+        return (
+            None
+            if origin is None
+            else cls(run_id=origin.run_id, files=origin.files, session=origin.session, at=origin.at)
+        )
 
 
 class Run(Shape, omit_defaults=True):
@@ -178,6 +183,7 @@ class Run(Shape, omit_defaults=True):
         ),
     ] = None
     from_run: Annotated[Origin | None, about("The run that this one continues.")] = None
+    env_names: Annotated[tuple[str, ...] | None, about("The names of its secret variables.", ["ZOTERO_API_KEY"])] = None
     attempt_number: Annotated[int, about("The current or last turn, from 1.", 1, ge=1)]
     interactive_profile: Annotated[Profile, about("How the run waits for its user.")]
     pending_interaction: Annotated[Interaction | None, about("The question that the run waits for.")] = None
@@ -228,6 +234,7 @@ class Run(Shape, omit_defaults=True):
             summary=run.summary,
             input=input_,
             from_run=Origin.of(run.origin),
+            env_names=run.env_names or None,
             attempt_number=run.attempt_number,
             interactive_profile=Profile.of(run.profile),
             pending_interaction=Interaction.of(pending) if pending else None,

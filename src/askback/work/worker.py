@@ -148,6 +148,8 @@ class Worker:
                 while run.state is RunState.RUNNING or (run.sticky and run.state is RunState.WAITING_USER):
                     step = self._one_turn if run.state is RunState.RUNNING else self._one_wait
                     run = await step(run, executor)
+            if run.state.final and run.env_names:
+                await asyncio.to_thread(self._close, run)
         except Exception as fault:
             await self._give_up(run, _innermost(fault))
         finally:
@@ -156,6 +158,13 @@ class Worker:
                 del self._active[run.id]
             self._slots.release(run.engine)
             self._wake.set()
+
+    def _close(self, run: Run) -> None:
+        """Remove at once what could contain the run's secret variables. What fails is left to the next sweep."""
+        try:
+            self._context.workspaces.of(run.id).close()
+        except OSError as error:
+            log.error("files that a finished run does not need cannot be removed: %s", error, extra={"run": run.id})
 
     async def _one_wait(self, run: Run, executor: RunExecutor) -> Run:
         return await self._retrying("keeping a resident process", run.id, lambda: self._hold(run, executor))

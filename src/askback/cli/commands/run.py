@@ -55,7 +55,7 @@ _LIST = "?"
     "inputs",
     multiple=True,
     metavar="K=V",
-    help="An input; K=@FILE reads a file, K=@@… is text that starts with @.",
+    help="An input; K=@FILE reads a file, K=@@TEXT is text that starts with @.",
 )
 @click.option("--param", "params", multiple=True, metavar="K=V", help="A parameter of the skill.")
 @click.option(
@@ -69,6 +69,11 @@ _LIST = "?"
 )
 @click.option(
     "--from-session", is_flag=True, help="Also continue the engine's session: the model sees the earlier conversation."
+)
+@click.option(
+    "--from-question",
+    metavar="ID",
+    help="Fork at this question of RUN: ask it again, and continue with another answer.",
 )
 @click.option("--answer", "answers", multiple=True, metavar="TEXT", help="An answer in advance; repeatable.")
 @click.option(
@@ -93,6 +98,7 @@ def command(
     source: str | None,
     from_files: str | None,
     from_session: bool,
+    from_question: str | None,
     answers: tuple[str, ...],
     continued: str | None,
 ) -> int:
@@ -105,8 +111,8 @@ def command(
         raise click.UsageError("name a SKILL to run, or a run to continue: --continue RUN")
     if continued is not None and (engine or mode or inputs or params or run_options or source):
         raise click.UsageError("--continue uses the run as it was submitted: only --answer can be added")
-    if source is None and (from_files is not None or from_session):
-        raise click.UsageError("--from-files and --from-session need a run: --from RUN")
+    if source is None and (from_files or from_session or from_question):
+        raise click.UsageError("--from-files, --from-session and --from-question need a run: --from RUN")
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
     from askback.bootstrap import open_library
@@ -124,10 +130,10 @@ def command(
             inputs=inputs,
             params=params,
             run_options=run_options,
-            origin=None if source is None else _origin(source, from_files, session=from_session),
+            origin=None if source is None else _origin(source, from_files, from_question, session=from_session),
         )
         package = open_library(settings).find(skill)
-        may_ask = can_ask or bool(answers)
+        may_ask = can_ask or bool(answers) or from_question is not None
         wanted = submission(arguments, package, may_ask=may_ask, max_bytes=settings.limits.body_bytes)
         start = partial(_submit, wanted=wanted, package=package, can_ask=can_ask)
     return _execute(settings, start, answers, as_json=as_json, can_ask=can_ask)
@@ -160,7 +166,7 @@ async def _submit(app: App, *, wanted: Submission, package: SkillPackage, can_as
 
     if wanted.origin is not None:
         wanted = replace(wanted, origin=await _full_origin(app, wanted.origin))
-    if can_ask:
+    if can_ask and (wanted.origin is None or wanted.origin.at is None):
         wanted = await ask_missing(wanted, package)
     try:
         return await app.service.submit(wanted)
@@ -168,9 +174,11 @@ async def _submit(app: App, *, wanted: Submission, package: SkillPackage, can_as
         raise Invalid(error.code, error.message, described(error.problems, package)) from None
 
 
-def _origin(source: str, files: str | None, *, session: bool) -> Origin:
+def _origin(source: str, files: str | None, question: str | None, *, session: bool) -> Origin:
+    session = session or question is not None
     default = InheritedFiles.WORKSPACE if session else InheritedFiles.ARTIFACTS
-    return Origin(run_id=source, files=default if files is None else InheritedFiles(files), session=session)
+    chosen = default if files is None else InheritedFiles(files)
+    return Origin(run_id=source, files=chosen, session=session, at=question)
 
 
 async def _full_origin(app: App, origin: Origin) -> Origin:

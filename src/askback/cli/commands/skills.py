@@ -49,8 +49,9 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     for listing in listings:
         output.print_line(_line(listing), indent=36)
     if not listings:
-        output.print_line("no skill is installed; install one with: askback skills install ZIP_OR_FOLDER,")
-        output.print_line("run one from its folder: askback run FOLDER, or make one: askback skills new NAME")
+        output.print_line("no skill is installed; make one, install one, or run one from its folder:")
+        for line in ("skills new NAME", "skills install ZIP_OR_FOLDER", "run FOLDER"):
+            output.print_line(f"    askback {line}")
     return 0
 
 
@@ -91,7 +92,7 @@ def new(settings: Settings, as_json: bool, name: Path) -> int:
     output.print_line(f"✔ {folder.name} is in {place}: {', '.join(files)}")
     output.print_line("  Next: try it without an account, check it after each change, then run it with a model:")
     for step in steps:
-        output.print_line(f"    {step}", indent=6)
+        output.print_command(step)
     return 0
 
 

@@ -25,6 +25,7 @@ _FORMATS = {
     "uri": "URL",
 }
 _TYPES = {"boolean": "yes or no", "integer": "whole number", "object": "JSON object", "array": "JSON list"}
+_PLURALS = {"string": "texts", "integer": "whole numbers", "number": "numbers", "object": "objects"}
 _PATH = re.compile(r"^response((?:\.[^\s.:\[]+|\[\d+\])*): ")
 
 
@@ -59,8 +60,16 @@ def describe(field: Any) -> str:
     if not isinstance(field, Mapping):
         return "anything"
     offered = " | ".join(printable(text_of(value)) for value, _ in choices(field))
-    kind = "file" if field.get("x-input-source") == "file" else offered or kind_of(field)
+    kind = "file" if field.get("x-input-source") == "file" else offered or _listed(field) or kind_of(field)
     return f"{kind} ({described})" if (described := description(field)) else kind
+
+
+def _listed(field: Schema) -> str:
+    """A list by its items, as a command line or an output has it: as JSON."""
+    items = field.get("items")
+    if type_of(field) != "array" or not isinstance(items, Mapping):
+        return ""
+    return f"JSON list of {_PLURALS[type_of(items)]}" if type_of(items) in _PLURALS else ""
 
 
 def kind_of(field: Schema) -> str:

@@ -4,6 +4,7 @@ A turn that restarts must not find traces of its first try in the session, so it
 
 <snapshots>/manifest.json   the contents of the home, and which copy belongs to which file
 <snapshots>/files/<n>       the copies; they never change, and are removed once no manifest names them
+<snapshots>/points/<t>.json the manifests before earlier turns that are kept, for forks
 <snapshots>/clock           touched to read the clock of the file system
 
 Only files that changed since the last snapshot are copied. Size, times and inode decide; if the times are too coarse, a
@@ -22,6 +23,7 @@ from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
 from askback.files.tree import READABLE, WRITABLE, Cloner, Listing, list_tree, lock_again
 from askback.process.snapshot import manifest
 from askback.process.snapshot.manifest import Manifest, SavedFile, SavedFolder, SavedLink, SnapshotDamaged, sync
+from askback.process.snapshot.points import Points
 
 _TICK_NS = 20_000_000
 """Longer than a tick of the kernel's clock for files."""
@@ -29,10 +31,10 @@ _COARSE_TICK_NS = 2_000_000_000
 """The same for file systems with a resolution of one or two seconds."""
 
 
-def begin_turn(home: Path, snapshots: Path, attempt_number: int) -> None:
+def begin_turn(home: Path, snapshots: Path, attempt_number: int, keep_points: int = 0) -> None:
     """Save the home before the first try of a turn; restore it before any later try of the same turn.
 
-    Nothing may write to the home in the meantime. If this is interrupted, it can be repeated.
+    `keep_points`: this turn becomes a fork point, and the newest so many are kept. Nothing may write to the home in the meantime. If this is interrupted, it can be repeated.
     """
     with _disk_full_errors(snapshots):
         saved = manifest.read(snapshots) or Manifest(attempt_number=-1)
@@ -40,7 +42,14 @@ def begin_turn(home: Path, snapshots: Path, attempt_number: int) -> None:
         if saved.attempt_number == attempt_number:
             snapshot.restore()
         else:
-            snapshot.save(attempt_number)
+            snapshot.save(attempt_number, keep_points)
+
+
+def end(snapshots: Path) -> None:
+    """No turn restarts from here on. Only fork points are kept."""
+    if snapshots.is_dir():
+        manifest.forget(snapshots)
+        _sweep(snapshots / "files", Points(snapshots).numbers())
 
 
 class _Snapshot:
@@ -51,9 +60,10 @@ class _Snapshot:
         self._saved = saved
         self._cloner = Cloner()
         self._copies.mkdir(exist_ok=True, mode=0o700)
+        self._points = Points(folder)
         self._sweep(saved)
 
-    def save(self, attempt_number: int) -> None:
+    def save(self, attempt_number: int, keep_points: int) -> None:
         horizon_ns = _horizon_ns(self._folder)
         listing = list_tree(self._home, READABLE)
         try:
@@ -64,6 +74,9 @@ class _Snapshot:
                 links=dict(_links(self._home, listing)),
             )
             self._settle(fresh)
+            if keep_points:
+                # Before the manifest: once that is written, this turn is only restored, never saved again.
+                self._points.add(fresh, keep_points)
             fresh.write(self._folder)
         except BaseException:
             # The new copies are of no use, and the disk may be full. We do not know whether the new manifest is in
@@ -91,7 +104,7 @@ class _Snapshot:
 
     def _save_files(self, listing: Listing, horizon_ns: int) -> dict[str, SavedFile]:
         files: dict[str, SavedFile] = {}
-        number = max(self._saved.numbers(), default=0)
+        number = max(self._saved.numbers() | self._points.numbers(), default=0)
         for path, status in listing.files.items():
             known = self._saved.files.get(path)
             if known is not None and known.is_still(status):
@@ -137,10 +150,7 @@ class _Snapshot:
         return os.open(self._copies / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def _sweep(self, *keep: Manifest) -> None:
-        names = {str(number) for each in keep for number in each.numbers()}
-        for copy in self._copies.iterdir():
-            if copy.name not in names:
-                copy.unlink()
+        _sweep(self._copies, self._points.numbers().union(*(each.numbers() for each in keep)))
 
     def _remove_others(self, listing: Listing) -> None:
         """Remove what is not in the snapshot, or has another type there."""
@@ -216,6 +226,13 @@ class _Snapshot:
             folders=saved.folders,
             links=saved.links,
         ).write(self._folder)
+
+
+def _sweep(copies: Path, keep: set[int]) -> None:
+    names = {str(number) for number in keep}
+    for copy in copies.iterdir():
+        if copy.name not in names:
+            copy.unlink()
 
 
 def _file(number: int, status: os.stat_result, horizon_ns: int) -> SavedFile:

@@ -62,7 +62,7 @@ class Manifest:
     def numbers(self) -> set[int]:
         return {saved.number for saved in self.files.values()}
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, name: str = _NAME) -> None:
         """Replace the previous manifest. From then on this is the snapshot, even after a power failure."""
         content = {
             "format": _FORMAT,
@@ -71,19 +71,19 @@ class Manifest:
             "folders": self.folders,
             "links": self.links,
         }
-        fresh = folder / f"{_NAME}.new"
+        fresh = folder / f"{name}.new"
         with fresh.open("w", encoding="ascii") as file:
             # Many times faster than `json.dump`.
             file.write(json.dumps(content, separators=(",", ":")))
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(folder / _NAME)
+        fresh.replace(folder / name)
         sync(folder)
 
 
-def read(folder: Path) -> Manifest | None:
+def read(folder: Path, name: str = _NAME) -> Manifest | None:
     try:
-        content = json.loads((folder / _NAME).read_bytes())
+        content = json.loads((folder / name).read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -92,6 +92,11 @@ def read(folder: Path) -> Manifest | None:
         return _manifest(content)
     except (TypeError, KeyError, AttributeError) as error:
         raise _damaged(folder, error) from error
+
+
+def forget(folder: Path) -> None:
+    """Remove the manifest."""
+    (folder / _NAME).unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

@@ -132,8 +132,8 @@ def load_interaction(doc: str) -> Interaction:
     return _load(_INTERACTION, doc)
 
 
-def load_request(input_: str, parameter: str) -> RunRequest:
-    return RunRequest(input=load(input_), parameter=load(parameter))
+def load_request(input_: str, parameter: str, env: str | None) -> RunRequest:
+    return RunRequest(input=load(input_), parameter=load(parameter), env=env)
 
 
 def event_rows(events: Sequence[NewEvent]) -> tuple[tuple[str, int, str], ...]:

@@ -65,6 +65,9 @@ class Creation:
     webhooks: tuple[rows.Columns, ...]
     input: str
     parameter: str
+    env: str | None
+    asked: rows.Columns | None
+    closed: rows.Columns | None
     key: IdempotencyKey | None
     max_open: int | None
 
@@ -90,6 +93,9 @@ class Creation:
             webhooks=tuple(outbox.webhook_columns(webhook) for webhook in webhooks),
             input=rows.dump(request.input),
             parameter=rows.dump(request.parameter),
+            env=request.env,
+            asked=_interaction_columns(decision.asked),
+            closed=_interaction_columns(decision.closed),
             key=key,
             max_open=max_open,
         )
@@ -104,7 +110,11 @@ class Creation:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {self.run.id} already exists; use another id")
         number, last_seq = made[0]
         first = _add_events(connection, number, last_seq, self.events)
-        connection.execute(sql["insert_request"], (number, self.input, self.parameter))
+        connection.execute(sql["insert_request"], (number, self.input, self.parameter, self.env))
+        if self.asked is not None:
+            connection.execute(sql["insert_interaction"], self.asked | {"run": number})
+        if self.closed is not None:
+            connection.execute(sql["close_interaction"], self.closed | {"run": number})
         _keep_place(connection, number, None, self.run)
         outbox.add_webhooks(connection, number, self.webhooks)
         outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.changes)
@@ -167,6 +177,7 @@ class Move:
         if self.run.state.final:
             # Secret answers were needed until now, to send them to the engine and to mask them in its output.
             connection.execute(sql["erase_secrets"], (number,))
+            connection.execute(sql["erase_env"], (number,))
         if self.run.state.final and not self.before.state.final:
             statistics.add_finished(connection, self.run)
         return Change(run=self.run, changed_id=self.run.id, first_seq=first, events=self.events)

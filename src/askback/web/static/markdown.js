@@ -15,6 +15,8 @@ const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( +|$)(.*)$/;
 const DIVIDER = /^(?=[^-]*-) {0,3}\|?[ :|-]*$/;
 const LINK = /\[([^[\]\n]{1,500})\]\(<?([^\s<>()]{1,2000})>?(?: +"[^"\n]{0,300}")?\)/y;
 const ADDRESS = /<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/y;
+// Without the punctuation of the sentence around it, which may be Chinese.
+const BARE = /https?:\/\/[^\s<>"'`\u3000-\u303f\uff00-\uffef]{0,2000}[^\s<>"'`.,;:!?)\]}\u3000-\u303f\uff00-\uffef]/g;
 const SPECIAL = /[\\`[<*_~]/g;
 const MARKS = { "**": "strong", __: "strong", "~~": "s", "*": "em", _: "em" };
 
@@ -147,13 +149,29 @@ function inline(text, depth = 0) {
     const read = special(text, next, depth);
     if (typeof read.value === "string") plain += read.value;
     else {
-      made.push(plain, read.value);
+      made.push(...withLinks(plain, depth), read.value);
       plain = "";
     }
     at = read.end;
   }
-  made.push(plain);
+  made.push(...withLinks(plain, depth));
   return made.filter((each) => each !== "");
+}
+
+/** The words of a link contain no further link. */
+function withLinks(text, depth) {
+  if (depth >= MAX_DEPTH || !text.includes("://")) return [text];
+  const made = [];
+  let end = 0;
+  for (const { 0: href, index } of text.matchAll(BARE)) {
+    made.push(text.slice(end, index), linkTo(href, href));
+    end = index + href.length;
+  }
+  return [...made, text.slice(end)];
+}
+
+function linkTo(href, ...words) {
+  return make("a", { href, title: href, target: "_blank", rel: "noopener noreferrer nofollow" }, ...words);
 }
 
 function special(text, at, depth) {
@@ -181,9 +199,8 @@ function link(text, at, depth) {
   const found = form.exec(text);
   const href = found && (form === LINK ? found[2] : found[1]);
   if (found === null || !/^(https?:\/\/|mailto:)/i.test(href)) return null;
-  const attributes = { href, title: href, target: "_blank", rel: "noopener noreferrer nofollow" };
   const words = form === LINK && depth < MAX_DEPTH ? inline(found[1], MAX_DEPTH) : [found[1]];
-  return { value: make("a", attributes, ...words), end: at + found[0].length };
+  return { value: linkTo(href, ...words), end: at + found[0].length };
 }
 
 /** `**strong**`, `_em_`, `~~s~~`: no space inside the marks, and an underscore within a word is not a mark. */

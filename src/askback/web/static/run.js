@@ -272,7 +272,7 @@ function showToEnd([entry]) {
 
 /** What gets the focus is not behind the pinned question, and a side that is taller than the window can be scrolled. */
 function measure() {
-  document.documentElement.style.scrollPaddingBottom = `${at("foot").offsetHeight}px`;
+  at("main").style.setProperty("--foot-height", `${at("foot").offsetHeight}px`);
   at("side").style.setProperty("--side-height", `${at("side").offsetHeight}px`);
 }
 

@@ -124,10 +124,13 @@ function measured(root, scroller) {
   const box = scroller?.getBoundingClientRect();
   const [x, y] = [box?.left ?? 0, box?.top ?? 0];
   const [scrolled, height] = [root.scrollTop, root.scrollHeight];
-  const last = places.get(root) ?? { x, y, scrolled, height };
+  const page = window.scrollY;
+  const last = places.get(root) ?? { x, y, scrolled, height, page };
   const by = height === last.height ? 0 : scrolled - last.scrolled;
-  const moved = Math.abs(x - last.x) > TOLERANCE_PX || Math.abs(y - last.y) > TOLERANCE_PX;
-  places.set(root, { x, y, scrolled, height });
+  // It is pinned to the window, or scrolls with the page.
+  const shift = Math.min(Math.abs(y - last.y), Math.abs(y + page - last.y - last.page));
+  const moved = Math.abs(x - last.x) > TOLERANCE_PX || shift > TOLERANCE_PX;
+  places.set(root, { x, y, scrolled, height, page });
   return { left: x, top: y - scrolled, by, moved };
 }
 
@@ -135,7 +138,7 @@ function measured(root, scroller) {
 function followPage() {
   for (const part of document.querySelectorAll("[data-scrolls]")) {
     const { left, top } = part.getBoundingClientRect();
-    if (places.has(part)) places.set(part, { ...places.get(part), x: left, y: top });
+    if (places.has(part)) places.set(part, { ...places.get(part), x: left, y: top, page: window.scrollY });
   }
 }
 

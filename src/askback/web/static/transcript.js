@@ -199,8 +199,10 @@ class Tool {
   }
 }
 
+/** `2.1 s`: of a tool, tenths of a second are exact enough. */
 function shortly(seconds) {
-  return seconds < 0.1 ? t("run.tool.instant") : duration(Math.max(seconds, 0.1));
+  if (seconds < 0.1) return t("run.tool.instant");
+  return seconds < 1 ? t("frame.duration.s", { n: seconds.toFixed(1) }) : duration(seconds);
 }
 
 class Question {

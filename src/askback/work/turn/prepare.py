@@ -14,6 +14,7 @@ from typing import TypeVar, assert_never
 from askback.core.errors import ErrorCode
 from askback.core.interactions import AnsweredBy, Interaction
 from askback.core.outcomes import engine_failure
+from askback.core.run_env import secrets_in
 from askback.core.runs import Run, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, RenewingEngine, Reply, ResidentEngine, Turn
 from askback.installed.probes import EngineSetup, Probes
@@ -52,12 +53,15 @@ class PreparedTurn:
     turn: Turn
     launch: Launch
     instructions: Instructions
+    env: Mapping[str, str]
+    """The secret variables of the run."""
     sign_in_copies: SignInCopies | None
     """The sign-in in the run's home. Tokens that the engine renews are merged into the user's sign-in."""
 
     @property
     def redactor(self) -> Redactor:
-        return Redactor(self.setup.secrets, self.instructions.secrets)
+        env = (secret for value in self.env.values() for secret in secrets_in(value))
+        return Redactor(self.setup.secrets, (*self.instructions.secrets, *env))
 
 
 async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
@@ -69,8 +73,9 @@ async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
         message = f"{setup.command[0]} is not installed; {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
     instructions = await _instructions(context.store, run, package)
+    sealed = (await context.store.request(run.id)).env if run.env_names else None
     # One switch of threads for everything that touches the disk: many turns may start at once.
-    return await context.pools.turns.run(_prepare_files, context, run, package, installed.probe, instructions)
+    return await context.pools.turns.run(_prepare_files, context, run, package, installed.probe, instructions, sealed)
 
 
 async def _package(context: TurnContext, run: Run) -> SkillPackage:
@@ -99,18 +104,25 @@ def turn_name(run: Run) -> str:
 
 
 def _prepare_files(
-    context: TurnContext, run: Run, package: SkillPackage, probe: Probe, instructions: Instructions
+    context: TurnContext,
+    run: Run,
+    package: SkillPackage,
+    probe: Probe,
+    instructions: Instructions,
+    sealed_env: str | None,
 ) -> PreparedTurn:
     engine, setup = context.engines[run.engine], context.setups[run.engine]
     workspace = context.workspaces.of(run.id)
+    env = _opened(workspace, sealed_env)
     workspace.prepare(package.folder)
     if run.starts_session:
         workspace.begin_first_turn(setup.home)
     else:
-        workspace.begin_later_turn(run.attempt_number)
+        workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
     sign_in_copies = _copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
+        turn = replace(turn, env={**turn.env, **env})
         launch = _launch(engine, run, turn)
         workspace.write_home(launch.files)
         workspace.write_work(launch.work_files)
@@ -122,6 +134,7 @@ def _prepare_files(
             turn=turn,
             launch=launch,
             instructions=instructions,
+            env=env,
             sign_in_copies=sign_in_copies,
         )
         _write_prompt(run, prepared)
@@ -130,6 +143,16 @@ def _prepare_files(
         if sign_in_copies is not None:
             sign_in_copies.end()
         raise
+
+
+def _opened(workspace: Workspace, sealed_env: str | None) -> dict[str, str]:
+    if sealed_env is None:
+        return {}
+    try:
+        return workspace.open_env(sealed_env)
+    except (OSError, ValueError) as error:
+        message = f"the secret variables of the run cannot be read: {error}; start the run again"
+        raise CannotStart(engine_failure(ErrorCode.INTERNAL_ERROR, message)) from None
 
 
 def _turn(

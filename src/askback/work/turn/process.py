@@ -208,7 +208,7 @@ def _spawn_request(context: TurnContext, run: Run, prepared: PreparedTurn, lock:
     }
     return SpawnRequest(
         argv=launch.argv,
-        env={**setup.env, **private, **launch.env},
+        env={**prepared.turn.env, **private, **launch.env},
         cwd=workspace.cwd,
         stdin=Pipe.KEPT if run.sticky else launch.stdin,
         limits=context.limits,

@@ -5,7 +5,7 @@ SELECT doc FROM runs WHERE id = ?
 SELECT number FROM runs WHERE id = ?
 
 -- name: request
-SELECT requests.input, requests.parameter
+SELECT requests.input, requests.parameter, requests.env
 FROM runs JOIN requests ON requests.run = runs.number
 WHERE runs.id = ?
 

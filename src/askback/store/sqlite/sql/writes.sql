@@ -49,7 +49,7 @@ RETURNING number, last_seq
 INSERT INTO events (run, seq, type, at, data) VALUES (?, ?, ?, ?, ?)
 
 -- name: insert_request
-INSERT INTO requests (run, input, parameter) VALUES (?, ?, ?)
+INSERT INTO requests (run, input, parameter, env) VALUES (?, ?, ?, ?)
 
 -- name: insert_result
 INSERT INTO results (run, data) VALUES (?, ?)
@@ -72,6 +72,9 @@ DELETE FROM queue WHERE run = ?
 
 -- name: hand_over
 UPDATE queue SET owner = ? WHERE run = ?
+
+-- name: erase_env
+UPDATE requests SET env = NULL WHERE run = ? AND env IS NOT NULL
 
 -- name: erase_secrets
 UPDATE interactions
