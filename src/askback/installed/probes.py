@@ -91,7 +91,7 @@ class Probes:
                 if not answered:
                     # The program hung or could not start, perhaps due to load: return the result, but do not cache it.
                     return _installed(engine, setup, path, probe)
-                self._remember(key, probe, f"{engine.name} {path} ")
+                self._remember(key, probe, f"{engine.name} {_FORMAT} {path} ")
             return _installed(engine, setup, path, self._load()[key])
 
     def forget(self) -> None:
