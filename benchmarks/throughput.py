@@ -17,8 +17,8 @@ from pathlib import Path
 from askback.bootstrap import opened
 from askback.core.runs import RunState
 from askback.engines import registry
-from askback.service import Submission
 from askback.settings import load
+from askback.submission import Submission
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 200
 SLOTS = int(sys.argv[2]) if len(sys.argv) > 2 else 8

@@ -25,6 +25,7 @@ LAYERS = (
     ("web",),
     ("http",),
     ("service", "webhooks", "work"),
+    ("submission",),
     ("deletion", "following", "inheritance", "installed", "recovery", "testing"),
     ("wire",),
     ("engines", "process", "skills", "store"),

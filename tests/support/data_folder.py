@@ -12,8 +12,8 @@ from typing import Any
 from askback.bootstrap import App, opened
 from askback.core.events import Event
 from askback.core.runs import Run, RunState
-from askback.service import Submission
 from askback.settings import Settings, load
+from askback.submission import Submission
 
 ASK = {"ask": {"interaction_id": "colour", "prompt": "Which colour?", "options": ["red", "blue"]}}
 FINISH = {"finish": {"colour": "{{reply}}"}}

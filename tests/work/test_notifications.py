@@ -315,7 +315,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from askback.bootstrap import opened
 from askback.core.webhooks import Webhook
-from askback.service import Submission
+from askback.submission import Submission
 from askback.settings import load
 from askback.wire import runs as wire
 

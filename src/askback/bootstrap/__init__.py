@@ -39,6 +39,7 @@ from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
 from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
+from askback.submission import Submissions
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
 from askback.work.retention import Retention, RetentionPolicy
@@ -184,15 +185,16 @@ def _app(parts: _Parts) -> App:
 
 
 def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
+    engines = EnginesHere(
+        engines=parts.engines,
+        setups=parts.setups,
+        probes=parts.probes,
+        default_engine=parts.settings.default_engine,
+    )
     return Service(
         store=parts.store,
         library=parts.library,
-        engines=EnginesHere(
-            engines=parts.engines,
-            setups=parts.setups,
-            probes=parts.probes,
-            default_engine=parts.settings.default_engine,
-        ),
+        engines=engines,
         workspaces=parts.workspaces,
         owner=parts.owner,
         instances=parts.instances,
@@ -201,14 +203,29 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         slots=parts.slots,
         clock=parts.clock,
         new_id=new_run_id,
-        private_webhooks=parts.settings.notifications.allow_private,
         pools=parts.pools,
-        inheritance=Inheritance(
-            store=parts.store,
-            workspaces=parts.workspaces,
-            pool=parts.pools.copying,
-            engines=parts.engines,
-        ),
+        submissions=_submissions(parts, engines),
+    )
+
+
+def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
+    inheritance = Inheritance(
+        store=parts.store,
+        workspaces=parts.workspaces,
+        pool=parts.pools.copying,
+        engines=parts.engines,
+    )
+    return Submissions(
+        store=parts.store,
+        library=parts.library,
+        engines=engines,
+        workspaces=parts.workspaces,
+        inheritance=inheritance,
+        pools=parts.pools,
+        owner=parts.owner,
+        clock=parts.clock,
+        new_id=new_run_id,
+        private_webhooks=parts.settings.notifications.allow_private,
     )
 
 

@@ -27,8 +27,9 @@ from askback.http.sessions import Sessions
 from askback.http.streams import Streams
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
-from askback.service import Service, Submission
+from askback.service import Service
 from askback.store.base import IdempotencyKey
+from askback.submission import Submission
 from askback.text.json_text import is_large
 from askback.wire.base import Shape, encode
 from askback.wire.requests import FromRun, RunCreate

@@ -57,8 +57,8 @@ def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool, kept: 
     from askback.cli.terminal.conversation import converse, print_result
     from askback.cli.terminal.live import choose
     from askback.cli.terminal.prompt import on_terminal
-    from askback.service import Submission
     from askback.skills.library import DEMO
+    from askback.submission import Submission
 
     wanted = Submission(
         skill=str(DEMO),

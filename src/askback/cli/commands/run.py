@@ -21,9 +21,9 @@ from askback.core.runs import InheritedFiles, Origin
 if TYPE_CHECKING:
     from askback.bootstrap import App
     from askback.core.runs import Run
-    from askback.service import Submission
     from askback.settings import Settings
     from askback.skills.package import SkillPackage
+    from askback.submission import Submission
 
 
 Start = Callable[["App"], Awaitable["Run"]]
@@ -234,7 +234,7 @@ class Arguments:
 
 def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
     """Convert the values to the types of the skill's schemas. `may_ask`: there is a terminal, or an answer in advance."""
-    from askback.service import Submission
+    from askback.submission import Submission
 
     mode = arguments.mode
     if mode is None and may_ask and "interactive" in package.execution_modes:
