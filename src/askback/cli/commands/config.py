@@ -1,0 +1,125 @@
+"""`askback config`: the settings in effect, and where each value comes from. Secrets are masked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, assert_never
+from urllib.parse import urlsplit
+
+import click
+
+from askback.cli import options, output
+from askback.cli.help import Command
+from askback.core.errors import Invalid, RefusalCode
+from askback.text.formatting import nearest, printable
+from askback.text.redaction import MASK
+
+if TYPE_CHECKING:
+    from askback.settings import Origin, Settings
+
+Path = tuple[str, ...]
+
+_SECRET_WORD = re.compile(r"(?i)(key|token|secret|password|passwd|credential)")
+_EMPTY: tuple[Any, ...] = (None, [], {})
+
+
+@click.command(
+    "config",
+    cls=Command,
+    examples=("askback config", "askback config server", "askback config engines.codex --json"),
+    short_help="Show the settings, and where each value comes from.",
+)
+@click.argument("key", required=False)
+@options.common
+def command(settings: Settings, as_json: bool, key: str | None) -> int:
+    """Show the settings in effect, and where each value comes from.
+
+    KEY shows one setting or one section, such as server or engines.codex. Tokens, webhook secrets and the values of
+    variables are masked.
+    """
+    shown = [(path, value) for path, value in _values(settings) if key is None or _below(path, key)]
+    if not shown:
+        raise Invalid(RefusalCode.SETTINGS_INVALID, _unknown(settings, key or ""))
+    if as_json:
+        listed = [_entry(path, value, settings.origin(path)) for path, value in shown]
+        output.print_json({"files": [str(path) for path in settings.files], "settings": listed})
+        return 0
+    import json
+
+    width = max(len(".".join(path)) for path, _ in shown)
+    for path, value in shown:
+        text = "-" if value is None else json.dumps(value, ensure_ascii=False)
+        where = _described(settings.origin(path))
+        output.print_line(f"{printable('.'.join(path)):<{width}}  {printable(text)}  · {printable(where)}")
+    return 0
+
+
+def _values(settings: Settings) -> Iterator[tuple[Path, Any]]:
+    """Every setting with its masked value. Entries of lists of tables have their place as a key."""
+    document = settings.model_dump(mode="json")
+    for path, value in _leaves(document, ()):
+        yield path, _masked(path, value)
+
+
+def _leaves(document: dict[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
+    for key, value in document.items():
+        match value:
+            case dict() if value:
+                yield from _leaves(value, (*path, key))
+            case [dict(), *_]:
+                yield from _leaves({str(place): each for place, each in enumerate(value)}, (*path, key))
+            case _:
+                yield (*path, key), value
+
+
+def _masked(path: Path, value: Any) -> Any:
+    if value in _EMPTY:
+        return value
+    match path:
+        case ("server", "token") | ("webhooks", _, "secret") | ("engines", _, "env", _):
+            return MASK
+        case ("webhooks", _, "url"):
+            # The path of such a URL is often the secret.
+            parts = urlsplit(str(value))
+            return f"{parts.scheme}://{parts.hostname}/…"
+        case ("engines", _, "command" | "extra_args"):
+            return _masked_words(value)
+        case _:
+            return value
+
+
+def _masked_words(words: list[str]) -> list[str]:
+    """Words of a command line: the value of `--api-key=…`, and the word after `--api-key`."""
+    masked, follows = [], False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        secret = _SECRET_WORD.search(name) is not None
+        masked.append(MASK if follows else f"{name}={MASK}" if equals and secret else word)
+        follows = secret and not equals and word.startswith("-")
+    return masked
+
+
+def _below(path: Path, key: str) -> bool:
+    return f"{'.'.join(path)}.".startswith(f"{key}.")
+
+
+def _unknown(settings: Settings, key: str) -> str:
+    known = {".".join(path[:length]) for path, _ in _values(settings) for length in range(1, len(path) + 1)}
+    near = nearest(key, sorted(known))
+    return f"there is no setting '{key}'; " + (f"did you mean '{near}'?" if near else "'askback config' lists all")
+
+
+def _entry(path: Path, value: Any, origin: Origin) -> dict[str, Any]:
+    return {"key": ".".join(path), "value": value, "source": origin.source, "name": origin.name}
+
+
+def _described(origin: Origin) -> str:
+    match origin.source:
+        case "default":
+            return "default"
+        case "command_line":
+            return "command line"
+        case "environment" | "file":
+            return origin.name or origin.source
+    assert_never(origin.source)

@@ -1,0 +1,50 @@
+"""The log of a server: on standard error, as lines of text or as JSON objects."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from askback.settings import LogSettings
+
+_TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_CHATTY = ("httpx", "httpcore", "uvicorn")
+"""They log addresses, which may be secret, and every step of a connection."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line, in ASCII: a message cannot forge another line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def configure(settings: LogSettings) -> None:
+    """Send the log of this process to standard error. Other packages log nothing below `info`."""
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if settings.format == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
+    logging.getLogger("askback").setLevel(level)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in ("uvicorn.error", "uvicorn.asgi"):
+        logging.getLogger(name).addFilter(_rename)
+
+
+def _rename(record: logging.LogRecord) -> bool:
+    """The HTTP library reports only problems, under our name: its start and stop are announced by the command."""
+    record.name = "askback.http"
+    return True

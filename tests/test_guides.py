@@ -1,0 +1,162 @@
+"""The guides work as they are printed: their files and commands are taken from the pages and used."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.data_folder import ASK, FINISH, World
+from support.held_port import HeldPort
+from support.program import DEADLINE_SEC, environment, until
+from support.server import Server
+
+GUIDES = Path(__file__).resolve().parent.parent / "docs/guides"
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+BASH = shutil.which("bash") or "bash"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (GUIDES / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def shell(world: World, lines: str, **env: str) -> str:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        [BASH, "-eu", "-c", lines],
+        env=environment(world, PATH=path, **env),
+        cwd=world.folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SEC,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+# Backup.
+
+
+def test_a_restored_backup_has_its_waiting_run_which_can_be_answered(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.skill([ASK], [FINISH], name="asks")
+    with Server(world) as server, server.client() as client:
+        run = client.create_run("asks", engine="scripted", mode="interactive")
+        assert client.wait(run.id).state == "waiting_user"
+        server.stop()
+    (backup,), (restore,) = (
+        [block for block in blocks("backup.md", "sh") if word in block] for word in ("-czf", "-xpzf")
+    )
+    shell(world, backup)
+    shutil.rmtree(world.data_dir)
+    shell(world, restore)
+    assert world.data_dir.stat().st_mode & 0o777 == 0o700
+    with Server(world) as server, server.client() as client:
+        assert [question.run_id for question in client.inbox()] == [run.id]
+        client.reply(run.id, "colour", "blue")
+        assert client.wait(run.id).state == "succeeded"
+        assert client.result(run.id).data == {"colour": "blue"}
+
+
+# A proxy with TLS.
+
+
+@contextmanager
+def proxy(folder: Path, port: int, target: int) -> Iterator[Path]:
+    """nginx with the guide's configuration; other addresses and a certificate made for the test. Yields the latter."""
+    certificate, key = folder / "askback.crt", folder / "askback.key"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=askback.example"]
+    more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*request, *more], check=True, capture_output=True, timeout=DEADLINE_SEC)
+    (printed,) = blocks("deploy.md", "nginx")
+    changed = {
+        "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
+        "/etc/ssl/askback.crt": str(certificate),
+        "/etc/ssl/askback.key": str(key),
+        "http://127.0.0.1:8765": f"http://127.0.0.1:{target}",
+    }
+    for old, new in changed.items():
+        assert printed.count(old) == 1
+        printed = printed.replace(old, new)
+    temporary = "".join(
+        f"{name}_temp_path {folder}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    user = "user root;\n" if os.getuid() == 0 else ""
+    config = folder / "nginx.conf"
+    config.write_text(
+        f"{user}daemon off;\npid {folder}/pid;\nerror_log {folder}/error.log;\nevents {{}}\n"
+        f"http {{\naccess_log off;\n{temporary}{printed}}}\n"
+    )
+    with subprocess.Popen([str(NGINX), "-e", str(folder / "error.log"), "-c", str(config)]) as process:
+        try:
+            until(lambda: (folder / "pid").exists(), lambda: None if process.poll() is None else "nginx has ended")
+            yield certificate
+        finally:
+            process.terminate()
+
+
+@pytest.mark.skipif(NGINX is None, reason="there is no nginx here")
+def test_events_flow_through_the_proxy_and_the_page_is_secure(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.skill([ASK], [FINISH], name="asks")
+    port = HeldPort()
+    public = f"https://127.0.0.1:{port.number}"
+    folder = tmp_path / "nginx"
+    folder.mkdir()
+    with (
+        Server(world, env={"ASKBACK_SERVER__PUBLIC_URL": public}) as server,
+        proxy(folder, port.number, server.port) as certificate,
+        httpx.Client(
+            base_url=public,
+            verify=ssl.create_default_context(cafile=str(certificate)),
+            headers={"authorization": f"Bearer {server.token}"},
+            timeout=DEADLINE_SEC,
+        ) as client,
+    ):
+        wanted = {"skill": "asks", "engine": "scripted", "mode": "interactive"}
+        run = until(lambda: _created(client, wanted))
+        seen = []
+        # The stream stays open while the run waits: what is not buffered arrives before the run has ended.
+        with client.stream("GET", f"/v1/runs/{run}/events", headers={"accept": "text/event-stream"}) as stream:
+            for line in stream.iter_lines():
+                if line.startswith("data:"):
+                    seen.append(json.loads(line[5:])["type"])
+                    if seen[-1] == "interaction.asked":
+                        reply = {"interaction_id": "colour", "response": "blue"}
+                        assert client.post(f"/v1/runs/{run}/interaction/reply", json=reply).status_code == 202
+        assert seen[-1] == "run.state"
+        assert client.get(f"/v1/runs/{run}/result").json()["data"] == {"colour": "blue"}
+        cookie = _sign_in(client, server.token)
+        assert cookie.startswith("__Host-")
+        assert "; secure" in cookie.lower()
+        upload = client.post("/v1/uploads", files={"file": ("big.bin", b"x" * 5_000_000)})
+        assert upload.status_code == 201
+
+
+def _sign_in(client: httpx.Client, token: str) -> str:
+    """The cookie that a browser gets."""
+    response = client.post("/enter", data={"token": token})
+    if code := re.search(r'/enter\?code=([^"&]+)"', response.text):
+        response = client.get("/enter", params={"code": code[1]})
+    return str(response.headers["set-cookie"])
+
+
+def _created(client: httpx.Client, wanted: dict[str, str]) -> str | None:
+    try:
+        response = client.post("/v1/runs", json=wanted)
+    except httpx.ConnectError:
+        return None
+    assert response.status_code == 201, response.text
+    return str(response.json()["id"])
