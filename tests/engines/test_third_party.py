@@ -79,7 +79,7 @@ def test_no_skill_may_contain_its_configuration(tmp_path: Path) -> None:
     def refused(*words: str) -> None:
         ran = askback(world, *words, env={"PYTHONPATH": site}, warm=False)
         assert ran.code == 2, ran.stderr
-        assert ".PARROT configures a coding CLI" in ran.stdout + ran.stderr
+        assert ".PARROT configures a coding-agent CLI" in ran.stdout + ran.stderr
 
     refused("skills", "check", str(skill))
     refused("skills", "install", str(skill))
@@ -88,7 +88,7 @@ def test_no_skill_may_contain_its_configuration(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with world.working(SETTINGS) as app:
-            with pytest.raises(Invalid, match="configures a coding CLI"):
+            with pytest.raises(Invalid, match="configures a coding-agent CLI"):
                 await submit(app, str(skill), engine="parrot")
 
     run_async(main)

@@ -328,7 +328,7 @@ def test_content_that_configures_a_cli_is_refused_by_name(tmp_path: Path, name: 
     folder = make_skill(tmp_path, files={name: "x"})
     (problem,) = errors_of(check_package(folder, frozenset({".tool", "tool.json"})))
     assert name.startswith(problem.where)
-    assert "configures a coding CLI" in problem.message
+    assert "configures a coding-agent CLI" in problem.message
 
 
 @pytest.mark.parametrize(
