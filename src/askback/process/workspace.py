@@ -101,7 +101,9 @@ class Workspace:
         self._snapshots.mkdir(exist_ok=True, mode=0o700)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._fork_points if answers else 0)
+        # The session of a run with secret variables is never continued by another run.
+        forkable = answers and not self._pad.exists()
+        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._fork_points if forkable else 0)
         self.remove_sign_ins()
 
     def remove_sign_ins(self) -> None:
