@@ -19,7 +19,7 @@ from support.server import Server
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-MANY = 20
+MANY = 24
 SETTLE_MS = 600
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
 
@@ -184,11 +184,62 @@ def test_a_key_pressed_twice_answers_one_question(busy: Site) -> None:
     red(page).focus()
     for key in ("Enter", "Space"):
         page.keyboard.press(key)
-    expect(page.get_by_text("The list has just moved")).not_to_have_count(0)
+    expect(page.get_by_text("This has just appeared or moved")).not_to_have_count(0)
     assert len(pending(busy)) == len(before) - 1
     page.clock.run_for(SETTLE_MS)
     page.keyboard.press("Enter")
     expect(page.locator(".inbox-row")).to_have_count(len(before) - 2)
+
+
+def test_clicking_again_and_again_answers_one_question(busy: Site) -> None:
+    page = opened(busy)
+    before = pending(busy)
+    spot = middle(red(page))
+    page.mouse.click(*spot)
+    expect(page.locator(".sent-row", has_text="Sent: red")).to_be_visible()
+    for _ in range(20):
+        page.clock.run_for(150)
+        page.mouse.click(*spot)
+    expect(page.get_by_text("This has just appeared or moved")).to_have_count(1)
+    assert len(pending(busy)) == len(before) - 1
+
+
+def test_typing_that_continues_after_the_question_was_closed_answers_nothing(busy: Site) -> None:
+    page = opened(busy)
+    before = pending(busy)
+    card = page.get_by_role("article")
+    card.get_by_text("Answer in your own words").click()
+    settle(page)
+    card.get_by_role("textbox").press_sequentially("please ship")
+    href = card.get_by_role("link", name="Open run").get_attribute("href")
+    assert href is not None
+    wire.reply(busy.api, href.rpartition("/")[2], "blue")
+    expect(card.get_by_role("alert")).to_be_visible()
+    for key in " version 1 of it. ok":
+        page.clock.run_for(160)
+        page.keyboard.press(key)
+    page.clock.run_for(160)
+    page.keyboard.press("Enter")
+    expect(card.get_by_role("alert")).to_be_visible()
+    expect(card.get_by_text("please ship")).to_be_visible()
+    assert len(pending(busy)) == len(before) - 1
+
+
+def test_a_question_is_not_answered_while_others_are_selected(busy: Site) -> None:
+    page = opened(busy)
+    before = pending(busy)
+    for place in (1, 2):
+        page.locator(".row-check").nth(place).click()
+        settle(page)
+    expect(page.get_by_text("Other questions are selected")).to_be_visible()
+    page.mouse.click(*middle(red(page)))
+    page.get_by_role("button", name="Clear", exact=True).click()
+    expect(page.get_by_text("Other questions are selected")).to_be_hidden()
+    assert len(pending(busy)) == len(before)
+    settle(page)
+    red(page).click()
+    expect(page.locator(".sent-row", has_text="Sent: red")).to_be_visible()
+    assert len(pending(busy)) == len(before) - 1
 
 
 def test_a_row_that_has_just_moved_is_not_opened_by_a_click(busy: Site) -> None:
@@ -197,7 +248,7 @@ def test_a_row_that_has_just_moved_is_not_opened_by_a_click(busy: Site) -> None:
     wire.waiting(busy.api, options={"interactive_require_user_reply": False, "session_timeout_sec": 900})
     expect(page.locator(".inbox-row")).to_have_count(len(before) + 1)
     page.mouse.click(*middle(page.locator(".row-button").nth(2)))
-    expect(page.get_by_text("The list has just moved")).to_be_visible()
+    expect(page.get_by_text("This has just appeared or moved")).to_be_visible()
     expect(page.locator(".row-button").nth(1)).to_have_attribute("aria-current", "true")
     page.clock.run_for(SETTLE_MS)
     page.mouse.click(*middle(page.locator(".row-button").nth(2)))

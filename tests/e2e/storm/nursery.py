@@ -37,7 +37,7 @@ from askback.work.turn import process
 def _without_snapshots() -> None:
     """A turn that is taken up finds what its first try left in the session."""
     Workspace.begin_first_turn = lambda self, _: self.home.mkdir(exist_ok=True)  # type: ignore[method-assign, assignment]
-    Workspace.begin_later_turn = lambda *_: None  # type: ignore[method-assign]
+    Workspace.begin_later_turn = lambda *_, **__: None  # type: ignore[method-assign]
 
 
 def _without_lock() -> None:

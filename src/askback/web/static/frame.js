@@ -19,8 +19,11 @@ export function onInbox(listener) {
 
 /** A short message at the edge of the page. */
 export function toast(text) {
+  const place = document.getElementById("toasts");
+  // The same text again replaces the first one, so that a burst does not fill the window.
+  [...place.children].find((each) => each.textContent === text)?.remove();
   const note = make("p", { class: "toast" }, text);
-  document.getElementById("toasts").append(note);
+  place.append(note);
   setTimeout(() => note.remove(), TOAST_MS);
 }
 

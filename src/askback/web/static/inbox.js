@@ -43,6 +43,7 @@ const batch = new Batch(at("inbox-side"), {
   rows: ordered,
   onSent: (row, label) => finished(row, sentText(label)),
   onTaken: (row) => finished(row, t("inbox.row.closed"), { outcome: true }),
+  onChosen: (chosen) => current?.card?.hold(chosen.some((row) => row !== current)),
 });
 
 /** The rows of pending questions, as they are on the page. */
@@ -58,6 +59,7 @@ function open(row, { byKey = false, focus = false } = {}) {
   current = row;
   row.openedAt = performance.now();
   row.card ??= cardOf(row);
+  row.card.hold(batch.chosen.some((each) => each !== row));
   placeCard(row);
   if (byKey) guard.trust(row.card.element);
   if (focus) row.card.title.focus({ preventScroll: !byKey });
@@ -255,7 +257,9 @@ function byUrgency(one, other) {
 function announce(before, page) {
   if (before === null || before.next_cursor !== null) return;
   const seen = new Set(before.items.map(keyOf));
-  for (const each of page.items.filter((item) => !seen.has(keyOf(item)))) toast(t("inbox.new", { skill: each.skill }));
+  const fresh = page.items.filter((item) => !seen.has(keyOf(item)));
+  if (fresh.length === 1) toast(t("inbox.new", { skill: fresh[0].skill }));
+  else if (fresh.length > 1) toast(t("inbox.new.many", { n: fresh.length }));
 }
 
 /** The number of pending questions, without those known to be settled here. */

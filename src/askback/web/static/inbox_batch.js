@@ -16,7 +16,7 @@ export function likeness({ skill, prompt, kind, options, response_schema: schema
 }
 
 export class Batch {
-  /** @param {{rows: () => Row[], onSent: (row: Row, label: ?string) => void, onTaken: (row: Row) => void}} how */
+  /** @param {{rows: () => Row[], onSent: (row: Row, label: ?string) => void, onTaken: (row: Row) => void, onChosen: (rows: Row[]) => void}} how */
   constructor(place, how) {
     this.how = how;
     this.count = make("span", { role: "status" });
@@ -45,6 +45,7 @@ export class Batch {
       const own = likeness(row.asked);
       row.check.disabled = own === null || (kind !== null && own !== kind);
     }
+    this.how.onChosen(chosen);
     this.bar.hidden = chosen.length === 0;
     if (this.bar.hidden) return;
     const like = this.like.length;

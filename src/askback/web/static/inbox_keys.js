@@ -15,7 +15,10 @@ const LISTED = [
 ];
 const TYPING = "textarea, select, input:not([type=checkbox], [type=radio], [type=button]), [contenteditable]";
 
+const PAUSE_MS = 1000;
+
 let on = true;
+let typedAt = -Infinity;
 try {
   on = localStorage.getItem(STORED) !== "off";
 } catch {
@@ -33,13 +36,22 @@ function switchKeys(wanted) {
   }
 }
 
+/** Whether the key continues a text whose field has gone away: keys do nothing until there was a pause. */
+function continuesText(event) {
+  const now = performance.now();
+  const continues = event.target.closest?.(TYPING) || now - typedAt < PAUSE_MS;
+  if (continues && event.key.length === 1) typedAt = now;
+  return continues;
+}
+
 /** @param {Record<string, (event: KeyboardEvent) => void>} actions by key */
 export function listenToKeys(actions) {
   switchKeys(on);
   const all = { ...actions, "?": showKeys };
   document.addEventListener("keydown", (event) => {
-    if (!on || event.ctrlKey || event.altKey || event.metaKey || event.isComposing || event.repeat) return;
-    if (event.defaultPrevented || event.target.closest?.(TYPING) || document.querySelector("dialog[open]")) return;
+    if (continuesText(event) || !on) return;
+    if (event.ctrlKey || event.altKey || event.metaKey || event.isComposing || event.repeat) return;
+    if (event.defaultPrevented || document.querySelector("dialog[open]")) return;
     const act = all[event.key];
     if (act === undefined) return;
     event.preventDefault();

@@ -90,14 +90,24 @@ export class QuestionCard {
     this.draft?.drop();
     this.deadline?.remove();
     const said = make("p", {}, text);
-    const note = make("div", { class: "closed alert alert-ok", role: alert ? "alert" : "status" }, said);
+    const look = alert ? "alert-warn" : next ? "" : "alert-ok";
+    const note = make("div", { class: `closed alert ${look}`, role: alert ? "alert" : "status", tabindex: "-1" }, said);
     const button = make("button", { class: "button button-small", type: "button" }, t(alert ? "inbox.taken.close" : "inbox.next"));
     button.addEventListener("click", () => this.onNext());
     if (next) note.append(button);
     this.answer.replaceChildren(note);
     if (written !== "") this.answer.append(unsent(written));
-    if (hadFocus && alert) button.focus({ preventScroll: true });
+    // Not its button: who goes on typing would press it.
+    if (hadFocus && alert) note.focus({ preventScroll: true });
     return said;
+  }
+
+  /** While other questions are selected, this one cannot be answered by mistake. */
+  hold(on) {
+    this.answer.inert = on;
+    this.held ??= make("p", { class: "alert alert-warn small" }, t("batch.held"));
+    if (on) this.answer.before(this.held);
+    else this.held.remove();
   }
 }
 

@@ -1,4 +1,5 @@
 // Buttons that have just appeared or moved do nothing, so that a second click cannot hit what slid under the pointer.
+// Every ignored click or key starts the time again: who clicks again and again answers nothing more.
 
 export const SETTLE_MS = 600;
 const TOLERANCE_PX = 1;
@@ -69,7 +70,18 @@ export function ignoreMoving(container, onIgnored) {
     if (!isMoving(control)) return;
     event.preventDefault();
     event.stopPropagation();
+    startAgain(control);
     onIgnored();
+  }
+
+  function startAgain(control) {
+    const part = control.closest(".answer, .batch, .closed") ?? control.parentElement;
+    for (const each of part.querySelectorAll(CONTROLS)) {
+      known.set(each, { ...known.get(each), at: performance.now() });
+      unsettled.add(each);
+      ownerOf(each).setAttribute("aria-disabled", "true");
+    }
+    timer ??= setTimeout(settle, SETTLE_MS);
   }
 
   container.addEventListener("click", (event) => guard(event, event.target.closest(CLICKED)), { capture: true });
