@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from askback.core.errors import Conflict, Invalid, RefusalCode, Unavailable
+from askback.core.errors import Invalid, RefusalCode, Unavailable
 from askback.skills.front_matter import FILE, MAX_NAME, NAME
 
 INPUT = "topic=tea"
@@ -92,7 +92,7 @@ def create_skill(folder: Path) -> list[str]:
         folder.mkdir(parents=True)
     except FileExistsError:
         message = f"{folder} already exists, and nothing is overwritten; choose another name"
-        raise Conflict(RefusalCode.SKILL_INVALID, message) from None
+        raise Invalid(RefusalCode.SKILL_INVALID, message) from None
     except OSError as error:
         raise _cannot_write(folder, error) from None
     files = _files(name)

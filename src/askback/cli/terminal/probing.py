@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 
 from askback.cli import layout
 from askback.installed.engines import EnginesHere
+from askback.text.formatting import one_line
 
 
 @contextmanager
@@ -23,7 +24,8 @@ def probing_shown(engines: EnginesHere) -> Iterator[None]:
 
     def show(name: str) -> None:
         with suppress(OSError):
-            status.update(layout.signs(f"asking {name} for its version …"))
+            # What moves must fit into one line, beside the spinner.
+            status.update(layout.signs(one_line(f"asking {name} for its version …", console.width - 3)))
             status.start()
 
     engines.watch_probes(show)
