@@ -196,6 +196,36 @@ def test_no_more_is_read_than_the_limit_of_a_turn(
     assert (index["a"][0].digest is None, index["b"][0].digest is None) == (False, True)
 
 
+def test_no_more_files_are_read_than_the_limit_of_a_turn(
+    workspace: Workspace, artifacts: Artifacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_FILES_READ", 1)
+    artifacts.write("a", "1234")
+    artifacts.write("b", "5678")
+    Versions(workspace).record(1)
+    index = Versions(workspace).index()
+    assert (index["a"][0].kept, index["b"][0].kept) == (True, False)
+
+
+def test_a_recording_that_is_ended_leaves_nothing_of_it(workspace: Workspace, artifacts: Artifacts) -> None:
+    artifacts.write("a", "kept")
+    Versions(workspace).record(1)
+    before = kept_files(workspace)
+    artifacts.write("a", "changed")
+    artifacts.write("b", "new")
+
+    def checkpoint() -> None:
+        if kept_files(workspace) != before:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        Versions(workspace).record(2, checkpoint)
+    assert kept_files(workspace) == before
+    assert texts(workspace, "a") == ["kept"]
+    Versions(workspace).record(2)
+    assert texts(workspace, "a") == ["kept", "changed"]
+
+
 def test_artifacts_know_the_turn_that_changed_them_last(workspace: Workspace, artifacts: Artifacts) -> None:
     def now(current: int | None) -> list[tuple[str, int | None, bool]]:
         found: list[Artifact] = Versions(workspace).with_turns(workspace.artifacts(), current)

@@ -29,6 +29,8 @@ MAX_VERSIONS = 100_000
 """Versions of all files of one run. Beyond it, the newest version of a file replaces the one before."""
 MAX_READ = 100_000_000
 """Bytes that are read at the end of one turn."""
+MAX_FILES_READ = 10_000
+"""Files that are read at the end of one turn. The versions of further ones have no digest and no content."""
 _MAX_INDEX = 100_000_000
 _FOLDER = "versions"
 _INDEX = f"{_FOLDER}/index.json"
@@ -85,16 +87,23 @@ class Versions:
         if not found and not before:
             return
         recording = _Recording(self._workspace, before, turn)
-        for artifact in found:
-            checkpoint()
-            recording.take(artifact)
-        if len(found) < MAX_LISTED:
-            recording.remove_all_but({artifact.path for artifact in found})
-        if recording.files == before:
-            return
-        beneath.make_folder(self._workspace.root, _FOLDER)
-        write_private(self._workspace.root / _INDEX, msgspec.json.encode(recording.files))
-        for digest in _kept(before.values()).keys() - _kept(recording.files.values()).keys():
+        try:
+            for artifact in found:
+                checkpoint()
+                recording.take(artifact)
+            if len(found) < MAX_LISTED:
+                recording.remove_all_but({artifact.path for artifact in found})
+            if recording.files != before:
+                beneath.make_folder(self._workspace.root, _FOLDER)
+                write_private(self._workspace.root / _INDEX, msgspec.json.encode(recording.files))
+        except BaseException:
+            # Nothing refers to what was written, so it would not count for the limit of the run.
+            self._drop(recording.kept.keys() - _kept(before.values()).keys())
+            raise
+        self._drop(recording.kept.keys() - _kept(recording.files.values()).keys())
+
+    def _drop(self, digests: Iterable[str]) -> None:
+        for digest in digests:
             beneath.remove(self._workspace.root, f"{_FOLDER}/{digest}")
 
     def record_first(self, turn: int, checkpoint: Checkpoint = unchecked) -> None:
@@ -137,10 +146,12 @@ class _Recording:
         self.files = dict(before)
         self._workspace = workspace
         self._turn = turn
-        self._kept = _kept(before.values())
-        self._kept_bytes = sum(self._kept.values())
+        self.kept = _kept(before.values())
+        """The sizes of all contents on the disk, by digest."""
+        self._kept_bytes = sum(self.kept.values())
         self._count = sum(len(versions) for versions in before.values())
         self._read_bytes = 0
+        self._read_files = 0
 
     def take(self, artifact: Artifact) -> None:
         known = self.files.get(artifact.path, ())
@@ -175,7 +186,8 @@ class _Recording:
     def _version(self, artifact: Artifact) -> Version | None:
         """None if the file was removed meanwhile."""
         bare = Version(turn=self._turn, size=artifact.size, modified_ns=artifact.modified_ns)
-        if artifact.size > MAX_FILE or self._read_bytes + artifact.size > MAX_READ:
+        full = self._read_bytes + artifact.size > MAX_READ or self._read_files >= MAX_FILES_READ
+        if full or artifact.size > MAX_FILE:
             return bare
         file = self._workspace.open_artifact(artifact.path)
         if file is None:
@@ -183,18 +195,19 @@ class _Recording:
         with file:
             content = file.read(MAX_FILE + 1)
         self._read_bytes += len(content)
+        self._read_files += 1
         if len(content) > MAX_FILE:
             return bare
         digest = hashlib.sha256(content).hexdigest()
         return replace(bare, size=len(content), digest=digest, kept=self._keep(digest, content))
 
     def _keep(self, digest: str, content: bytes) -> bool:
-        if digest in self._kept:
+        if digest in self.kept:
             return True
         if _text(content) is None or self._kept_bytes + len(content) > MAX_KEPT:
             return False
         beneath.write(self._workspace.root, f"{_FOLDER}/{digest}", content)
-        self._kept[digest] = len(content)
+        self.kept[digest] = len(content)
         self._kept_bytes += len(content)
         return True
 
