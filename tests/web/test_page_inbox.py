@@ -18,9 +18,8 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 LONG_WORD = "supercalifragilistic" * 30
 LONG = {"ask": {"interaction_id": "long", "prompt": f"Read this: {LONG_WORD}\n" * 20, "context": {"a": LONG_WORD}}}
-REGION = {
-    "ask": {"interaction_id": "r", "prompt": "Region?", "options": ["eu-north", "eu-south"], "default": "eu-north"}
-}
+OFFERED = [{"label": "Stockholm", "value": "eu-north"}, {"label": "Milan", "value": "eu-south"}]
+REGION = {"ask": {"interaction_id": "r", "prompt": "Region?", "options": OFFERED, "default": "eu-north"}}
 _NOTED = """
 window.noted = [];
 window.Notification = class { constructor(title, how) { window.noted.push([title, how.body]); } };
@@ -168,7 +167,7 @@ def test_the_nearest_deadline_is_first_and_its_end_leaves_a_line(quiet: Site) ->
         expect(rows.nth(place)).to_contain_text(skill)
     # The open question stays open while others come before it.
     expect(card(page, "asking")).to_be_visible()
-    expect(opened(page, "region")).to_contain_text("the engine continues with “eu-north”")
+    expect(opened(page, "region")).to_contain_text("the engine continues with “Stockholm”")
     wire.waiting(quiet.api, "region", options=how | {"session_timeout_sec": 6})
     expect(page.locator(".sent-row", has_text="region")).to_contain_text("Time ran out; “eu-north” was chosen.")
 

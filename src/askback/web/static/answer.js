@@ -56,7 +56,7 @@ async function noFiles() {
 function show(asked) {
   const draft = draftOf(asked.run_id, asked);
   const form = questionForm(asked, { t, onSend: (response) => send(asked, response), files: noFiles, draft });
-  place.append(...[...questionText(asked, { heading: true }), deadline(asked, asked.default), form].filter(Boolean));
+  place.append(...[...questionText(asked, { heading: true }), deadline(asked, asked), form].filter(Boolean));
 }
 
 for (const button of document.querySelectorAll("[data-language]")) {

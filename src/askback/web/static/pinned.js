@@ -84,7 +84,7 @@ export class PinnedQuestion {
       { text: t("run.asked.copy"), act: () => copyText(asked.prompt) },
     ]);
     const tools = make("div", { class: "pinned-tools" }, link, more, fold);
-    return make("header", { class: "pinned-head" }, about, tools, deadline(run, asked.default));
+    return make("header", { class: "pinned-head" }, about, tools, deadline(run, asked));
   }
 
   showOriginal() {

@@ -47,7 +47,7 @@ export class QuestionCard {
     this.answer = make("div", { class: "question-answer" });
     if (mayAnswer) this.answer.append(questionForm(asked, { t, draft: this.draft, onSend: (...what) => this.send(...what) }));
     else this.answer.append(make("p", { class: "muted small" }, t("inbox.readonly")));
-    this.deadline = deadline(asked, asked.default);
+    this.deadline = deadline(asked, asked);
     const head = make("header", { class: "question-head" }, aboutLine(asked), runLink(asked));
     this.element = make("article", { class: "question", "aria-labelledby": this.title.id }, head, ...text);
     if (this.deadline !== null) this.element.append(this.deadline);
