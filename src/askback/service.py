@@ -27,12 +27,14 @@ from askback.installed.engines import EnginesHere
 from askback.process.locks import Instances
 from askback.process.pools import Pools
 from askback.process.slots import Slots
+from askback.process.versions import Version, Versions
 from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
 from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.summary import masked
 from askback.store.base import InboxFilter, RunStats, Store, move
 from askback.submission import Submission, Submissions, check_answer
+from askback.text.diff import Diff, diff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,11 +189,44 @@ class Service:
         return Result(run=run, data=await self.store.result(run_id), artifacts=artifacts)
 
     async def artifacts(self, run_id: str) -> Sequence[Artifact]:
-        await self.store.get(run_id)
+        run = await self.store.get(run_id)
         workspace = self._workspaces.of(run_id)
+        turn = run.attempt_number if run.state is RunState.RUNNING else None
         return await self.pools.files.run_abandonable(
-            lambda checkpoint: list(itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED))
+            lambda checkpoint: Versions(workspace).with_turns(
+                itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED), turn
+            )
         )
+
+    async def versions(self, run_id: str, path: str) -> Sequence[Version]:
+        """The versions of one artifact at the ends of turns, oldest first."""
+        await self.store.get(run_id)
+        return await self.pools.files.run(lambda: self._history(run_id, path)[1])
+
+    async def diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None) -> Diff | None:
+        """What has changed between the ends of two turns; `to_turn` None: until now. None if a content is not kept."""
+        await self.store.get(run_id)
+        return await self.pools.files.run(self._diff, run_id, path, from_turn, to_turn)
+
+    def _history(self, run_id: str, path: str) -> tuple[Versions, Sequence[Version]]:
+        versions = Versions(self._workspaces.of(run_id))
+        known = versions.index().get(path, ())
+        if not known:
+            opened = self._workspaces.of(run_id).open_artifact(path)
+            if opened is None:
+                raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
+            opened.close()
+        return versions, known
+
+    def _diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None) -> Diff | None:
+        versions, known = self._history(run_id, path)
+
+        def text_at(turn: int) -> str | None:
+            return versions.text(next((each for each in reversed(known) if each.turn <= turn), None))
+
+        before = text_at(from_turn)
+        after = versions.text_now(path) if to_turn is None else text_at(to_turn)
+        return None if before is None or after is None else diff(before, after)
 
     async def open_artifact(self, run_id: str, path: str) -> BinaryIO:
         await self.store.get(run_id)

@@ -144,7 +144,7 @@ def test_show_tells_how_a_run_ended(world: World, client: Client) -> None:
         assert text in shown
     document = askback(world, "show", run.id, "--json").json
     assert (document["state"], document["interactions"][0]["response"]) == ("succeeded", "blue")
-    assert document["artifacts"] == [{"path": "wall.txt", "size": 7}]
+    assert document["artifacts"] == [{"path": "wall.txt", "size": 7, "turn": 2}]
     failed = askback(world, "show", settled(client, "failing").id)
     assert (failed.code, "ENGINE_AUTH_REQUIRED: " in failed.stdout) == (0, True)
 

@@ -34,7 +34,7 @@ def test_a_run_takes_the_files_of_another(client: httpx.Client) -> None:
     run_id = made.json()["id"]
     over(client, run_id)
     files = client.get(f"/v1/runs/{run_id}/artifacts").json()["items"]
-    assert files == [{"path": "deep/a b.txt", "size": 5}]
+    assert files == [{"path": "deep/a b.txt", "size": 5, "turn": 0}]
     assert client.get(f"/v1/runs/{source}").json() == before
 
 

@@ -66,7 +66,7 @@ def test_a_run_goes_from_its_creation_to_its_result(client: httpx.Client) -> Non
         "data": {"colour": "blue"},
         "warnings": [],
         "error": None,
-        "artifacts": [{"path": "deep/a b.txt", "size": 5}],
+        "artifacts": [{"path": "deep/a b.txt", "size": 5, "turn": 2}],
     }
 
 

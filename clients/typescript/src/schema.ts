@@ -23,6 +23,22 @@ export interface Artifact {
   path: string;
   /** In bytes. */
   size: number;
+  /** The turn that changed it last; 0 if it was copied from another run. Missing if unknown. */
+  turn?: number;
+}
+
+/** What has changed in an artifact. */
+export interface ArtifactDiff {
+  /** The path of the artifact. */
+  path: string;
+  /** The turn at whose end the comparison starts. */
+  from: number;
+  /** The turn at whose end it ends, or `now`. */
+  to: string;
+  /** A unified diff without the two lines that name the files. Empty if nothing has changed. Null if one of the contents is not kept: it is not text, is larger than 1 MB, or the run's space for versions is full. */
+  diff: string | null;
+  /** Whether the end is left out: the diff is longer than 10,000 lines or 500,000 characters. */
+  cut: boolean;
 }
 
 /** The files that a run has produced so far, folder by folder. */
@@ -31,6 +47,20 @@ export interface ArtifactList {
   items: Array<Artifact>;
   /** Always null. */
   next_cursor: null;
+}
+
+/** An artifact as it was at the end of a turn. */
+export interface ArtifactVersion {
+  /** The turn; 0 if the file was copied from another run. */
+  turn: number;
+  /** In bytes. */
+  size: number;
+  /** Whether the content is kept, so that it can be compared. */
+  kept: boolean;
+  /** The SHA-256 of the content. Missing if the file is larger than 1 MB. */
+  digest?: string;
+  /** Whether the file was removed. */
+  removed?: boolean;
 }
 
 /** A question that is no longer pending, with the run that asked it. */
@@ -783,6 +813,14 @@ export interface Usage {
   cached_tokens: number;
   /** All tokens, as the engine counts them. */
   total_tokens: number;
+}
+
+/** The versions of one artifact, oldest first. */
+export interface VersionList {
+  /** All items. */
+  items: Array<ArtifactVersion>;
+  /** Always null. */
+  next_cursor: null;
 }
 
 /** What a run may report without failing. */

@@ -87,7 +87,7 @@ test("a file is uploaded, used and downloaded", async () => {
   assert.deepEqual([upload.name, upload.size], ["plan.txt", 10]);
   const run = await client.createRun({ skill: "reads", engine: "scripted", input: { plan: askback.reference(upload) } });
   assert.equal((await client.wait(run.id, limit)).state, "succeeded");
-  assert.deepEqual(await client.artifacts(run.id), [{ path: "a note.md", size: 6 }]);
+  assert.deepEqual(await client.artifacts(run.id), [{ path: "a note.md", size: 6, turn: 1 }]);
   assert.equal(await (await client.download(run.id, "a note.md")).text(), "Done.\n");
   const zip = new Uint8Array(await (await client.bundle(run.id)).arrayBuffer());
   assert.equal(new TextDecoder().decode(zip.slice(0, 2)), "PK");

@@ -40,11 +40,13 @@ class LocalRuns:
         return [Interaction.of(each) for each in await self._service.store.interactions(run_id)]
 
     async def artifacts(self, run_id: str) -> list[Artifact]:
-        return [Artifact(path=each.path, size=each.size) for each in await self._service.artifacts(run_id)]
+        return [
+            Artifact(path=each.path, size=each.size, turn=each.turn) for each in await self._service.artifacts(run_id)
+        ]
 
     async def result(self, run_id: str) -> Result:
         result = await self._service.result(run_id)
-        files = [Artifact(path=each.path, size=each.size) for each in result.artifacts]
+        files = [Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
         return Result.of(result.run, result.data, files)
 
     async def inbox(self) -> AsyncGenerator[PendingQuestion]:

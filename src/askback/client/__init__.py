@@ -27,6 +27,8 @@ from askback.client.sync_client import Client
 from askback.core.runs import RunState
 from askback.wire.runs import (
     Artifact,
+    ArtifactDiff,
+    ArtifactVersion,
     ClosedQuestion,
     Delivery,
     Event,
@@ -45,6 +47,8 @@ from askback.wire.statistics import Statistics
 __all__ = [
     "AnswerUnreadable",
     "Artifact",
+    "ArtifactDiff",
+    "ArtifactVersion",
     "AsyncClient",
     "CallFailed",
     "Client",

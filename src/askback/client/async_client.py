@@ -24,7 +24,19 @@ from askback.client.requests import (
     transport_errors,
     written,
 )
-from askback.wire.runs import Artifact, ClosedQuestion, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.runs import (
+    Artifact,
+    ArtifactDiff,
+    ArtifactVersion,
+    ClosedQuestion,
+    Delivery,
+    Event,
+    Interaction,
+    Link,
+    PendingQuestion,
+    Result,
+    Run,
+)
 from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
 
@@ -176,6 +188,14 @@ class AsyncClient:
 
     async def artifacts(self, run_id: str) -> list[Artifact]:
         return [each async for each in self._items(calls.artifacts(run_id))]
+
+    async def versions(self, run_id: str, path: str) -> list[ArtifactVersion]:
+        """An artifact as it was at the end of each turn that changed it."""
+        return [each async for each in self._items(calls.versions(run_id, path))]
+
+    async def diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None = None) -> ArtifactDiff:
+        """What has changed in a text file since the end of a turn; 0: before the first. Until the end of `to_turn`, or now."""
+        return await self._do(calls.diff(run_id, path, from_turn, to_turn))
 
     async def download(self, run_id: str, path: str, target: Path) -> Path:
         """Save one artifact to a file."""

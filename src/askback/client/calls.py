@@ -13,7 +13,19 @@ import msgspec
 
 from askback.client.errors import AnswerUnreadable, Refused, refusal
 from askback.wire.base import Page
-from askback.wire.runs import Artifact, ClosedQuestion, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.runs import (
+    Artifact,
+    ArtifactDiff,
+    ArtifactVersion,
+    ClosedQuestion,
+    Delivery,
+    Event,
+    Interaction,
+    Link,
+    PendingQuestion,
+    Result,
+    Run,
+)
 from askback.wire.server import Engine, Health, Problem, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
 
@@ -178,6 +190,16 @@ def event_stream(run_id: str, after: int) -> Call[bytes]:
 
 def artifacts(run_id: str) -> Listing[Artifact]:
     return Listing(call=Call(method="GET", path=_run(run_id, "artifacts"), returns=Page[Artifact]))
+
+
+def versions(run_id: str, path: str) -> Listing[ArtifactVersion]:
+    call = Call(method="GET", path=_run(run_id, "versions"), returns=Page[ArtifactVersion], params={"path": path})
+    return Listing(call=call)
+
+
+def diff(run_id: str, path: str, from_turn: int, to_turn: int | None) -> Call[ArtifactDiff]:
+    params = {"path": path, "from": str(from_turn), "to": "now" if to_turn is None else str(to_turn)}
+    return Call(method="GET", path=_run(run_id, "diff"), returns=ArtifactDiff, params=params)
 
 
 def download(run_id: str, path: str) -> Call[bytes]:

@@ -25,7 +25,19 @@ from askback.client.requests import (
     transport_errors,
     written,
 )
-from askback.wire.runs import Artifact, ClosedQuestion, Delivery, Event, Interaction, Link, PendingQuestion, Result, Run
+from askback.wire.runs import (
+    Artifact,
+    ArtifactDiff,
+    ArtifactVersion,
+    ClosedQuestion,
+    Delivery,
+    Event,
+    Interaction,
+    Link,
+    PendingQuestion,
+    Result,
+    Run,
+)
 from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
 
@@ -169,6 +181,14 @@ class Client:
 
     def artifacts(self, run_id: str) -> list[Artifact]:
         return list(self._items(calls.artifacts(run_id)))
+
+    def versions(self, run_id: str, path: str) -> list[ArtifactVersion]:
+        """An artifact as it was at the end of each turn that changed it."""
+        return list(self._items(calls.versions(run_id, path)))
+
+    def diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None = None) -> ArtifactDiff:
+        """What has changed in a text file since the end of a turn; 0: before the first. Until the end of `to_turn`, or now."""
+        return self._do(calls.diff(run_id, path, from_turn, to_turn))
 
     def download(self, run_id: str, path: str, target: Path) -> Path:
         """Save one artifact to a file."""

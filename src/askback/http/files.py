@@ -20,9 +20,11 @@ from askback.http.context import Context, json_response
 from askback.http.problems import BODY, RequestCode
 from askback.http.routing import Router
 from askback.process.pools import Pool
+from askback.process.versions import Version
 from askback.process.workspace import Artifact
 from askback.wire import runs as wire
 from askback.wire.base import encode
+from askback.wire.requests import DiffQuery, VersionQuery
 from askback.wire.server import Upload
 
 router = Router("files")
@@ -80,6 +82,38 @@ async def list_artifacts(request: Request, context: Context, *, run_id: str) -> 
     return Response(text, media_type="application/json")
 
 
+@router.add(
+    "GET /v1/runs/{run_id}/versions",
+    "List the versions of an artifact",
+    scopes=(AccessScope.READ,),
+    query=VersionQuery,
+    returns=wire.VersionList,
+    description="All versions, oldest first.",
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND, RequestCode.REQUEST_INVALID),
+)
+async def list_versions(request: Request, context: Context, *, run_id: str, query: VersionQuery) -> Response:
+    """The file as it was at the end of each turn that changed it."""
+    found = await context.service.versions(run_id, query.path)
+    return json_response(wire.VersionList(items=tuple(_version(each) for each in found)))
+
+
+@router.add(
+    "GET /v1/runs/{run_id}/diff",
+    "Compare two versions of an artifact",
+    scopes=(AccessScope.READ,),
+    query=DiffQuery,
+    returns=wire.ArtifactDiff,
+    description="The difference.",
+    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND, RequestCode.REQUEST_INVALID),
+)
+async def get_diff(request: Request, context: Context, *, run_id: str, query: DiffQuery) -> Response:
+    """What has changed in a text file between the ends of two turns, or until now."""
+    found = await context.service.diff(run_id, query.path, query.from_, query.to_turn)
+    text = None if found is None else "".join(f"{line}\n" for line in found.lines)
+    cut = found is not None and found.cut
+    return json_response(wire.ArtifactDiff(path=query.path, from_=query.from_, to=query.to, diff=text, cut=cut))
+
+
 class _AnyPath(PathConvertor):
     """A path that may contain line breaks, which Starlette's own converter does not match."""
 
@@ -131,7 +165,14 @@ async def _chunks(file: BinaryIO, pool: Pool) -> AsyncIterator[bytes]:
 
 
 def _listed(found: Sequence[Artifact]) -> bytes:
-    return encode(wire.ArtifactList(items=tuple(wire.Artifact(path=each.path, size=each.size) for each in found)))
+    items = tuple(wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in found)
+    return encode(wire.ArtifactList(items=items))
+
+
+def _version(version: Version) -> wire.ArtifactVersion:
+    return wire.ArtifactVersion(
+        turn=version.turn, size=version.size, kept=version.kept, digest=version.digest, removed=version.removed
+    )
 
 
 def _media_type(name: str) -> str:

@@ -172,15 +172,14 @@ def _parameters(operation: Operation) -> Iterator[Json]:
     for place, shape in (("query", operation.query), ("header", operation.headers)):
         if shape is None:
             continue
-        for name, schema in msgspec.json.schema_components([shape], ref_template=_REF)[1][shape.__name__][
-            "properties"
-        ].items():
+        described = msgspec.json.schema_components([shape], ref_template=_REF)[1][shape.__name__]
+        for name, schema in described["properties"].items():
             schema = _without_null(schema)
             shown = name if place == "query" else name.replace("_", "-")
             yield {
                 "name": shown,
                 "in": place,
-                "required": False,
+                "required": name in described.get("required", ()),
                 "description": schema["description"],
                 "schema": schema,
             }

@@ -207,7 +207,7 @@ async def delete_run(request: Request, context: Context, *, run_id: str) -> Resp
 async def get_result(request: Request, context: Context, *, run_id: str) -> Response:
     """The result of the run. 409 until it is final."""
     result = await context.service.result(run_id)
-    artifacts = [wire.Artifact(path=each.path, size=each.size) for each in result.artifacts]
+    artifacts = [wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
     return json_response(wire.Result.of(result.run, result.data, artifacts))
 
 

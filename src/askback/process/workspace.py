@@ -11,6 +11,7 @@
 <run>/tmp/              the engine's temporary files
 <run>/turn.lock         held while a process of the run is alive
 <run>/turns/            prompt and raw output of every turn
+<run>/versions/         the artifacts at the end of every turn; see `versions.py`
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -52,6 +53,11 @@ _MAX_REWRITTEN = 128_000_000
 class Artifact:
     path: str
     size: int
+    modified_ns: int = field(default=0, compare=False)
+    turn: int | None = None
+    """The turn that changed it last, if that is known."""
+    comparable: bool = False
+    """Whether two versions of it can be compared."""
 
 
 class Workspace:
@@ -235,7 +241,8 @@ class Workspace:
                 if stat.S_ISDIR(status.st_mode):
                     folders.append(path)
                 elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
-                    yield Artifact(path=path.relative_to(base).as_posix(), size=status.st_size)
+                    name = path.relative_to(base).as_posix()
+                    yield Artifact(path=name, size=status.st_size, modified_ns=status.st_mtime_ns)
             pending += reversed(folders)
 
     def open_artifact(self, path: str) -> BinaryIO | None:

@@ -24,6 +24,9 @@ MAX_LISTED = 500
 class ListedFile:
     path: str
     size: int
+    turn: int | None
+    comparable: bool
+    """Whether two versions of it can be compared."""
 
     @property
     def size_text(self) -> str:
@@ -45,7 +48,10 @@ async def files(context: PageContext, request: Request) -> Response:
 
 async def listed(context: PageContext, run_id: str) -> FileList:
     found = await context.service.artifacts(run_id)
-    shown = tuple(ListedFile(path=each.path, size=each.size) for each in found[:MAX_LISTED])
+    shown = tuple(
+        ListedFile(path=each.path, size=each.size, turn=each.turn, comparable=each.comparable)
+        for each in found[:MAX_LISTED]
+    )
     return FileList(shown=shown, more=len(found) - len(shown))
 
 

@@ -158,6 +158,7 @@ class LinkCreate(Body):
 # Query parameters and headers.
 
 Text = Annotated[str, Meta(max_length=_NAME_CHARS)]
+FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 Limit = Annotated[int, about("The maximum number of items.", 50, ge=1, le=200)]
 Cursor = Annotated[Text | None, about("The `next_cursor` of the previous page.")]
 
@@ -212,6 +213,23 @@ class EventQuery(Shape):
     limit: Annotated[int, about("The maximum number of events. Not used for a stream.", ge=1, le=1000)] = 1000
 
 
+class VersionQuery(Shape):
+    path: Annotated[FilePath, about("The path of the artifact, with `/` between folders.", "itinerary.md")]
+
+
+class DiffQuery(Shape, rename={"from_": "from"}):
+    path: Annotated[FilePath, about("The path of the artifact, with `/` between folders.", "itinerary.md")]
+    from_: Annotated[int, about("Compare with the end of this turn; 0: before the first turn.", 1, ge=0, le=MAX_SEQ)]
+    to: Annotated[
+        str,
+        about("The turn at whose end the comparison ends, or `now`.", "2", pattern=r"^(now|[0-9]{1,9})$", max_length=9),
+    ] = "now"
+
+    @property
+    def to_turn(self) -> int | None:
+        return None if self.to == "now" else int(self.to)
+
+
 class RunCreateHeaders(Shape):
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
@@ -260,11 +278,12 @@ def read_body(document: Any, shape: type[S]) -> S:
 
 def read_texts(given: Mapping[str, str], shape: type[S]) -> S:
     """Query parameters or headers: numbers are parsed, unknown names are ignored."""
-    known = {name: given[name] for name in shape.__struct_fields__ if name in given}
+    fields = dict(zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True))
+    known = {name: given[name] for name in fields if name in given}
     try:
         found = msgspec.convert(known, shape, strict=False)
         # Without `strict`, "null" is taken for null.
-        if all(getattr(found, name) is not None for name in known):
+        if all(getattr(found, fields[name]) is not None for name in known):
             return found
     except msgspec.ValidationError:
         pass
@@ -273,11 +292,13 @@ def read_texts(given: Mapping[str, str], shape: type[S]) -> S:
 
 def _in_texts(given: Mapping[str, str], shape: type[Shape]) -> Iterator[str]:
     for field in msgspec.structs.fields(shape):
-        text = given.get(field.name)
+        name, text = field.encode_name, given.get(field.encode_name)
         if text is not None and text.lower() == "null" and "null" not in _choices(field.type) and _choices(field.type):
-            yield f"{field.name}: {_unknown_choice(text, field.type)}"
+            yield f"{name}: {_unknown_choice(text, field.type)}"
         elif text is not None:
-            yield from _in_value(text, field.type, field.name, strict=False)
+            yield from _in_value(text, field.type, name, strict=False)
+        elif field.required:
+            yield f"{name}: required"
 
 
 def _in_object(document: Any, shape: type[Shape], path: str) -> Iterator[str]:

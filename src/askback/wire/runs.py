@@ -396,15 +396,54 @@ class EventPage(Page[Event]):
     ] = None
 
 
-class Artifact(Shape):
+class Artifact(Shape, omit_defaults=True):
     """A file that a run produced."""
 
     path: Annotated[str, about("Relative to the run's artifacts folder, with `/` between folders.", "itinerary.md")]
     size: Annotated[int, about("In bytes.", 171, ge=0)]
+    turn: Annotated[
+        int | None,
+        about("The turn that changed it last; 0 if it was copied from another run. Missing if unknown.", 2),
+    ] = None
 
 
 class ArtifactList(WholeList[Artifact]):
     """The files that a run has produced so far, folder by folder."""
+
+
+class ArtifactVersion(Shape, omit_defaults=True):
+    """An artifact as it was at the end of a turn."""
+
+    turn: Annotated[int, about("The turn; 0 if the file was copied from another run.", 2, ge=0)]
+    size: Annotated[int, about("In bytes.", 171, ge=0)]
+    kept: Annotated[bool, about("Whether the content is kept, so that it can be compared.")]
+    digest: Annotated[
+        str | None, about("The SHA-256 of the content. Missing if the file is larger than 1 MB.", "9f86d081884c7d65…")
+    ] = None
+    removed: Annotated[bool, about("Whether the file was removed.")] = False
+
+
+class VersionList(WholeList[ArtifactVersion]):
+    """The versions of one artifact, oldest first."""
+
+
+class ArtifactDiff(Shape, rename={"from_": "from"}):
+    """What has changed in an artifact."""
+
+    path: Annotated[str, about("The path of the artifact.", "itinerary.md")]
+    from_: Annotated[int, about("The turn at whose end the comparison starts.", 1, ge=0)]
+    to: Annotated[str, about("The turn at whose end it ends, or `now`.", "now")]
+    diff: Annotated[
+        str | None,
+        about(
+            "A unified diff without the two lines that name the files. Empty if nothing has changed. Null if one of the "
+            "contents is not kept: it is not text, is larger than 1 MB, or the run's space for versions is full.",
+            "@@ -1,1 +1,1 @@\n-Day 1: museum\n+Day 1: harbour\n",
+        ),
+    ]
+    cut: Annotated[
+        bool, about("Whether the end is left out: the diff is longer than 10,000 lines or 500,000 characters.")
+    ]
 
 
 class Result(Shape):

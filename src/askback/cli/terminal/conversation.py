@@ -245,7 +245,7 @@ async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, k
         return Ending(run=run, exit_code=exit_codes.WAITING, document=document)
     result = await app.service.result(run.id)
     folder = app.workspaces.of(run.id).artifacts_path if kept else Path(ARTIFACTS_DIR)
-    files = [wire.Artifact(path=each.path, size=each.size) for each in result.artifacts]
+    files = [wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
     display.write(summary(run))
     for each in result.artifacts:
         display.write(f"  {printable(str(folder / each.path))} ({size(each.size)})")

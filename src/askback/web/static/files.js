@@ -25,9 +25,11 @@ export async function renewFiles(place, address) {
   }
 }
 
+const SHOWN = ["size", "turn", "comparable"];
+
 /** Replace a file that has changed, and keep it open. */
 function keptOpen(old, row) {
-  if (old?.dataset.size === row.dataset.size) return old;
+  if (old && SHOWN.every((name) => old.dataset[name] === row.dataset[name])) return old;
   if (old?.querySelector("details")?.open) row.querySelector("details").open = true;
   return row;
 }

@@ -25,6 +25,7 @@ from askback.work.turn.prepare import TurnContext
 from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
 from askback.work.turn.verdict import limit_error, verdict
+from askback.work.turn.versions import record_inherited, record_versions
 
 LINGER_SEC = 5.0
 """How long the process of one turn may live after the engine's own end-of-turn event."""
@@ -77,6 +78,7 @@ class RunExecutor:
         if self._process is None:
             if run.sticky and run.next_turn.kind is not TurnKind.START:
                 return TurnLost(epoch=epoch, at=clock())
+            await record_inherited(self._context, run)
             try:
                 self._process = await start_process(self._context, run, self._control)
             except CannotStart as refusal:
@@ -107,7 +109,10 @@ class RunExecutor:
             result = await self._observe(run, process, observer)
             observer.close()
             feed.close()
-        return await self._signal(run, process, observer, result)
+        signal = await self._signal(run, process, observer, result)
+        if not isinstance(signal, TurnLost):
+            await record_versions(self._context, run)
+        return signal
 
     async def _observe(self, run: Run, process: EngineProcess, observer: TurnObserver) -> Completed | TurnFailed | None:
         """Observe the process until the turn is over. None: it was stopped, or its process was lost."""

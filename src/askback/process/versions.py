@@ -1,0 +1,233 @@
+"""The versions of a run's artifacts: which turn changed each file, and what text files were at the end of a turn.
+
+<run>/versions/index.json   the versions of every file
+<run>/versions/DIGEST       the content of a text file, by its SHA-256
+
+An engine without a sandbox can change this folder, so nothing that is read here is trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from askback.files import beneath
+from askback.files.atomic import write_private
+from askback.process.artifacts import open_below
+from askback.process.pools import Checkpoint, unchecked
+from askback.process.workspace import MAX_LISTED, Artifact, Workspace
+
+MAX_FILE = 1_000_000
+"""Larger files are not read: their versions have no digest and no content."""
+MAX_KEPT = 50_000_000
+"""Bytes of content that are kept for one run."""
+MAX_VERSIONS = 100_000
+"""Versions of all files of one run. Beyond it, the newest version of a file replaces the one before."""
+MAX_READ = 100_000_000
+"""Bytes that are read at the end of one turn."""
+MAX_FILES_READ = 10_000
+"""Files that are read at the end of one turn. The versions of further ones have no digest and no content."""
+_MAX_INDEX = 100_000_000
+_FOLDER = "versions"
+_INDEX = f"{_FOLDER}/index.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A file as it was at the end of a turn."""
+
+    turn: int
+    size: int
+    modified_ns: int
+    digest: str | None = None
+    kept: bool = False
+    removed: bool = False
+    """Whether the file no longer existed."""
+
+    def is_of(self, artifact: Artifact) -> bool:
+        return not self.removed and (self.size, self.modified_ns) == (artifact.size, artifact.modified_ns)
+
+    def has_content_of(self, other: Version) -> bool:
+        return self.removed == other.removed and self.digest == other.digest and (self.removed or bool(self.digest))
+
+    @property
+    def comparable(self) -> bool:
+        return self.kept or self.removed
+
+
+Index = Mapping[str, tuple[Version, ...]]
+
+
+class Versions:
+    """The versions of the files of one run."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def index(self) -> Index:
+        """The versions of every file by path, oldest first. Empty if there are none, or if they cannot be read."""
+        file = open_below(self._workspace.root, _INDEX)
+        if file is None:
+            return {}
+        with file:
+            content = file.read(_MAX_INDEX + 1)
+        try:
+            return msgspec.json.decode(content, type=dict[str, tuple[Version, ...]])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return {}
+
+    def record(self, turn: int, checkpoint: Checkpoint = unchecked) -> None:
+        """Record what has changed since the last time. When a turn is recorded again, its versions are replaced."""
+        found = list(itertools.islice(self._workspace.artifacts(checkpoint), MAX_LISTED))
+        before = self.index()
+        if not found and not before:
+            return
+        recording = _Recording(self._workspace, before, turn)
+        try:
+            for artifact in found:
+                checkpoint()
+                recording.take(artifact)
+            if len(found) < MAX_LISTED:
+                recording.remove_all_but({artifact.path for artifact in found})
+            if recording.files != before:
+                beneath.make_folder(self._workspace.root, _FOLDER)
+                write_private(self._workspace.root / _INDEX, msgspec.json.encode(recording.files))
+        except BaseException:
+            # Nothing refers to what was written, so it would not count for the limit of the run.
+            self._drop(recording.kept.keys() - _kept(before.values()).keys())
+            raise
+        self._drop(recording.kept.keys() - _kept(recording.files.values()).keys())
+
+    def _drop(self, digests: Iterable[str]) -> None:
+        for digest in digests:
+            beneath.remove(self._workspace.root, f"{_FOLDER}/{digest}")
+
+    def record_first(self, turn: int, checkpoint: Checkpoint = unchecked) -> None:
+        """Record the files that the run starts with, unless something is recorded."""
+        if not self.index():
+            self.record(turn, checkpoint)
+
+    def with_turns(self, artifacts: Iterable[Artifact], current: int | None) -> list[Artifact]:
+        """The artifacts with the turns that changed them last. `current` is the turn that is executed now, if any."""
+        index = self.index()
+        return [_with_turn(artifact, index.get(artifact.path, ()), current) for artifact in artifacts]
+
+    def text(self, version: Version | None) -> str | None:
+        """The content of a version. Empty if the file did not exist; None if the content is not kept."""
+        if version is None or version.removed:
+            return ""
+        if not version.kept or version.digest is None:
+            return None
+        file = open_below(self._workspace.root, f"{_FOLDER}/{version.digest}")
+        if file is None:
+            return None
+        with file:
+            content = file.read(MAX_FILE + 1)
+        return _text(content) if hashlib.sha256(content).hexdigest() == version.digest else None
+
+    def text_now(self, path: str) -> str | None:
+        """The content of the file as it is. None if it is not text, or too large."""
+        file = self._workspace.open_artifact(path)
+        if file is None:
+            return ""
+        with file:
+            content = file.read(MAX_FILE + 1)
+        return _text(content) if len(content) <= MAX_FILE else None
+
+
+class _Recording:
+    """The versions while those of one turn are added."""
+
+    def __init__(self, workspace: Workspace, before: Index, turn: int) -> None:
+        self.files = dict(before)
+        self._workspace = workspace
+        self._turn = turn
+        self.kept = _kept(before.values())
+        """The sizes of all contents on the disk, by digest."""
+        self._kept_bytes = sum(self.kept.values())
+        self._count = sum(len(versions) for versions in before.values())
+        self._read_bytes = 0
+        self._read_files = 0
+
+    def take(self, artifact: Artifact) -> None:
+        known = self.files.get(artifact.path, ())
+        if known and known[-1].is_of(artifact):
+            return
+        version = self._version(artifact)
+        if version is not None:
+            self._add(artifact.path, version)
+
+    def remove_all_but(self, paths: set[str]) -> None:
+        for path in self.files.keys() - paths:
+            if not self.files[path][-1].removed:
+                self._add(path, Version(turn=self._turn, size=0, modified_ns=0, removed=True))
+
+    def _add(self, path: str, version: Version) -> None:
+        known = self.files.get(path, ())
+        earlier = tuple(each for each in known if each.turn < self._turn)
+        if earlier and earlier[-1].has_content_of(version):
+            # Only written again, or changed back by a turn that is recorded again.
+            version = replace(version, turn=earlier[-1].turn)
+            earlier = earlier[:-1]
+        elif len(earlier) >= len(known) and self._count >= MAX_VERSIONS:
+            if not known:
+                return
+            earlier = earlier[:-1]
+        versions = (*earlier, version) if earlier or not version.removed else ()
+        self._count += len(versions) - len(known)
+        self.files[path] = versions
+        if not versions:
+            del self.files[path]
+
+    def _version(self, artifact: Artifact) -> Version | None:
+        """None if the file was removed meanwhile."""
+        bare = Version(turn=self._turn, size=artifact.size, modified_ns=artifact.modified_ns)
+        full = self._read_bytes + artifact.size > MAX_READ or self._read_files >= MAX_FILES_READ
+        if full or artifact.size > MAX_FILE:
+            return bare
+        file = self._workspace.open_artifact(artifact.path)
+        if file is None:
+            return None
+        with file:
+            content = file.read(MAX_FILE + 1)
+        self._read_bytes += len(content)
+        self._read_files += 1
+        if len(content) > MAX_FILE:
+            return bare
+        digest = hashlib.sha256(content).hexdigest()
+        return replace(bare, size=len(content), digest=digest, kept=self._keep(digest, content))
+
+    def _keep(self, digest: str, content: bytes) -> bool:
+        if digest in self.kept:
+            return True
+        if _text(content) is None or self._kept_bytes + len(content) > MAX_KEPT:
+            return False
+        beneath.write(self._workspace.root, f"{_FOLDER}/{digest}", content)
+        self.kept[digest] = len(content)
+        self._kept_bytes += len(content)
+        return True
+
+
+def _with_turn(artifact: Artifact, known: Sequence[Version], current: int | None) -> Artifact:
+    comparable = sum(version.comparable for version in known)
+    if known and known[-1].is_of(artifact):
+        return replace(artifact, turn=known[-1].turn, comparable=comparable > 1 and known[-1].kept)
+    return replace(artifact, turn=current, comparable=comparable > 0 and artifact.size <= MAX_FILE)
+
+
+def _kept(files: Iterable[Sequence[Version]]) -> dict[str, int]:
+    """The sizes of the contents that are kept, by digest."""
+    return {each.digest: each.size for versions in files for each in versions if each.kept and each.digest}
+
+
+def _text(content: bytes) -> str | None:
+    if b"\0" in content:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
