@@ -140,7 +140,7 @@ def test_a_source_that_starts_a_turn_during_the_copy_is_refused(tmp_path: Path) 
     async def main() -> None:
         async with world.working() as app:
             source = await waiting(app, (await submit(app, asking)).id)
-            inheritance = app.service._inheritance
+            inheritance = app.service._submissions._inheritance
             origin = Origin(run_id=source.id, files=InheritedFiles.ARTIFACTS)
             before = await inheritance.source(origin)
             await app.service.reply(source.id, "red")

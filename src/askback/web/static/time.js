@@ -15,7 +15,7 @@ const relative = new Intl.RelativeTimeFormat(locale, { numeric: "always", style:
 const exact = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" });
 const today = new Intl.DateTimeFormat(locale, { timeStyle: "short" });
 const anyDay = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "short" });
-const thisYear = new Intl.DateTimeFormat(locale, { weekday: "short", day: "numeric", month: "short", hour: "numeric", minute: "2-digit" });
+const thisYear = new Intl.DateTimeFormat(locale, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 
 /** `3 minutes ago` */
 export function ago(moment) {
