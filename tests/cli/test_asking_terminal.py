@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from askback.cli.terminal.quiet_time import QuietTime
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import RunState
 from support.data_folder import ASK, FINISH, World, run_async, submit
@@ -36,6 +37,46 @@ def test_options_are_numbered_and_enter_takes_the_default(tmp_path: Path) -> Non
         terminal.enter()
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "blue"})
+
+
+def test_enters_in_quick_succession_do_not_answer_the_next_question(tmp_path: Path) -> None:
+    turns = [[ask(f"step {number}", kind="confirm", default="yes")] for number in range(3)]
+    with sit_down(World(tmp_path), *turns, [{"finish": {"all": "{{replies}}"}}], output=ANY) as terminal:
+        terminal.expect("Your answer [Y/n]: ")
+        terminal.write("y\n\n\n\n")
+        terminal.expect("Which step 1?")
+        terminal.expect("Your answer [Y/n]: ")
+        terminal.enter("n")
+        terminal.expect("Which step 2?")
+        terminal.expect("Your answer [Y/n]: ")
+        terminal.enter()
+        ran = terminal.ended()
+    assert json.loads(ran.stdout) == {"all": ["yes", "no", "yes"]}
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_enters_in_quick_succession_do_not_answer_the_next_field(tmp_path: Path, term: str) -> None:
+    world = World(tmp_path)
+    names = ("first", "second", "third")
+    schema = {"type": "object", "properties": {name: {"type": "string", "default": "unseen"} for name in names}}
+    skill = world.skill([ask("trip", response_schema=schema)], [{"finish": {"trip": "{{reply_json}}"}}], output=ANY)
+    arguments = ("run", skill, "--engine", "scripted")
+    with Terminal(world, *arguments, stdout=tmp_path / "result", env={"TERM": term}) as terminal:
+        terminal.expect("first (text, Enter for unseen): ")
+        terminal.write("1\n\n\n\n")
+        terminal.expect("second (text, Enter for unseen): ")
+        terminal.enter("2")
+        terminal.expect("third (text, Enter for unseen): ")
+        terminal.enter()
+        ran = terminal.ended()
+    assert json.loads(ran.stdout) == {"trip": {"first": "1", "second": "2", "third": "unseen"}}
+
+
+def test_each_early_enter_starts_the_quiet_time_again() -> None:
+    # The first reading is the prompt's; each early Enter takes two.
+    readings = iter([0.0, 0.5, 0.5, 1.0, 1.0, 1.5, 1.5, 2.2])
+    quiet = QuietTime(clock=lambda: next(readings))
+    assert [quiet.ignores_empty_line() for _ in range(4)] == [True, True, True, False]
 
 
 def test_a_line_means_an_option_by_number_label_or_value_or_else_itself(tmp_path: Path) -> None:

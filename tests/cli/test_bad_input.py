@@ -75,7 +75,10 @@ CASES = {
     "unknown mode": run("'sometimes' is not one of 'auto', 'interactive'", "--mode", "sometimes"),
     "empty mode": run("'' is not one of", "--mode", ""),
     "subcommand that is none": bad("No such command 'remove'", "skills", "remove", "x"),
-    "reply without a run": bad("Missing argument 'RUN'", "reply"),
+    **{
+        f"{command} without a run": bad("name a RUN; `askback runs` lists them", command)
+        for command in ("reply", "show", "watch", "cancel", "delete")
+    },
     "check without a folder": bad("Missing argument 'FOLDER'", "skills", "check"),
     "install without a source": bad("Missing argument 'ZIP_OR_FOLDER'", "skills", "install"),
     # Skills.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +151,11 @@ def test_show_tells_how_a_run_ended(world: World, client: Client) -> None:
 
 
 def test_a_run_that_is_not_there_is_told_so(world: World, server: Server) -> None:
-    for command in ("show", "watch", "cancel", "delete"):
-        ran = askback(world, command, "nope")
+    for command, name in product(("show", "watch", "cancel", "delete"), ("nope", "")):
+        ran = askback(world, command, name)
         assert ran.code == 2
-        assert "there is no run 'nope'" in ran.stderr
-        assert askback(world, command, "nope", "--json").json["error"]["code"] == "RUN_NOT_FOUND"
+        assert f"there is no run '{name}'" in ran.stderr
+        assert askback(world, command, name, "--json").json["error"]["code"] == "RUN_NOT_FOUND"
 
 
 def test_a_unique_prefix_names_a_run_of_a_server(world: World, client: Client) -> None:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.data_folder import World
 from support.program import Terminal, askback, work_folder
 
@@ -53,6 +55,20 @@ def test_missing_inputs_are_asked_for_by_their_schema(tmp_path: Path) -> None:
     prompt = requested(world, run_id)
     for text in ("Lisbon", '"days": 3', '"pace": "fast"'):
         assert text in prompt
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [((), "none of the default engines is installed"), (("--engine", "codex"), "engine 'codex' is not installed")],
+    ids=["default", "named"],
+)
+def test_nothing_is_asked_for_where_no_engine_is_installed(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+    world = World(tmp_path)
+    with Terminal(world, "run", skill(world), *words, env={"PATH": str(tmp_path)}) as terminal:
+        ran = terminal.ended()
+    assert ran.code == 2
+    assert says in ran.stderr
+    assert "needs input" not in ran.stderr
 
 
 def test_a_missing_file_is_asked_for_by_its_path(tmp_path: Path) -> None:

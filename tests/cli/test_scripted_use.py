@@ -159,6 +159,20 @@ def test_a_reply_in_json_fits_a_form(tmp_path: Path) -> None:
     assert (ran.code, ran.json["data"]) == (0, {"colour": "3 days"})
 
 
+@pytest.mark.parametrize("text", ["three days", "[3]", '"three"'])
+def test_a_reply_in_words_to_a_form_is_told_how_to_answer_it(tmp_path: Path, text: str) -> None:
+    world = World(tmp_path)
+    form = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
+    asks = [{"ask": {"interaction_id": "trip", "prompt": "Trip?", "response_schema": form}}]
+    run_id = waiting_run(world, asks, [FINISH])
+    ran = askback(world, "reply", run_id, text)
+    assert ran.code == 2
+    assert f"this question is a form; answer it with: askback reply {run_id}\n" in ran.stderr
+    ran = askback(world, "reply", run_id, '{"nights": 3}')
+    assert ran.code == 2
+    assert "response.days: is required" in ran.stderr
+
+
 def test_of_two_replies_the_second_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     run_id = waiting_run(world, [ASK], [{"wait_for": "go"}, FINISH])

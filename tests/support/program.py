@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from askback.cli.terminal.quiet_time import QUIET_SEC
 from askback.core.runs import Run
 from askback.process.tree import Tree
 from support.data_folder import World, run_async
@@ -237,6 +238,9 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def enter(self, text: str = "") -> None:
+        """Type a line. An empty one waits until the program takes it for an answer."""
+        if not text:
+            time.sleep(QUIET_SEC)
         self.write(text + "\n")
 
     def paste(self, text: str) -> None:

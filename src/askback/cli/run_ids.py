@@ -21,7 +21,9 @@ _MAX_SHOWN = 10
 
 async def full_id(runs: AsyncClient | LocalRuns, given: str) -> str:
     """The id of the only run that starts with `given`. If there is none, `given` itself, which is then not found."""
-    if not given or len(given) >= _ID_LENGTH:
+    if not given:
+        raise NotFound(RefusalCode.RUN_NOT_FOUND, "there is no run ''")
+    if len(given) >= _ID_LENGTH:
         return given
     found: list[str] = []
     async for run in runs.list_runs(page_size=200):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         "askback reply 1m7g < letter.txt",
     ),
 )
-@click.argument("run", shell_complete=complete_waiting_run)
+@click.argument("run", cls=options.RunArgument, shell_complete=complete_waiting_run)
 @click.argument("text", required=False)
 @click.option("--interaction", metavar="ID", help="Answer only the question with this id.")
 @options.common
@@ -117,6 +117,9 @@ async def _response(pending: Interaction, text: str | None, display: Display, se
             raise Invalid(RefusalCode.REPLY_INVALID, "the answer is empty, and the question has no default")
         if why_not := question.refusal(pending, text):
             raise Invalid(RefusalCode.REPLY_INVALID, why_not)
+        if isinstance(response, str) and question.is_form(pending):
+            message = f"this question is a form; answer it with: {question.reply_command(run_id, pending)}"
+            raise Invalid(RefusalCode.REPLY_INVALID, message)
         return response
     display.pause()
     with interrupt_leaves(settled) as settled_or_left:

@@ -167,11 +167,26 @@ async def _submit(app: App, *, wanted: Submission, package: SkillPackage, can_as
     if wanted.origin is not None:
         wanted = replace(wanted, origin=await _full_origin(app, wanted.origin))
     if can_ask and (wanted.origin is None or wanted.origin.at is None):
+        await _require_engine(app, wanted, package)
         wanted = await ask_missing(wanted, package)
     try:
         return await app.service.submit(wanted)
     except Invalid as error:
         raise Invalid(error.code, error.message, described(error.problems, package)) from None
+
+
+async def _require_engine(app: App, wanted: Submission, package: SkillPackage) -> None:
+    """Nobody should type input for a run that no installed engine can execute."""
+    from askback.cli.terminal.probing import probing_shown
+    from askback.core.runs import Mode, RunOptions
+
+    if wanted.engine is None and wanted.origin is not None and wanted.origin.session:
+        # It gets the engine of its source.
+        return
+    engine = await app.service.engines.choose(package, wanted.engine)
+    # The progress ends here, before input is asked for below it.
+    with probing_shown(app.service.engines):
+        await app.service.engines.profile(engine, Mode.AUTO, RunOptions())
 
 
 def _origin(source: str, files: str | None, question: str | None, *, session: bool) -> Origin:

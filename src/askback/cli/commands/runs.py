@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import exit_codes, layout, output
+from askback.cli import exit_codes, layout, options, output
 from askback.cli.completion import complete_engine, complete_open_run, complete_run, complete_skill
 from askback.cli.connection import on_runs
 from askback.cli.exit_codes import run_async
@@ -79,7 +79,7 @@ def runs_command(
     cls=Command,
     examples=("askback show 1m7g                    # the start of an id is enough",),
 )
-@click.argument("run", shell_complete=complete_run)
+@click.argument("run", cls=options.RunArgument, shell_complete=complete_run)
 @on_runs
 def show_command(access: Access, as_json: bool, run: str) -> int:
     """Show RUN: its state, questions and answers, warnings, error, usage and files."""
@@ -109,7 +109,7 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
     cls=Command,
     examples=("askback watch 1m7g",),
 )
-@click.argument("run", shell_complete=complete_run)
+@click.argument("run", cls=options.RunArgument, shell_complete=complete_run)
 @on_runs
 def watch_command(access: Access, as_json: bool, run: str) -> int:
     """Follow RUN live until it ends, even if the server restarts. Its output goes to stdout.
@@ -212,7 +212,7 @@ def inbox_command(access: Access, as_json: bool) -> int:
     cls=Command,
     examples=("askback cancel 1m7g",),
 )
-@click.argument("run", shell_complete=complete_open_run)
+@click.argument("run", cls=options.RunArgument, shell_complete=complete_open_run)
 @on_runs
 def cancel_command(access: Access, as_json: bool, run: str) -> int:
     """Cancel RUN. Its engine is asked to end, then killed. The run is `canceled` when all its processes have ended."""
@@ -239,7 +239,7 @@ def cancel_command(access: Access, as_json: bool, run: str) -> int:
     cls=Command,
     examples=("askback delete 1m7g",),
 )
-@click.argument("run", shell_complete=complete_run)
+@click.argument("run", cls=options.RunArgument, shell_complete=complete_run)
 @on_runs
 def delete_command(access: Access, as_json: bool, run: str) -> int:
     """Delete RUN with everything that belongs to it: files, events, questions, links and unsent notifications.

@@ -11,6 +11,9 @@ import sys
 from itertools import groupby
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.history import DummyHistory
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
@@ -18,6 +21,8 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.utils import is_dumb_terminal
+
+from askback.cli.terminal.quiet_time import QuietTime
 
 __all__ = ["edit_line", "is_dumb_terminal"]
 
@@ -27,19 +32,20 @@ async def edit_line(prompt: str, *, secret: bool) -> str:
     output = Vt100_Output.from_pty(sys.stderr)
     # A terminal that does not report its cursor's position would get a warning, and nothing here needs it.
     output.enable_cpr = False
+    quiet = QuietTime()
     session: PromptSession[str] = PromptSession(
         prompt,
         input=_Input(sys.stdin),
         output=output,
         history=DummyHistory(),
-        key_bindings=_key_bindings(),
+        key_bindings=_key_bindings(quiet),
         input_processors=[_Hidden()] if secret else [],
         enable_suspend=True,
     )
-    return await session.prompt_async(handle_sigint=False, set_exception_handler=False)
+    return await session.prompt_async(pre_run=quiet.restart, handle_sigint=False, set_exception_handler=False)
 
 
-def _key_bindings() -> KeyBindings:
+def _key_bindings(quiet: QuietTime) -> KeyBindings:
     bindings = KeyBindings()
 
     @bindings.add("c-c")
@@ -56,12 +62,21 @@ def _key_bindings() -> KeyBindings:
         else:
             event.current_buffer.delete()
 
+    @bindings.add("enter", filter=has_focus(DEFAULT_BUFFER) & Condition(_is_empty))
+    def accept_empty(event: KeyPressEvent) -> None:
+        if not quiet.ignores_empty_line():
+            event.current_buffer.validate_and_handle()
+
     @bindings.add("escape", "enter")
     @bindings.add("escape", "c-j")
     def new_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
     return bindings
+
+
+def _is_empty() -> bool:
+    return not get_app().current_buffer.text.strip()
 
 
 class _Input(Vt100Input):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from askback.cli import output
+from askback.cli.terminal.quiet_time import QuietTime
 
 MAX_PLAIN_LINE = 4095
 """The maximum bytes of a line without our editor. The terminal silently drops the rest."""
@@ -108,10 +109,15 @@ async def _typed(prompt: str, *, secret: bool) -> str:
 
 async def _plain_line(prompt: str, *, secret: bool) -> str:
     """A line as the terminal itself edits it."""
+    quiet = QuietTime()
     output.to_stderr(prompt, end="")
     answered = False
     try:
         data = await _read_line(sys.stdin.fileno())
+        while data and not data.strip() and quiet.ignores_empty_line():
+            # The terminal itself shows the line break, unless it shows nothing.
+            output.to_stderr("" if secret else prompt, end="")
+            data = await _read_line(sys.stdin.fileno())
         answered = bool(data)
     finally:
         # With a secret, the line break was not shown either.

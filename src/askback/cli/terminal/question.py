@@ -54,7 +54,7 @@ def read_answer(interaction: Interaction, line: str) -> Json:
 
 
 def _structured(interaction: Interaction, text: str) -> Json:
-    """Parse a scalar by its type; parse JSON if the schema is that of an object and the value matches it."""
+    """Parse a scalar by its type; parse a JSON object if the schema is that of an object."""
     schema = interaction.response_schema
     if schema is None:
         return text
@@ -64,12 +64,17 @@ def _structured(interaction: Interaction, text: str) -> Json:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return text if isinstance(value, str) or reply_problems(interaction, value) else value
+    return value if isinstance(value, dict) else text
 
 
 def _is_confirmation(interaction: Interaction) -> bool:
     """Answered with the words yes or no. A question with a boolean schema is answered with true or false."""
     return interaction.kind == "confirm" and not interaction.options and interaction.response_schema is None
+
+
+def is_form(interaction: Interaction) -> bool:
+    """Whether the question is asked field by field."""
+    return (interaction.response_schema or {}).get("type") == "object" and not interaction.options
 
 
 def refusal(interaction: Interaction, line: str) -> str | None:
@@ -195,8 +200,8 @@ def _problems(interaction: Interaction, response: Json) -> tuple[str, ...]:
 
 
 async def _ask_once(interaction: Interaction, write: Write, settled: Settled) -> Json:
-    schema = interaction.response_schema or {}
-    if schema.get("type") == "object" and not interaction.options:
+    if is_form(interaction):
+        schema = interaction.response_schema or {}
         return await ask_fields(schema, interaction.default, write, settled, secret=interaction.secret)
     line = await read_line(hint(interaction), secret=interaction.secret, settled=settled)
     return None if line is None else read_answer(interaction, line)
