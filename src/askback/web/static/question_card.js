@@ -97,7 +97,7 @@ export class QuestionCard {
     if (next) note.append(button);
     this.answer.replaceChildren(note);
     if (written !== "") this.answer.append(unsent(written));
-    // Not its button: who goes on typing would press it.
+    // Not its button: a user who continues to type would press it.
     if (hadFocus && alert) note.focus({ preventScroll: true });
     return said;
   }
