@@ -1,4 +1,4 @@
-/** The client against a real server. ASKBACK_URL and ASKBACK_TOKEN name it; tests/clients/ starts it with its skills. */
+/** The client against a real server. ASKBACK_URL and ASKBACK_TOKEN name it; tests/typescript/ starts it with its skills. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

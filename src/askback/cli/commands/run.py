@@ -107,12 +107,8 @@ def command(
     The output goes to stdout, everything else to stderr. Exit codes: 0 succeeded, 1 failed, 2 bad input,
     4 waits for an answer, 130 interrupted.
     """
-    if (skill is None) == (continued is None):
-        raise click.UsageError("name a SKILL to run, or a run to continue: --continue RUN")
-    if continued is not None and (engine or mode or inputs or params or run_options or source):
-        raise click.UsageError("--continue uses the run as it was submitted: only --answer can be added")
-    if source is None and (from_files or from_session or from_question):
-        raise click.UsageError("--from-files, --from-session and --from-question need a run: --from RUN")
+    submitted = engine or mode or inputs or params or run_options or source
+    _check_usage(skill, continued, source, submitted=submitted, inherited=from_files or from_session or from_question)
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
     from askback.bootstrap import open_library
@@ -137,6 +133,18 @@ def command(
         wanted = submission(arguments, package, may_ask=may_ask, max_bytes=settings.limits.body_bytes)
         start = partial(_submit, wanted=wanted, package=package, can_ask=can_ask)
     return _execute(settings, start, answers, as_json=as_json, can_ask=can_ask)
+
+
+def _check_usage(
+    skill: str | None, continued: str | None, source: str | None, *, submitted: object, inherited: object
+) -> None:
+    """Refuse options that contradict each other. `submitted`, `inherited`: whether options of that kind are given."""
+    if (skill is None) == (continued is None):
+        raise click.UsageError("name a SKILL to run, or a run to continue: --continue RUN")
+    if continued is not None and submitted:
+        raise click.UsageError("--continue uses the run as it was submitted: only --answer can be added")
+    if source is None and inherited:
+        raise click.UsageError("--from-files, --from-session and --from-question need a run: --from RUN")
 
 
 def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_json: bool, can_ask: bool) -> int:
