@@ -277,7 +277,8 @@ def test_statistics_count_what_ended(client: Client) -> None:
     assert (len(before.days), len(stats.days)) == (30, 7)
     assert (stats.first, stats.last) == (stats.days[0].date, stats.days[-1].date)
     runs = {each.name: each.succeeded for each in stats.skills}
-    assert runs["quick"] == {each.name: each.succeeded for each in before.skills}.get("quick", 0) + 1
+    # Runs of other tests on the same server may end in between.
+    assert runs["quick"] > {each.name: each.succeeded for each in before.skills}.get("quick", 0)
     with pytest.raises(Refused):
         client.statistics(days=0)
 
