@@ -51,9 +51,9 @@ async function call(path, request) {
 async function problemOf(answer) {
   if (answer.status === 401) return new Problem(401, "UNAUTHORIZED", t("frame.signed_out"));
   try {
-    const told = await answer.json();
-    if (told.code === "TOO_MANY_FAILED_SIGN_INS") return new Problem(401, "UNAUTHORIZED", t("frame.signed_out"));
-    return new Problem(answer.status, told.code, inOurLanguage(told), told.problems ?? []);
+    const body = await answer.json();
+    if (body.code === "TOO_MANY_FAILED_SIGN_INS") return new Problem(401, "UNAUTHORIZED", t("frame.signed_out"));
+    return new Problem(answer.status, body.code, inOurLanguage(body), body.problems ?? []);
   } catch {
     return new Problem(answer.status, "UNKNOWN", t("frame.failed", { status: answer.status }));
   }

@@ -61,10 +61,10 @@ export function rangeOf(schema, t) {
           : [];
   const kind = { array: "items", string: "characters" }[type] ?? "numbers";
   // A limit that nobody reaches by accident is not worth a line.
-  const told = most <= (kind === "characters" ? LONG : HUGE) ? most : undefined;
-  if (choicesOf(schema) || (least === undefined && told === undefined)) return null;
-  const form = least === undefined ? "most" : told === undefined ? "least" : "both";
-  return t(`form.range.${kind}.${form}`, { least, most: told });
+  const upper = most <= (kind === "characters" ? LONG : HUGE) ? most : undefined;
+  if (choicesOf(schema) || (least === undefined && upper === undefined)) return null;
+  const form = least === undefined ? "most" : upper === undefined ? "least" : "both";
+  return t(`form.range.${kind}.${form}`, { least, most: upper });
 }
 
 function textProblem(schema, value, t) {

@@ -63,11 +63,11 @@ export function entriesForm({ t, root, given = {} }) {
       return wrong().length === 0;
     },
     place(problems) {
-      const told = problems.map((line) => ({ line, ...spelled(line) }));
+      const located = problems.map((line) => ({ line, ...spelled(line) }));
       const entryOf = ({ parts }) => entries.find(({ input }) => input.value.trim() === parts[0]);
-      const ours = told.filter((each) => each.root === root && entryOf(each));
+      const ours = located.filter((each) => each.root === root && entryOf(each));
       mark(ours.map((each) => [entryOf(each), each.message]));
-      return told.filter((each) => !ours.includes(each)).map((each) => each.line);
+      return located.filter((each) => !ours.includes(each)).map((each) => each.line);
     },
     focus: () => entries[0]?.field.focus(),
   };

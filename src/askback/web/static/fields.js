@@ -85,12 +85,12 @@ function leaf(schema, spot, control) {
     if (value === undefined) return spot.required ? t(control.missing ?? "form.problem.required") : null;
     return problemOf(schema, value, t);
   };
-  const told = (message) => (message ? [{ field, message }] : []);
+  const asProblems = (message) => (message ? [{ field, message }] : []);
   const field = {
     element,
     value: () => control.read().value,
-    problems: () => told(wrong()),
-    unread: () => told(control.read().problem),
+    problems: () => asProblems(wrong()),
+    unread: () => asProblems(control.read().problem),
     show(message) {
       problem.textContent = message ?? "";
       problem.hidden = !message;

@@ -43,7 +43,7 @@ export function dropZone({ title, hint, button, accept, take }) {
 export function fileControl({ title, t, upload = uploadFile }) {
   let kept = null;
   let state = "none";
-  let told = () => {};
+  let notify = () => {};
   const remove = make("button", { type: "button", class: "button button-quiet", hidden: true }, t("form.file_remove"));
   const zone = dropZone({ title, hint: t("form.file_drop"), button: t("form.file_choose"), take: (file) => send(file) });
   const element = make("div", { class: "file" }, zone.element, remove);
@@ -53,7 +53,7 @@ export function fileControl({ title, t, upload = uploadFile }) {
     zone.status.textContent = text;
     zone.element.classList.toggle("drop-kept", next === "kept");
     remove.hidden = next === "none";
-    told();
+    notify();
   };
   // If two files are chosen in a row, the later one counts.
   let current = 0;
@@ -89,6 +89,6 @@ export function fileControl({ title, t, upload = uploadFile }) {
     group: true,
     marked: zone.input,
     missing: "form.problem.file",
-    changed: (listener) => (told = listener),
+    changed: (listener) => (notify = listener),
   };
 }

@@ -34,10 +34,10 @@ export function schemaForm(schema, { t, files = upload, root = "input", given, t
     },
     /** Show the server's problems at the fields that they name. Returns those that name no field. */
     place(problems) {
-      const told = problems.map((line) => ({ line, ...spelled(line) }));
-      const ours = told.filter((each) => each.root === root);
+      const located = problems.map((line) => ({ line, ...spelled(line) }));
+      const ours = located.filter((each) => each.root === root);
       mark(ours.map(({ parts, message }) => ({ field: top.at(parts), message })));
-      return told.filter((each) => each.root !== root).map((each) => each.line);
+      return located.filter((each) => each.root !== root).map((each) => each.line);
     },
     focus: () => top.focus(),
   };

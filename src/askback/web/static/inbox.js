@@ -26,7 +26,7 @@ const PAGE = 200;
 const rows = new Map();
 const settled = new Set();
 let asked = place.dataset.asked === "yes";
-let told = null;
+let latest = null;
 let shown = null;
 let current = null;
 let further = 0;
@@ -177,7 +177,7 @@ async function renewAll() {
 }
 
 async function wholePage() {
-  if (!filters.any && told?.next_cursor === null) return { ...told, items: [...told.items].sort(byUrgency) };
+  if (!filters.any && latest?.next_cursor === null) return { ...latest, items: [...latest.items].sort(byUrgency) };
   const query = filters.query;
   query.set("order", "deadline");
   query.set("limit", String(PAGE));
@@ -276,7 +276,7 @@ function showCount() {
   at("inbox-tools").hidden = empty && !filters.any;
   const key = filters.any ? "inbox.matching" : count === 0 ? "inbox.none" : count === 1 ? "inbox.one" : "inbox.many";
   at("inbox-summary").textContent = t(key, { n: count });
-  at("tab-count").textContent = String(told?.total ?? count);
+  at("tab-count").textContent = String(latest?.total ?? count);
   more.hidden = shown.next_cursor === null;
   at("inbox-shown").textContent = t("inbox.shown", { n: rows.size, total: count });
 }
@@ -357,8 +357,8 @@ wide.addEventListener("change", () => {
 });
 onInbox((page, live) => {
   if (page !== null) {
-    announce(told, page);
-    told = page;
+    announce(latest, page);
+    latest = page;
     renew();
   }
   showConnection(live);

@@ -57,16 +57,16 @@ export function countdown(seconds) {
 /** `850 ms`, `2.1 s`, `12 s`, `4 min 7 s`, `2 h 5 min`, `3 d` */
 export function duration(seconds) {
   const unit = (name, n) => t(`frame.duration.${name}`, { n });
-  const told = (first, second) => [unit(...first), second[1] > 0 ? unit(...second) : null].filter(Boolean).join(" ");
+  const joined = (first, second) => [unit(...first), second[1] > 0 ? unit(...second) : null].filter(Boolean).join(" ");
   if (seconds < 1) return unit("ms", Math.round(seconds * 1000));
   if (seconds < 9.95) return unit("s", seconds.toFixed(1));
   const whole = Math.round(seconds);
   if (whole < 60) return unit("s", whole);
-  if (whole < 3600) return told(["min", Math.floor(whole / 60)], ["s", whole % 60]);
+  if (whole < 3600) return joined(["min", Math.floor(whole / 60)], ["s", whole % 60]);
   const minutes = Math.round(whole / 60);
-  if (minutes < 24 * 60) return told(["h", Math.floor(minutes / 60)], ["min", minutes % 60]);
+  if (minutes < 24 * 60) return joined(["h", Math.floor(minutes / 60)], ["min", minutes % 60]);
   const hours = Math.round(minutes / 60);
-  return told(["d", Math.floor(hours / 24)], ["h", hours % 24]);
+  return joined(["d", Math.floor(hours / 24)], ["h", hours % 24]);
 }
 
 /** Update all relative times inside the element. */
