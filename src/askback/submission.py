@@ -114,7 +114,8 @@ class Submissions:
             return await self._submit(run_id, await self._package(wanted), wanted)
         try:
             run = await self._submit(run_id, await self._unpacked(run_id, wanted.archive), wanted)
-        except BaseException:
+        except (AskbackError, OSError):
+            # Not if the request was canceled: its run may have been stored. What is left is swept.
             await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
             raise
         if run.id != run_id:

@@ -161,6 +161,7 @@ def test_the_key_of_a_request_covers_its_variables(client: httpx.Client, world: 
     "name",
     [
         *("PATH", "path", "HOME", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "ASKBACK_TOKEN", "PYTHONPATH", "NODE_OPTIONS"),
+        *("OPENSSL_CONF", "OTEL_EXPORTER_OTLP_ENDPOINT", "PROMPT_COMMAND", "VISUAL"),
         *("HTTPS_PROXY", "https_proxy", "GIT_SSH_COMMAND", "BASH_ENV", "SSL_CERT_FILE", "SCRIPTED_HOME", "TMPDIR"),
         *("", "A=B", "a b", "1A", "É", "A\0B", "x" * 101),
     ],

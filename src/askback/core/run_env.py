@@ -13,40 +13,14 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 _RESERVED = frozenset(
     (
         *("PATH", "HOME", "PWD", "OLDPWD", "SHELL", "USER", "LOGNAME", "HOSTNAME", "TERM", "LANG", "LANGUAGE", "TZ"),
-        *(
-            "TMPDIR",
-            "TMP",
-            "TEMP",
-            "IFS",
-            "ENV",
-            "CDPATH",
-            "SHELLOPTS",
-            "PS4",
-            "CLASSPATH",
-            "EDITOR",
-            "PAGER",
-            "BROWSER",
-        ),
-        *("IS_SANDBOX", "CI", "DEBUG"),
+        *("TMPDIR", "TMP", "TEMP", "IFS", "ENV", "CDPATH", "SHELLOPTS", "PS4", "PROMPT_COMMAND", "CLASSPATH"),
+        *("EDITOR", "VISUAL", "PAGER", "BROWSER", "IS_SANDBOX", "CI", "DEBUG"),
     )
 )
 _RESERVED_PREFIXES = (
-    *(
-        "LD_",
-        "DYLD_",
-        "LC_",
-        "XDG_",
-        "DBUS_",
-        "GCONV_",
-        "GLIBC_",
-        "MALLOC_",
-        "ASKBACK",
-        "BASH",
-        "ZSH",
-        "PYTHON",
-        "PERL",
-    ),
-    *("RUBY", "JAVA", "NODE", "NPM", "BUN_", "DENO_", "GIT_", "SSH_", "SSL_", "CURL_", "REQUESTS_"),
+    *("LD_", "DYLD_", "LC_", "XDG_", "DBUS_", "GCONV_", "GLIBC_", "MALLOC_", "OPENSSL_", "OTEL_", "ASKBACK"),
+    *("BASH", "ZSH", "PYTHON", "PERL", "RUBY", "JAVA", "NODE", "NPM", "BUN_", "DENO_"),
+    *("GIT_", "SSH_", "SSL_", "CURL_", "REQUESTS_"),
 )
 """What loads code into programs, or changes how they connect."""
 
