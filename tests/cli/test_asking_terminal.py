@@ -54,6 +54,18 @@ def test_enters_in_quick_succession_do_not_answer_the_next_question(tmp_path: Pa
     assert json.loads(ran.stdout) == {"all": ["yes", "no", "yes"]}
 
 
+def test_what_was_typed_ahead_does_not_answer_the_next_question(tmp_path: Path) -> None:
+    turns = [[ask(f"step {number}", kind="confirm", default="yes")] for number in range(2)]
+    with sit_down(World(tmp_path), *turns, [{"finish": {"all": "{{replies}}"}}], output=ANY) as terminal:
+        terminal.expect("Your answer [Y/n]: ")
+        terminal.write("y\ry\r")
+        terminal.expect("Which step 1?")
+        terminal.expect("Your answer [Y/n]: ")
+        terminal.enter("n")
+        ran = terminal.ended()
+    assert json.loads(ran.stdout) == {"all": ["yes", "no"]}
+
+
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
 def test_enters_in_quick_succession_do_not_answer_the_next_field(tmp_path: Path, term: str) -> None:
     world = World(tmp_path)

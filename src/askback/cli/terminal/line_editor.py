@@ -15,6 +15,7 @@ from prompt_toolkit.application import get_app
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.history import DummyHistory
+from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -24,7 +25,7 @@ from prompt_toolkit.utils import is_dumb_terminal
 
 from askback.cli.terminal.quiet_time import QuietTime
 
-__all__ = ["edit_line", "is_dumb_terminal"]
+__all__ = ["discard_typeahead", "edit_line", "is_dumb_terminal"]
 
 
 async def edit_line(prompt: str, *, secret: bool) -> str:
@@ -43,6 +44,10 @@ async def edit_line(prompt: str, *, secret: bool) -> str:
         enable_suspend=True,
     )
     return await session.prompt_async(pre_run=quiet.restart, handle_sigint=False, set_exception_handler=False)
+
+
+def discard_typeahead() -> None:
+    clear_typeahead(_Input(sys.stdin))
 
 
 def _key_bindings(quiet: QuietTime) -> KeyBindings:

@@ -39,6 +39,9 @@ def discard_typed() -> None:
     """Discard what was typed before the question was shown."""
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    # The editor keeps keys that arrived after an Enter. Before its first use there are none, and its import is slow.
+    if (editor := sys.modules.get("askback.cli.terminal.line_editor")) is not None:
+        editor.discard_typeahead()
 
 
 async def read_line(prompt: str, *, secret: bool, settled: Settled) -> str | None:
