@@ -1,4 +1,4 @@
-"""Sends traces and metrics to an OpenTelemetry collector, by OTLP over HTTP, in a thread of its own. Needs OpenTelemetry.
+"""Sends traces and metrics to an OpenTelemetry collector, by OTLP over HTTP, in a separate thread. Needs OpenTelemetry.
 
 Nobody waits for the collector. What it does not take in time is dropped and counted. Only the given endpoint is contacted:
 no proxy of the environment, no redirect.
@@ -126,7 +126,7 @@ class Exporter:
         except Exception as error:
             self._reason, sent = f"{type(error).__name__}: {error}", False
         if not sent and not self._is_told:
-            log.warning("telemetry cannot be sent to %s; runs go on: %s", self._endpoint, self._reason)
+            log.warning("telemetry cannot be sent to %s; runs are not affected: %s", self._endpoint, self._reason)
         if sent and self._is_told:
             log.info("telemetry is sent to %s again", self._endpoint)
         self._failing = self._is_told = not sent

@@ -54,7 +54,7 @@ def command(settings: Settings, as_json: bool) -> int:
     async def main() -> int:
         findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir), *_telemetry(settings)]
         try:
-            # What is wrong with the telemetry is told above, and is no reason not to look at the rest.
+            # A problem with the telemetry is reported above, and must not hide the rest.
             async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()})) as app:
                 findings += [finding async for finding in _examine(app)]
         except Unavailable as error:
