@@ -143,6 +143,12 @@ class Limits(_Section):
     cpu_sec: float = Field(
         0, ge=0, description="CPU time of one turn (for a sticky run: of all turns), in seconds; 0: no limit."
     )
+    turn_sec: float = Field(
+        0,
+        ge=0,
+        description="The time that a turn may take, in seconds: a longer `turn_timeout_sec` of a run or of a skill is "
+        "shortened; 0: no limit.",
+    )
     disk: float = Field(
         10_240, ge=0, description="Disk space of one run (workspace, home and temporary files), in MB; 0: no limit."
     )

@@ -98,6 +98,7 @@ class Submissions:
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         private_webhooks: bool,
+        longest_turn_sec: float = 0,
     ) -> None:
         self._store = store
         self._library = library
@@ -109,6 +110,7 @@ class Submissions:
         self._clock = clock
         self._new_id = new_id
         self._private_webhooks = private_webhooks
+        self._longest_turn_sec = longest_turn_sec
 
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
@@ -238,7 +240,7 @@ class Submissions:
         secrets = secret_inputs(given, package.input_schema)
         return _Checked(
             mode=mode,
-            options=merge_options(package.options, options),
+            options=merge_options(package.options, options, longest_turn_sec=self._longest_turn_sec),
             summary=summarize(given, template=package.summary, schema=package.input_schema, secrets=secrets),
             # A large input would be read and sent with every look at the run.
             secret_inputs=None if is_large(given) else secrets,

@@ -245,6 +245,7 @@ def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
         clock=parts.clock,
         new_id=new_run_id,
         private_webhooks=parts.settings.notifications.allow_private,
+        longest_turn_sec=parts.settings.limits.turn_sec,
     )
 
 

@@ -257,6 +257,15 @@ class Workspace:
         # From the run's folder: the engine could have replaced its working directory by a link.
         return open_below(self.root, f"{self._below(self.artifacts_path)}/{path}")
 
+    def open_work(self, path: str) -> BinaryIO | None:
+        """Open a file of the working directory."""
+        return open_below(self.root, f"{self._below(self.cwd)}/{path}")
+
+    def add_artifact(self, path: str) -> None:
+        """Put a file of the working directory under `artifacts/`, at the same path. It keeps its old name, too."""
+        work = self._below(self.cwd)
+        beneath.link_file(self.root, f"{work}/{path}", f"{work}/{ARTIFACTS_DIR}/{path}")
+
     def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
         """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
         found: list[tuple[str, int]] = []

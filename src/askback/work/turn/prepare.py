@@ -226,7 +226,7 @@ async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instru
     order, slow = run.next_turn, not package.checks_quickly()
     if order.kind is TurnKind.START:
         request = await store.request(run.id)
-        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR, run.origin)
+        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR, run.origin, run.engine)
         return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
     interactions = await store.interactions(run.id)
     secrets = _secret_answers(interactions)
