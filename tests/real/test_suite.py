@@ -133,7 +133,7 @@ def test_the_engines_own_way_of_asking_neither_hangs_nor_goes_on(stage: Stage, d
     assert not any(text in second.tool_results[-1] for text in ('"red"', '"blue"'))
 
 
-@pytest.mark.contract("X-1", "H-11")
+@pytest.mark.contract("X-1", "H-11", "J-5")
 def test_a_session_that_is_gone_ends_the_run(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     double.play(say(question()), always(say(finish("made up"))))

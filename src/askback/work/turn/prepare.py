@@ -21,6 +21,7 @@ from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.credentials import Credentials, SignInCopies
 from askback.process.pools import Pools
+from askback.process.snapshot import HomeLost
 from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import prompts
 from askback.skills.library import Library
@@ -118,7 +119,7 @@ def _prepare_files(
     if run.starts_session:
         workspace.begin_first_turn(setup.home)
     else:
-        workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+        _begin_later_turn(run, workspace)
     sign_in_copies = _copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
@@ -143,6 +144,14 @@ def _prepare_files(
         if sign_in_copies is not None:
             sign_in_copies.end()
         raise
+
+
+def _begin_later_turn(run: Run, workspace: Workspace) -> None:
+    try:
+        workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+    except HomeLost as error:
+        message = f"the run's home, which has the engine's session, was removed: {error}"
+        raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)) from None
 
 
 def _opened(workspace: Workspace, sealed_env: str | None) -> dict[str, str]:
@@ -239,6 +248,11 @@ async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instru
             prompt = await _render(partial(prompts.reply_prompt, package, closed), slow or large)
             reply = Reply(response=closed.response, answered=closed.answered_by is AnsweredBy.USER)
             return Instructions(prompt=prompt, reply=reply, secrets=secrets)
+        case TurnKind.REBUILD:
+            request = await store.request(run.id)
+            given = (package, request, run.mode, SKILL_DIR, run.origin)
+            rebuilt = partial(prompts.rebuilt_prompt, *given, interactions, order.problems)
+            return Instructions(prompt=await _render(rebuilt, slow=True), secrets=secrets)
         case _:
             assert_never(order.kind)
 
