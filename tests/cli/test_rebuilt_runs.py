@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ def asked(world: World, skill: str, *options: str) -> str:
     ran = askback(world, "run", skill, "--engine", "scripted", "--mode", "interactive", "--json", *options)
     assert ran.code == 4, ran.stderr
     run_id = str(ran.json["id"])
-    shutil.rmtree(world.data_dir / "runs" / run_id / "home" / ".scripted")
+    world.lose_session(run_id)
     return run_id
 
 

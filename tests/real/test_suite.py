@@ -141,10 +141,8 @@ def test_a_session_that_is_gone_ends_the_run(stage: Stage, double: ModelDouble) 
     async def main() -> None:
         async with stage.working() as app:
             asked = await stage.ask(app, skill)
-            files = stage.session_files(asked)
-            assert files
-            for path in files:
-                path.unlink()
+        stage.lose_session(asked.id, *stage.engine.sessions)
+        async with stage.working() as app:
             await app.service.reply(asked.id, "green")
             run = await over(app, asked.id)
             assert run.state is RunState.FAILED

@@ -23,10 +23,8 @@ def test_a_lost_session_is_told_again_once_and_goes_on(stage: Stage, double: Mod
             asked = await stage.ask(app, skill, options={"on_lost_session": "rebuild"})
             await app.service.reply(asked.id, "red, please")
             asked = await waiting(app, asked.id)
-            files = stage.session_files(asked)
-            assert files
-            for path in files:
-                path.unlink()
+        stage.lose_session(asked.id, *stage.engine.sessions)
+        async with stage.working() as app:
             await app.service.reply(asked.id, "large, please")
             again = await waiting(app, asked.id)
             assert [each.code for each in again.warnings] == ["CONTEXT_REBUILT"]

@@ -27,8 +27,15 @@ def two_questions(world: World, *last: dict[str, Any]) -> str:
     return world.skill([ASK], [SIZE], [*last, FINISH], output=ANY)
 
 
-def lose_sessions(app: App, run: Run) -> None:
-    shutil.rmtree(app.workspaces.of(run.id).home / ".scripted")
+async def asked(world: World, skill: str, *answers: str, **rest: Any) -> Run:
+    """A run that was answered so often, waits again, and has lost its session."""
+    async with world.working() as app:
+        run = await waiting(app, (await submit(app, skill, **({"options": REBUILD} | rest))).id)
+        for answer in answers:
+            await app.service.reply(run.id, answer)
+            run = await waiting(app, run.id)
+    world.lose_session(run.id)
+    return run
 
 
 def codes(run: Run) -> list[str]:
@@ -49,11 +56,8 @@ def test_a_new_session_has_the_skill_its_input_and_every_answer_once(tmp_path: P
     skill = two_questions(world)
 
     async def main() -> None:
+        run = await asked(world, skill, "red", input={"wall": "north"})
         async with world.working() as app:
-            run = await waiting(app, (await submit(app, skill, input={"wall": "north"}, options=REBUILD)).id)
-            await app.service.reply(run.id, "red")
-            run = await waiting(app, run.id)
-            lose_sessions(app, run)
             await app.service.reply(run.id, "large, please")
             ended = await over(app, run.id)
             assert (ended.state, ended.error, ended.attempt_number) == (RunState.SUCCEEDED, None, 4)
@@ -81,9 +85,8 @@ def test_without_leave_the_run_fails(tmp_path: Path, options: dict[str, str]) ->
     skill = two_questions(world)
 
     async def main() -> None:
+        run = await asked(world, skill, options=options)
         async with world.working() as app:
-            run = await waiting(app, (await submit(app, skill, options=options)).id)
-            lose_sessions(app, run)
             await app.service.reply(run.id, "red")
             ended = await over(app, run.id)
             assert ended.error is not None
@@ -116,9 +119,8 @@ def test_a_home_that_was_removed_is_a_lost_session(tmp_path: Path) -> None:
     skill = world.skill([ASK], [{"finish": {"colour": "{{reply}}"}}])
 
     async def main() -> None:
+        run, other = await asked(world, skill), await asked(world, skill, options={})
         async with world.working() as app:
-            run = await waiting(app, (await submit(app, skill, options=REBUILD)).id)
-            other = await waiting(app, (await submit(app, skill)).id)
             for each in (run, other):
                 shutil.rmtree(app.workspaces.of(each.id).home)
                 await app.service.reply(each.id, "red")
@@ -136,13 +138,13 @@ def test_each_question_may_find_its_session_lost(tmp_path: Path) -> None:
     skill = two_questions(world)
 
     async def main() -> None:
+        run = await asked(world, skill)
         async with world.working() as app:
-            run = await submit(app, skill, options=REBUILD)
-            for answer in ("red", "large"):
-                run = await waiting(app, run.id)
-                lose_sessions(app, run)
-                await app.service.reply(run.id, answer)
-                run = await app.service.store.get(run.id)
+            await app.service.reply(run.id, "red")
+            await waiting(app, run.id)
+        world.lose_session(run.id)
+        async with world.working() as app:
+            await app.service.reply(run.id, "large")
             ended = await over(app, run.id)
             assert (ended.state, ended.error) == (RunState.SUCCEEDED, None)
             assert codes(ended) == ["CONTEXT_REBUILT"] * 2
@@ -160,9 +162,8 @@ def test_a_second_loss_after_the_same_answer_fails_the_run(tmp_path: Path) -> No
     )
 
     async def main() -> None:
+        run = await asked(world, skill)
         async with world.working() as app:
-            run = await waiting(app, (await submit(app, skill, options=REBUILD)).id)
-            lose_sessions(app, run)
             await app.service.reply(run.id, "red")
             ended = await over(app, run.id)
             assert await kinds(app, ended) == ["start", "reply", "rebuild", "repair"]
@@ -198,11 +199,8 @@ def test_a_rebuild_that_is_interrupted_is_not_a_second_one(tmp_path: Path) -> No
     skill = two_questions(world, {"touch": str(here)}, {"wait_for": str(go)})
 
     async def main() -> None:
+        run = await asked(world, skill, "red")
         async with world.working(serving=True) as app:
-            run = await waiting(app, (await submit(app, skill, options=REBUILD)).id)
-            await app.service.reply(run.id, "red")
-            run = await waiting(app, run.id)
-            lose_sessions(app, run)
             await app.service.reply(run.id, "large")
             await until(here.exists)
         go.touch()
@@ -225,11 +223,8 @@ def test_a_secret_answer_reaches_the_new_session_and_no_other_place(tmp_path: Pa
     skill = world.skill([asks], [SIZE], [{"say": "I use {{replies}}."}, finish], output=ANY)
 
     async def main() -> None:
+        run = await asked(world, skill, secret)
         async with world.working() as app:
-            run = await waiting(app, (await submit(app, skill, options=REBUILD)).id)
-            await app.service.reply(run.id, secret)
-            run = await waiting(app, run.id)
-            lose_sessions(app, run)
             await app.service.reply(run.id, "large")
             ended = await over(app, run.id)
             assert (ended.state, codes(ended)) == (RunState.SUCCEEDED, ["CONTEXT_REBUILT"])
@@ -266,9 +261,8 @@ def test_only_a_question_of_the_new_session_can_be_forked_at(tmp_path: Path) -> 
     skill = two_questions(world)
 
     async def main() -> None:
+        run = await asked(world, skill)
         async with world.working() as app:
-            run = await waiting(app, (await submit(app, skill, options=REBUILD)).id)
-            lose_sessions(app, run)
             await app.service.reply(run.id, "red")
             await waiting(app, run.id)
             await app.service.reply(run.id, "large")
@@ -291,9 +285,8 @@ def test_a_run_that_continues_another_one_is_not_rebuilt_from_half_a_transcript(
     async def main() -> None:
         async with world.working() as app:
             source = await over(app, (await submit(app, first)).id)
-            follow_up = await submit(app, second, origin=Origin(run_id=source.id, session=True), options=REBUILD)
-            run = await waiting(app, follow_up.id)
-            lose_sessions(app, run)
+        run = await asked(world, second, origin=Origin(run_id=source.id, session=True))
+        async with world.working() as app:
             await app.service.reply(run.id, "red")
             ended = await over(app, run.id)
             assert ended.error is not None

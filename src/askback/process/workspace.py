@@ -103,14 +103,22 @@ class Workspace:
             shutil.copytree(home_template, self.home, symlinks=True)
 
     def begin_later_turn(self, attempt_number: int, *, answers: bool = False) -> None:
-        """Save the home, or restore it if this turn was started before. `answers`: the turn answers a question."""
+        """Save the home, or restore it if it was saved for this turn before. `answers`: the turn answers a question."""
         self._snapshots.mkdir(exist_ok=True, mode=0o700)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        # The session of a run with secret variables is never continued by another run.
-        forkable = answers and not self._pad.exists()
-        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._fork_points if forkable else 0)
+        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._points_to_keep(answers=answers))
         self.remove_sign_ins()
+
+    def save_home_early(self, attempt_number: int) -> None:
+        """Save the home for the turn that will answer the question that the run asks now."""
+        self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        self.remove_sign_ins()
+        snapshot.save_early(self.home, self._snapshots, attempt_number, self._points_to_keep(answers=True))
+
+    def _points_to_keep(self, *, answers: bool) -> int:
+        # The session of a run with secret variables is never continued by another run.
+        return self._fork_points if answers and not self._pad.exists() else 0
 
     def remove_sign_ins(self) -> None:
         """Remove the copies that an interrupted turn left. All processes of its engine must have ended."""

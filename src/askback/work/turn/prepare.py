@@ -29,6 +29,7 @@ from askback.skills.package import SkillPackage
 from askback.store.base import Store
 from askback.text.json_text import is_large
 from askback.text.redaction import Redactor, texts_in
+from askback.work.turn.early_saves import EarlySaves
 from askback.work.turn.shortage import CannotStart, Shortage
 
 
@@ -300,5 +301,8 @@ class TurnContext:
     limits: OutputLimits
     clock: Callable[[], datetime]
     pools: Pools
+    printed: Callable[[Run], None] = lambda run: None
+    """Called when an engine prints its first line in a turn."""
     parsing: Parsing = field(default_factory=Parsing)
     shortage: Shortage = field(default_factory=Shortage)
+    early_saves: EarlySaves = field(default_factory=EarlySaves)
