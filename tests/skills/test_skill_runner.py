@@ -118,9 +118,13 @@ def test_no_form_of_its_fields_is_an_error(tmp_path: Path, runner: dict[str, Any
 # Prompts.
 
 
+def _assignment(package: SkillPackage, request: RunRequest, engine: str) -> prompts.Assignment:
+    return prompts.Assignment(package=package, request=request, mode=Mode.AUTO, skill_dir="skill", engine=engine)
+
+
 def prompted(tmp_path: Path, templates: dict[str, Any], engine: str, **request: Any) -> str:
     package = read_package(make_skill(tmp_path / engine, runner={"entrypoint": {"prompts": templates}}))
-    return prompts.first_prompt(package, RunRequest(**request), Mode.AUTO, "skill", engine=engine)
+    return prompts.first_prompt(_assignment(package, RunRequest(**request), engine))
 
 
 @pytest.mark.contract("J-7")
@@ -145,7 +149,7 @@ def test_a_template_that_is_not_understood_is_left_out_with_a_warning(tmp_path: 
     folder = make_skill(tmp_path, runner={"entrypoint": {"prompts": {"codex": "{% if x %}a{% endif %}"}}})
     (problem,) = check_package(folder)
     assert (problem.severity, problem.where) == (Severity.WARNING, "assets/runner.json: entrypoint.prompts.codex")
-    text = prompts.first_prompt(read_package(folder), RunRequest(), Mode.AUTO, "skill", engine="codex")
+    text = prompts.first_prompt(_assignment(read_package(folder), RunRequest(), "codex"))
     assert "<request>" not in text
 
 

@@ -93,6 +93,7 @@ class WarningCode(StrEnum):
     QUESTION_TRUNCATED = "QUESTION_TRUNCATED"
     RESPONSE_SCHEMA_IGNORED = "RESPONSE_SCHEMA_IGNORED"
     EFFORT_IGNORED = "EFFORT_IGNORED"
+    CONTEXT_REBUILT = "CONTEXT_REBUILT"
     ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
 
 
@@ -107,6 +108,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
     WarningCode.RESPONSE_SCHEMA_IGNORED: "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",
     WarningCode.EFFORT_IGNORED: "The skill or the settings name an `effort`, but the installed engine has no such option.",
+    WarningCode.CONTEXT_REBUILT: "The engine had lost the run's session. A new session was started with the skill, its input, and the questions and answers so far; what else was said or done in the lost session is not in it.",
     WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
 }
 

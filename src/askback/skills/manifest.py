@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from askback.core.interactions import Json
-from askback.core.runs import Mode, ProfileChoice, RunOptions, Validation
+from askback.core.runs import Mode, OnLostSession, ProfileChoice, RunOptions, Validation
 from askback.skills.diagnostics import (
     MAX_UNKNOWN,
     Problem,
@@ -302,6 +302,7 @@ OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "interactive_profile": {"type": "string", "enum": list(ProfileChoice)},
     "ask_user_validation": {"type": "string", "enum": list(Validation)},
     "repair_attempts": {"type": "integer", "minimum": 0, "maximum": MAX_REPAIR_ATTEMPTS},
+    "on_lost_session": {"type": "string", "enum": list(OnLostSession)},
     "model": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_MODEL_LENGTH},
     "effort": {"type": ["string", "null"], "pattern": EFFORT_PATTERN, "maxLength": 40},
 }
@@ -365,5 +366,7 @@ def _typed(name: str, value: Json) -> Any:
             return Validation(value)
         case "repair_attempts":
             return int(value)
+        case "on_lost_session":
+            return OnLostSession(value)
         case _:
             return value

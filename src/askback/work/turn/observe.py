@@ -153,7 +153,7 @@ class TurnObserver:
             case SessionNamed(value=value):
                 await self._name_session(value)
             case UsageSeen(usage=usage, whole_session=whole_session):
-                self.usage = usage.beyond(self._usage_so_far) if whole_session else usage
+                self.usage = usage.beyond(self.run.session_usage) if whole_session else usage
             case TurnOver():
                 self.turn_over.set()
             case Send(data=data):
@@ -172,11 +172,6 @@ class TurnObserver:
                 await self._event(EventType.TOOL_ENDED, **_call(seen), ok=seen.ok, output=output)
             case _:
                 assert_never(seen)
-
-    @property
-    def _usage_so_far(self) -> Usage:
-        """What the session had used before this turn."""
-        return (self.run.usage_before or Usage()) + (self.run.usage or Usage())
 
     async def _name_session(self, value: str) -> None:
         if self.run.handle is not None:

@@ -15,12 +15,13 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import AnsweredBy, Interaction
 from askback.core.outcomes import engine_failure
 from askback.core.run_env import secrets_in
-from askback.core.runs import Run, TurnKind
+from askback.core.runs import Run, RunRequest, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, RenewingEngine, Reply, ResidentEngine, Turn
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.credentials import Credentials, SignInCopies
 from askback.process.pools import Pools
+from askback.process.snapshot import HomeLost
 from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import prompts
 from askback.skills.library import Library
@@ -119,7 +120,7 @@ def _prepare_files(
     if run.starts_session:
         workspace.begin_first_turn(setup.home)
     else:
-        workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+        _begin_later_turn(run, workspace)
     sign_in_copies = _copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
@@ -144,6 +145,14 @@ def _prepare_files(
         if sign_in_copies is not None:
             sign_in_copies.end()
         raise
+
+
+def _begin_later_turn(run: Run, workspace: Workspace) -> None:
+    try:
+        workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+    except HomeLost as error:
+        message = f"the run's home, which has the engine's session, was removed: {error}"
+        raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)) from None
 
 
 def _opened(workspace: Workspace, sealed_env: str | None) -> dict[str, str]:
@@ -226,7 +235,7 @@ async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instru
     order, slow = run.next_turn, not package.checks_quickly()
     if order.kind is TurnKind.START:
         request = await store.request(run.id)
-        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR, run.origin, run.engine)
+        first = partial(prompts.first_prompt, _assignment(run, package, request))
         return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
     interactions = await store.interactions(run.id)
     secrets = _secret_answers(interactions)
@@ -240,8 +249,24 @@ async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instru
             prompt = await _render(partial(prompts.reply_prompt, package, closed), slow or large)
             reply = Reply(response=closed.response, answered=closed.answered_by is AnsweredBy.USER)
             return Instructions(prompt=prompt, reply=reply, secrets=secrets)
+        case TurnKind.REBUILD:
+            request = await store.request(run.id)
+            given = _assignment(run, package, request)
+            rebuilt = partial(prompts.rebuilt_prompt, given, interactions, order.problems)
+            return Instructions(prompt=await _render(rebuilt, slow=True), secrets=secrets)
         case _:
             assert_never(order.kind)
+
+
+def _assignment(run: Run, package: SkillPackage, request: RunRequest) -> prompts.Assignment:
+    return prompts.Assignment(
+        package=package,
+        request=request,
+        mode=run.mode,
+        skill_dir=SKILL_DIR,
+        origin=run.origin,
+        engine=run.engine,
+    )
 
 
 def _secret_answers(interactions: Sequence[Interaction]) -> tuple[str, ...]:
