@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
-from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner
+from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import SHARED
 from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
@@ -31,6 +31,7 @@ from askback.process.locks import Instances
 from askback.process.pools import Pools
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
+from askback.process.workdirs import Workdirs
 from askback.process.workspace import Workspaces
 from askback.recovery import Recovery
 from askback.service import Service
@@ -106,6 +107,7 @@ class _Parts:
     setups: dict[str, EngineSetup]
     library: Library
     workspaces: Workspaces
+    workdirs: Workdirs
     probes: Probes
     slots: Slots
     pools: Pools
@@ -151,6 +153,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
                 sign_ins=[name for engine in engines.values() for name in engine.credentials],
                 fork_points=settings.retention.questions,
             ),
+            workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
             pools=pools,
@@ -226,6 +229,7 @@ def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
         clock=parts.clock,
         new_id=new_run_id,
         private_webhooks=parts.settings.notifications.allow_private,
+        workdirs=parts.workdirs,
     )
 
 
@@ -235,6 +239,7 @@ def _worker(parts: _Parts) -> Worker:
         store=parts.store,
         library=parts.library,
         workspaces=parts.workspaces,
+        workdirs=parts.workdirs,
         locks=parts.settings.data_dir / "locks",
         engines=parts.engines,
         setups=parts.setups,
