@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
-from askback.core.changes import Changes
+from askback.core.changes import Changes, NoSummary
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode
 from askback.core.events import Event, EventType
 from askback.core.interactions import InboxOrder, Json
@@ -29,7 +29,7 @@ from askback.process.locks import Instances
 from askback.process.pools import Pools
 from askback.process.slots import Slots
 from askback.process.versions import Version, Versions
-from askback.process.workdir_record import NEVER_STARTED, WorkdirRecord
+from askback.process.workdir_record import WorkdirRecord
 from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
 from askback.recovery import Recovery
 from askback.skills.library import Library
@@ -91,6 +91,11 @@ class Service:
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
         return await self._submissions.submit(wanted)
+
+    @property
+    def workdirs(self) -> tuple[str, ...]:
+        """The folders of this machine that the settings allow runs to work in."""
+        return self._submissions.workdirs
 
     # Answering and ending.
 
@@ -200,7 +205,7 @@ class Service:
         if run.workdir is None:
             return None
         record = WorkdirRecord(self._workspaces.of(run.id))
-        return await self.pools.files.run(record.changes) or Changes(unavailable=NEVER_STARTED)
+        return await self.pools.files.run(record.changes) or Changes(unavailable=NoSummary.NOT_STARTED)
 
     async def artifacts(self, run_id: str) -> Sequence[Artifact]:
         run = await self.store.get(run_id)

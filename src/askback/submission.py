@@ -123,6 +123,11 @@ class Submissions:
         self._private_webhooks = private_webhooks
         self._workdirs = workdirs
 
+    @property
+    def workdirs(self) -> tuple[str, ...]:
+        """The folders of this machine that the settings allow runs to work in."""
+        return self._workdirs.allowed
+
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
         run_id = self._new_id()

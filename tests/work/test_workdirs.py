@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from askback.bootstrap import App
-from askback.core.changes import ChangedFile, Changes, ChangeStatus
+from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
 from askback.core.errors import Conflict, ErrorCode, Invalid, RefusalCode, WarningCode
 from askback.core.runs import InheritedFiles, Origin, Run, RunState, Workdir
-from askback.process.workdir_changes import NOT_A_REPOSITORY
 from askback.process.workspace import Workspace
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 from support.repositories import contents, git, repository
@@ -397,7 +396,7 @@ def test_a_folder_without_git_has_no_summary_and_says_why(tmp_path: Path, world:
         async with world.working() as app:
             run = await over(app, (await start(app, skill, folder)).id)
             assert run.state is RunState.SUCCEEDED
-            assert await app.service.changes(run) == Changes(unavailable=NOT_A_REPOSITORY)
+            assert await app.service.changes(run) == Changes(unavailable=NoSummary.NOT_A_REPOSITORY)
 
     run_async(main)
 

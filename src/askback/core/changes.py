@@ -12,6 +12,16 @@ class ChangeStatus(StrEnum):
     DELETED = "deleted"
 
 
+class NoSummary(StrEnum):
+    """Why there is no summary of the changes."""
+
+    NOT_A_REPOSITORY = "not_a_repository"
+    GIT_MISSING = "git_missing"
+    TOO_SLOW = "too_slow"
+    UNREADABLE = "unreadable"
+    NOT_STARTED = "not_started"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedFile:
     """`insertions` and `deletions` are None for a file that is not text."""
@@ -30,5 +40,4 @@ class Changes:
     total: int = 0
     insertions: int = 0
     deletions: int = 0
-    unavailable: str | None = None
-    """Why there is no summary."""
+    unavailable: NoSummary | None = None

@@ -19,7 +19,7 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from askback.core.changes import ChangedFile, Changes, ChangeStatus
+from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
 from askback.files import beneath
 from askback.process.artifacts import open_below
 from askback.process.child import NotStarted, Printed, Starter, call
@@ -37,11 +37,6 @@ _CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tlogallrefup
 _TREE = re.compile(r"[0-9a-f]{40}")
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
 _ESCAPES = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
-
-NOT_A_REPOSITORY = "the folder is not the top folder of a git repository"
-NO_GIT = "git is not installed"
-TOO_SLOW = "git could not compare the folder in time"
-FAILED = "git could not read the folder"
 
 # `$1` is git, `$2` a tree or nothing. Entries for submodules are dropped first: git would run itself in each of them,
 # with the configuration that it finds there.
@@ -84,12 +79,12 @@ class Comparison:
     resources: ResourceLimits
     mark: str
 
-    def prepare(self) -> str | None:
+    def prepare(self) -> NoSummary | None:
         """Make the separate git folder. Returns why there will be no summary, or None."""
         if shutil.which("git") is None:
-            return NO_GIT
+            return NoSummary.GIT_MISSING
         if not _is_folder(self.workdir / ".git"):
-            return NOT_A_REPOSITORY
+            return NoSummary.NOT_A_REPOSITORY
         root, name = self.workspace.root, self.workspace.comparison.relative_to(self.workspace.root).as_posix()
         beneath.remove(root, name)
         for folder in ("objects/info", "refs"):
@@ -123,9 +118,9 @@ class Comparison:
     async def changes_since(self, tree: str) -> Changes:
         printed = await self._run(tree)
         if printed is None or printed.exit_code is None:
-            return Changes(unavailable=TOO_SLOW)
+            return Changes(unavailable=NoSummary.TOO_SLOW)
         if printed.exit_code != 0:
-            return Changes(unavailable=FAILED)
+            return Changes(unavailable=NoSummary.UNREADABLE)
         return read_changes(printed.stdout.splitlines()[1:])
 
     async def _run(self, tree: str) -> Printed | None:

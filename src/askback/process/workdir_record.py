@@ -32,8 +32,6 @@ _FOUND = f"{_FOLDER}/found.json"
 _CHANGES = f"{_FOLDER}/changes.json"
 _MAX_BYTES = 50_000_000
 
-NEVER_STARTED = "the run has not started a turn in the folder"
-
 
 T = TypeVar("T")
 _Found = dict[str, tuple[int, int]]

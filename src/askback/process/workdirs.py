@@ -32,6 +32,11 @@ class Workdirs:
         self._data_dir = data_dir
         self._homes = tuple(homes)
 
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The folders of the settings."""
+        return tuple(str(each) for each in self._allowed)
+
     def admit(self, given: str, *, by_user: bool) -> Workdir:
         """The folder, if a run may work in it. `by_user`: a user of this machine named it, so no setting is needed."""
         if not by_user and not self._is_allowed(given):

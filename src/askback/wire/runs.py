@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from askback.core import errors, events, interactions, runs, webhooks
 from askback.core.changes import Changes as FoundChanges
-from askback.core.changes import ChangeStatus
+from askback.core.changes import ChangeStatus, NoSummary
 from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
@@ -470,8 +470,12 @@ class Changes(Shape):
     insertions: Annotated[int, about("Added lines in all files.", 12, ge=0)]
     deletions: Annotated[int, about("Removed lines in all files.", 3, ge=0)]
     unavailable: Annotated[
-        str | None,
-        about("Why there is no summary, such as a folder that is not a git repository. Null if there is one."),
+        NoSummary | None,
+        about(
+            "Why there is no summary. `not_a_repository`: the folder is not the top folder of a git repository. "
+            "`git_missing`: the server has no git. `too_slow`, `unreadable`: git could not compare the folder in time, or "
+            "not at all. `not_started`: the run never started a turn there. Null if there is a summary."
+        ),
     ]
 
     @classmethod

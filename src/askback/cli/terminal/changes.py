@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from askback.core.changes import ChangeStatus
+from askback.core.changes import ChangeStatus, NoSummary
 from askback.text.formatting import count, one_line, printable
 from askback.wire.runs import Changes
 
+_WHY = {
+    NoSummary.NOT_A_REPOSITORY: "it is not the top folder of a git repository",
+    NoSummary.GIT_MISSING: "git is not installed",
+    NoSummary.TOO_SLOW: "git could not compare the folder in time",
+    NoSummary.UNREADABLE: "git could not read the repository",
+    NoSummary.NOT_STARTED: "the run never started a turn there",
+}
 _MAX_SHOWN = 30
 _MAX_PATH = 80
 
@@ -18,7 +25,7 @@ def changes_lines(workdir: str | None, found: Changes | None) -> Iterator[str]:
         return
     place = printable(workdir)
     if found.unavailable is not None:
-        yield f"no summary of the changes in {place}: {printable(found.unavailable)}"
+        yield f"no summary of the changes in {place}: {_WHY[found.unavailable]}"
         return
     if not found.total:
         yield f"nothing has changed in {place}"

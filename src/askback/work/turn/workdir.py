@@ -9,14 +9,14 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from askback.core.changes import Changes
+from askback.core.changes import Changes, NoSummary
 from askback.core.errors import RunWarning, WarningCode
 from askback.core.runs import Run, Workdir
 from askback.files import beneath
 from askback.files.copies import CopyLimits, CopyRefused
 from askback.process.artifacts import open_below
 from askback.process.pools import Checkpoint
-from askback.process.workdir_changes import FAILED, Comparison
+from askback.process.workdir_changes import Comparison
 from askback.process.workdir_record import WorkdirRecord
 from askback.process.workdirs import WorkdirUnavailable
 from askback.process.workspace import Workspace
@@ -61,7 +61,7 @@ async def _compare_first(context: TurnContext, run: Run, workdir: Workdir) -> Ch
         return Changes(unavailable=reason)
     tree = await comparison.start_tree()
     if tree is None:
-        return Changes(unavailable=FAILED)
+        return Changes(unavailable=NoSummary.UNREADABLE)
     name = f"{comparison.workspace.comparison.relative_to(comparison.workspace.root).as_posix()}/{_START}"
     await context.pools.turns.run(beneath.write, comparison.workspace.root, name, tree.encode())
     return Changes()
