@@ -1,6 +1,6 @@
 """The files of one run: the engine's working directory, its private home, and the output of every turn.
 
-<run>/work/             the engine's working directory
+<run>/work/             the engine's working directory, unless the run works in a folder of the user
 <run>/work/artifacts/   the run's files for the user
 <run>/work/skill/       the skill package
 <run>/env.pad           the key to the run's secret variables, which the store has sealed
@@ -8,6 +8,7 @@
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
 <run>/snapshots/        the home before the current turn, from the second turn on; without sign-ins
+<run>/workdir/          what is known of a user's folder that the engine works in: see `workdir_record.py`
 <run>/tmp/              the engine's temporary files
 <run>/turn.lock         held while a process of the run is alive
 <run>/turns/            prompt and raw output of every turn
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.core.runs import InheritedFiles
+from askback.core.runs import InheritedFiles, Workdir
 from askback.files import beneath
 from askback.files.atomic import sync_folder, write_private
 from askback.files.copies import CopyRules, TreeCopy
@@ -71,8 +72,14 @@ class Workspace:
         self.turns = root / "turns"
         self.lock_path = root / "turn.lock"
         self.package = root / "package"
+        self.comparison = root / "workdir" / "git"
+        """The start of a run in a folder of the user, as git sees it."""
         self._pad = root / "env.pad"
         self._snapshots = root / "snapshots"
+
+    def engine_cwd(self, workdir: Workdir | None) -> Path:
+        """Where the engine of the run works."""
+        return self.cwd if workdir is None else Path(workdir.path)
 
     def prepare(self, package: Path) -> None:
         """Create what every turn needs. Idempotent."""
@@ -128,6 +135,7 @@ class Workspace:
         """The run is over: no turn restarts, and none needs a sign-in. The points where it can be forked are kept."""
         self.remove_sign_ins()
         self.drop_env()
+        beneath.remove(self.root, self._below(self.comparison))
         if beneath.has_folder(self.root, self._below(self._snapshots / "points")):
             snapshot.end(self._snapshots)
         else:
@@ -237,21 +245,7 @@ class Workspace:
 
     def artifacts(self, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
         """Regular files only: links are neither listed nor followed. Names that are not valid text are skipped."""
-        base = self.artifacts_path
-        if base.is_symlink() or self.cwd.is_symlink():
-            return
-        # Without recursion: an engine can nest folders deeper than Python's stack.
-        pending = [base]
-        while pending:
-            checkpoint()
-            folders: list[Path] = []
-            for path, status in _entries(pending.pop()):
-                if stat.S_ISDIR(status.st_mode):
-                    folders.append(path)
-                elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
-                    name = path.relative_to(base).as_posix()
-                    yield Artifact(path=name, size=status.st_size, modified_ns=status.st_mtime_ns)
-            pending += reversed(folders)
+        return artifacts_in(self.cwd, checkpoint)
 
     def open_artifact(self, path: str) -> BinaryIO | None:
         # From the run's folder: the engine could have replaced its working directory by a link.
@@ -330,6 +324,25 @@ class Workspaces:
     def unmark(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
             (self._marks / run_id).unlink(missing_ok=True)
+
+
+def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
+    """The files below `artifacts/` of a working directory."""
+    base = cwd / ARTIFACTS_DIR
+    if base.is_symlink() or cwd.is_symlink():
+        return
+    # Without recursion: an engine can nest folders deeper than Python's stack.
+    pending = [base]
+    while pending:
+        checkpoint()
+        folders: list[Path] = []
+        for path, status in _entries(pending.pop()):
+            if stat.S_ISDIR(status.st_mode):
+                folders.append(path)
+            elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
+                name = path.relative_to(base).as_posix()
+                yield Artifact(path=name, size=status.st_size, modified_ns=status.st_mtime_ns)
+        pending += reversed(folders)
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -54,6 +54,7 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
         by_itself=await context.service.engines.first_for(package),
         given=given | {"again": again.given if again else None},
         again=again,
+        workdirs=context.service.workdirs,
     )
 
 
