@@ -289,6 +289,23 @@ class LogSettings(_Section):
     )
 
 
+class TelemetrySettings(_Section):
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
+        max_length=500,
+        description="The OpenTelemetry collector that gets traces and metrics, by OTLP over HTTP: `http://127.0.0.1:4318`. `/v1/traces` and `/v1/metrics` are appended. Needs `askback[otel]`; default: nothing is sent.",
+    )
+    otlp_headers: Annotated[dict[str, str], Shown.NAMES] = Field(
+        default_factory=dict,
+        description="Headers of the requests to the collector, such as `authorization`.",
+        repr=False,
+    )
+    metrics_sec: float = Field(
+        60, ge=1, description="How often metrics are sent to the collector, in seconds. Only a server sends them."
+    )
+
+
 def _user_folder(variable: str, fallback: str) -> Path:
     base = os.environ.get(variable, "")
     return (Path(base) if base.startswith("/") else Path.home() / fallback) / "askback"
@@ -384,6 +401,9 @@ class Settings(BaseSettings):
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
     log: LogSettings = Field(default_factory=LogSettings, description="What a server logs, and how.")
+    telemetry: TelemetrySettings = Field(
+        default_factory=TelemetrySettings, description="Traces and metrics for an OpenTelemetry collector."
+    )
     _origins: dict[tuple[str, ...], Origin] = PrivateAttr(default_factory=dict)
     _files: tuple[Path, ...] = PrivateAttr(())
 

@@ -17,6 +17,7 @@ from askback.core.lifecycle import Decision
 from askback.core.run_env import env_problems
 from askback.core.runs import Mode, Origin, Run, RunOptions, RunRequest, RunState, SkillRef, TurnKind, TurnOrder
 from askback.core.signals import Replied
+from askback.core.trace_context import TraceParent
 from askback.core.webhooks import Webhook, webhook_problems
 from askback.engines.base import Engine
 from askback.inheritance import Inheritance
@@ -57,6 +58,8 @@ class Submission:
     webhooks: tuple[Webhook, ...] = ()
     created_by: str | None = None
     """The name of the caller's token."""
+    trace_parent: TraceParent | None = None
+    """The caller's span."""
     max_open: int | None = None
     """How many unfinished runs this caller may have."""
 
@@ -182,6 +185,7 @@ class Submissions:
             env_names=tuple(wanted.env),
             secret_inputs=checked.secret_inputs,
             origin=wanted.origin,
+            trace_parent=None if wanted.trace_parent is None else str(wanted.trace_parent),
             created_at=now,
             updated_at=now,
         )

@@ -13,9 +13,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner
+from askback.bootstrap.telemetry import make_exporter
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import SHARED
 from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
@@ -40,12 +42,16 @@ from askback.skills.library import Library
 from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
 from askback.submission import Submissions
+from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
 from askback.work.retention import Retention, RetentionPolicy
 from askback.work.turn.prepare import TurnContext
 from askback.work.vitals import Vitals
 from askback.work.worker import Worker
+
+if TYPE_CHECKING:
+    from askback.telemetry.exporter import Exporter
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -67,6 +73,8 @@ class App:
     deletion: Deletion
     vitals: Vitals
     clock: Callable[[], datetime]
+    observer: RunObserver
+    exporter: Exporter | None
     serving: bool
     notifications: Notifications | None
     """Only a server has it, like `retention`."""
@@ -111,6 +119,8 @@ class _Parts:
     pools: Pools
     uploads: Uploads
     clock: Callable[[], datetime]
+    observer: RunObserver
+    exporter: Exporter | None
 
     @property
     def owner(self) -> str:
@@ -129,6 +139,11 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     async with AsyncExitStack() as ends:
         store = await SqliteStore.open(data_dir / DATABASE)
         ends.push_async_callback(store.close)
+        observer, exporter = RunObserver(now), make_exporter(settings.telemetry)
+        store.observe(observer)
+        if exporter is not None:
+            observer.add(exporter.observe)
+            ends.push_async_callback(exporter.close)
         pools = Pools()
         ends.callback(pools.close)
         name = ends.enter_context(registered(instances))
@@ -156,6 +171,8 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             pools=pools,
             uploads=Uploads(data_dir / "uploads"),
             clock=now,
+            observer=observer,
+            exporter=exporter,
         )
         yield _app(parts)
 
@@ -168,6 +185,8 @@ def _app(parts: _Parts) -> App:
         settings=settings,
         serving=serving,
         clock=clock,
+        observer=parts.observer,
+        exporter=parts.exporter,
         store=store,
         workspaces=parts.workspaces,
         uploads=parts.uploads,
@@ -243,6 +262,7 @@ def _worker(parts: _Parts) -> Worker:
         limits=OutputLimits(line_bytes=limits.line_bytes, turn_bytes=limits.output_bytes),
         clock=parts.clock,
         pools=parts.pools,
+        printed=parts.observer.printed,
     )
     return Worker(name=parts.name, owners={parts.owner}, slots=parts.slots, context=context)
 

@@ -189,6 +189,8 @@ class Run:
     """The names of the inputs that must not be shown; None if the input is not shown at all."""
     origin: Origin | None = None
     """The run that it continues."""
+    trace_parent: str | None = None
+    """The caller's span, as a W3C `traceparent`."""
     usage_before: Usage | None = None
     """What its session had used before the run, if it continues one."""
     version: int = 1

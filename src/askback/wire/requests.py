@@ -235,6 +235,13 @@ class RunCreateHeaders(Shape):
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
         about("The same key with the same body returns the same run. With another body it is refused.", "order-4711"),
     ] = None
+    traceparent: Annotated[
+        str | None,
+        about(
+            "The caller's span (W3C Trace Context): the spans of the run belong to its trace. An invalid value is ignored.",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ),
+    ] = None
 
 
 class RunHeaders(Shape):

@@ -80,6 +80,7 @@ class TurnObserver:
         read: Callable[[Stream, bytes], Iterable[EngineEvent]],
         record: Callable[[str, bytes], None],
         send: Callable[[bytes], Awaitable[None]],
+        first_output: Callable[[], None],
         store: Store,
         feed: EventFeed,
         redactor: Redactor,
@@ -101,6 +102,7 @@ class TurnObserver:
         self._read = read
         self._record = record
         self._send = send
+        self._first_output = first_output
         self._store = store
         self._feed = feed
         self._clock = clock
@@ -118,6 +120,8 @@ class TurnObserver:
         return self.run.handle is not None and self.session == self.run.handle.handle_value
 
     async def take(self, stream: str, line: Line) -> None:
+        if not self.printed:
+            self._first_output()
         self.printed += len(line.data) + 1
         async with self._lock:
             seen = await self._parsing.run(lambda: self._take(stream, line), len(line.data))

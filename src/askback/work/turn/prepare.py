@@ -294,6 +294,8 @@ class TurnContext:
     limits: OutputLimits
     clock: Callable[[], datetime]
     pools: Pools
+    printed: Callable[[Run], None] = lambda run: None
+    """Called when an engine prints its first line in a turn."""
     parsing: Parsing = field(default_factory=Parsing)
     shortage: Shortage = field(default_factory=Shortage)
     early_saves: EarlySaves = field(default_factory=EarlySaves)

@@ -94,6 +94,7 @@ class EngineProcess:
                 parsing=context.parsing,
                 lock=self.reader_lock,
                 send=self.send,
+                first_output=lambda: context.printed(run),
             )
         if self._delayed and not later:
             observer.warn_of_delay()
