@@ -33,7 +33,7 @@ from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import InheritedFiles, Workdir
 from askback.files import beneath
 from askback.files.atomic import sync_folder, write_private
-from askback.files.copies import CopyRules, TreeCopy
+from askback.files.copies import CopyRules, TreeCopy, copy_plain_tree
 from askback.files.tree import remove_tree
 from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
@@ -84,26 +84,40 @@ class Workspace:
     def prepare(self, package: Path) -> None:
         """Create what every turn needs. Idempotent."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self._make_new_folders():
+            self._copy_skill(package)
+            return
         for folder in (self.artifacts_path, self.tmp, self.turns):
             beneath.make_folder(self.root, self._below(folder))
-        self._copy_skill_once(package)
+        if not beneath.has_folder(self.root, self._below(self.cwd / SKILL_DIR)):
+            self._copy_skill(package)
 
-    def _copy_skill_once(self, package: Path) -> None:
-        name = self._below(self.cwd / SKILL_DIR)
-        if beneath.has_folder(self.root, name):
-            return
+    def _make_new_folders(self) -> bool:
+        """Create the folders of a new run, in which nothing can be in the way. False if the run has some already."""
+        try:
+            self.cwd.mkdir(mode=0o700)
+        except FileExistsError:
+            return False
+        for folder in (self.artifacts_path, self.tmp, self.turns):
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+        return True
+
+    def _copy_skill(self, package: Path) -> None:
         # Copied beside the engine's folders, where a sandboxed engine cannot write, then moved in as a whole.
         partial = self.root / f"{SKILL_DIR}.partial"
-        remove_tree(partial)
-        shutil.copytree(package, partial, symlinks=True)
-        beneath.move_in(partial, self.root, name)
+        if os.path.lexists(partial):
+            remove_tree(partial)
+        copy_plain_tree(package, partial)
+        beneath.move_in(partial, self.root, self._below(self.cwd / SKILL_DIR))
 
     def _below(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
     def begin_first_turn(self, home_template: Path | None) -> None:
         """Create a new home. A restart of the first turn does the same: there is no session to lose yet."""
-        beneath.remove(self.root, self.home.name)
+        if os.path.lexists(self.home):
+            beneath.remove(self.root, self.home.name)
         if home_template is None:
             self.home.mkdir(mode=0o700)
         else:

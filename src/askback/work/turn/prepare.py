@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar, assert_never
 
@@ -65,7 +65,14 @@ class PreparedTurn:
     @property
     def redactor(self) -> Redactor:
         env = (secret for value in self.env.values() for secret in secrets_in(value))
-        return Redactor(self.setup.secrets, (*self.instructions.secrets, *env))
+        answers = (*self.instructions.secrets, *env)
+        return Redactor(self.setup.secrets, answers) if answers else _redactor(tuple(self.setup.secrets))
+
+
+@lru_cache(maxsize=32)
+def _redactor(secrets: tuple[str, ...]) -> Redactor:
+    """Most turns have only the secrets of the settings, which the program keeps anyway."""
+    return Redactor(secrets)
 
 
 async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
