@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pages import api, commands, errors, lifecycle, settings, skill_runner, typescript
+from pages import api, commands, errors, lifecycle, metrics, settings, skill_runner, typescript
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/lifecycle.md": lifecycle.page,
     "docs/reference/errors.md": errors.page,
     "docs/reference/settings.md": settings.page,
+    "docs/reference/metrics.md": metrics.page,
     "docs/reference/cli.md": commands.page,
     "docs/reference/api_reference.md": api.page,
     "docs/reference/openapi.json": api.openapi,
