@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from askback.skills.named_files import TooLarge, marks_files, named_files, with_names
+from askback.skills.named_files import FileSearch, TooLarge, marks_files, with_names
 
 FILE = {"type": "string", "x-type": "artifact"}
 DONE = {"properties": {"kind": {"const": "done"}, "page": FILE, "log": FILE}, "required": ["kind", "page"]}
@@ -14,7 +14,8 @@ FAILED = {"properties": {"kind": {"const": "failed"}, "page": {"type": "string"}
 
 
 def found(schema: Any, output: Any) -> dict[Any, Any]:
-    return {path: (each.name, each.required, each.is_manifest) for path, each in named_files(schema, output).items()}
+    named = FileSearch(schema).named_in(output)
+    return {each.path: (each.name, each.required, each.is_manifest) for each in named}
 
 
 @pytest.mark.parametrize(
@@ -66,12 +67,14 @@ def test_a_schema_without_files_marks_none() -> None:
 
 def test_a_schema_that_refers_to_itself_ends() -> None:
     with pytest.raises(TooLarge):
-        named_files({"$ref": "#"}, {"a": 1})
+        FileSearch({"$ref": "#"}).named_in({"a": 1})
 
 
-def test_an_output_with_too_many_values_is_too_large() -> None:
+def test_all_outputs_of_a_turn_together_may_be_too_large() -> None:
+    search = FileSearch({"items": FILE})
+    assert len(search.named_in(["x"] * 150_000)) == 150_000
     with pytest.raises(TooLarge):
-        named_files({"items": FILE}, ["x"] * 200_001)
+        search.named_in(["x"] * 150_000)
 
 
 def test_names_are_replaced_where_they_were_found() -> None:

@@ -75,6 +75,8 @@ def test_placeholders_are_filled_in(template: str, text: str) -> None:
         "{{ skill }}",
         "{{ skill.path }}",
         "{{ skill_dir.x }}",
+        "a\0b",
+        "a\ud800b",
         "{{ input.x }}" * (MAX_PLACEHOLDERS + 1),
         "x" * (MAX_TEMPLATE_CHARS + 1),
     ],

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from skill_folders import make_skill
 
 from askback.core.runs import Mode, RunRequest
 from askback.skills import prompts
 from askback.skills.diagnostics import Severity
-from askback.skills.manifest import merge_options
+from askback.skills.manifest import merge_options, read_manifest
 from askback.skills.package import SkillPackage, check_package, read_package
-from askback.skills.skill_runner import RULES
+from askback.skills.skill_runner import OPTIONS, OWN_KEYS, RULES
 from askback.skills.validation import check_request, file_inputs
 
 MODES = ["auto", "interactive"]
@@ -60,6 +62,7 @@ def test_default_options_have_their_names_here(tmp_path: Path, given: dict[str, 
         ("hard_timeout_seconds", None),
         ("hard_timeout_seconds", "soon"),
         ("hard_timeout_seconds", "²"),
+        ("hard_timeout_seconds", "9" * 5000),
         ("hard_timeout_seconds", 1e300),
         ("interactive_reply_timeout_sec", 0),
         ("interactive_auto_reply", "yes"),
@@ -113,6 +116,22 @@ def test_no_form_of_its_fields_is_an_error(tmp_path: Path, runner: dict[str, Any
     assert all(problem.severity is Severity.WARNING for problem in check_package(folder))
     package = read_package(folder)
     assert (package.options, package.prompts) == ({}, {})
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(), part, max_size=3),
+    max_leaves=10,
+)
+DEFAULTS = st.dictionaries(st.sampled_from([*OPTIONS, "execution_mode", "env"]) | st.text(), ANY, max_size=4)
+
+
+@given(defaults=DEFAULTS | ANY, prompts=ANY, rest=st.dictionaries(st.sampled_from(OWN_KEYS), ANY))
+def test_no_value_of_a_field_raises(defaults: Any, prompts: Any, rest: dict[str, Any]) -> None:
+    document = {"runtime": {"default_options": defaults}, "entrypoint": {"prompts": prompts}, **rest}
+    manifest, problems = read_manifest(document, "runner.json")
+    assert all(problem.severity is Severity.WARNING for problem in problems)
+    assert merge_options(manifest.options, {}).turn_timeout_sec > 0
 
 
 # Prompts.
@@ -256,6 +275,14 @@ def test_every_field_of_its_packages_is_honoured_or_ignored_for_a_reason(tmp_pat
         "output schema: x-role: *": False,
     }
     assert all(use.meaning for use in package.field_uses)
+
+
+@pytest.mark.parametrize("name", ["x" * 100, "\ud800", "a\nb"])
+def test_a_prompt_with_a_strange_name_is_reported_under_one_name(tmp_path: Path, name: str) -> None:
+    folder = make_skill(tmp_path, runner={"entrypoint": {"prompts": {name: "{% x %}"}}})
+    (problem,), (use,) = check_package(folder), read_package(folder).field_uses
+    assert (problem.where, use.honoured) == (f"assets/runner.json: {use.field}", False)
+    assert use.field.isprintable()
 
 
 def test_other_packages_have_no_fields_of_skill_runner(tmp_path: Path) -> None:

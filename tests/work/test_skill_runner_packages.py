@@ -207,15 +207,18 @@ NAMES = {"type": "object", "properties": {"page": {"x-type": "artifact"}, "all":
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> OutputFiles:
-    world = World(tmp_path)
-    package = read_package(Path(world.skill([FINISH], output=NAMES)))
+def workspace(tmp_path: Path) -> Workspace:
     workspace = Workspace(tmp_path / "run")
-    workspace.prepare(package.folder)
+    workspace.prepare(Path(World(tmp_path).skill([FINISH], output=NAMES)))
     (workspace.artifacts_path / "page.md").write_text("x")
     (workspace.cwd / "notes").mkdir()
     (workspace.cwd / "notes/a.txt").write_text("a")
-    return OutputFiles(package=package, workspace=workspace)
+    return workspace
+
+
+@pytest.fixture
+def files(workspace: Workspace) -> OutputFiles:
+    return OutputFiles(read_package(workspace.cwd / "skill"), workspace)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +245,10 @@ def files(tmp_path: Path) -> OutputFiles:
     ],
 )
 @pytest.mark.contract("J-7")
-def test_only_an_existing_file_of_the_working_directory_counts(files: OutputFiles, name: str) -> None:
-    artifacts = files.workspace.artifacts_path
+def test_only_an_existing_file_of_the_working_directory_counts(
+    files: OutputFiles, workspace: Workspace, name: str
+) -> None:
+    artifacts = workspace.artifacts_path
     (artifacts / "link.md").symlink_to("/etc/passwd")
     (artifacts / "folder").symlink_to("/etc")
     os.mkfifo(artifacts / "pipe")
@@ -252,26 +257,26 @@ def test_only_an_existing_file_of_the_working_directory_counts(files: OutputFile
 
 
 @pytest.mark.contract("J-7")
-def test_an_absolute_path_in_the_working_directory_becomes_relative(files: OutputFiles) -> None:
-    output = {"page": str(files.workspace.artifacts_path / "page.md")}
+def test_an_absolute_path_in_the_working_directory_becomes_relative(files: OutputFiles, workspace: Workspace) -> None:
+    output = {"page": str(workspace.artifacts_path / "page.md")}
     assert files.problems(output) == ()
     assert files.collect(output) == ({"page": "artifacts/page.md"}, ())
 
 
 @pytest.mark.contract("J-7")
-def test_every_file_of_a_manifest_must_exist_and_is_kept(files: OutputFiles) -> None:
-    manifest = files.workspace.cwd / "notes/all.json"
+def test_every_file_of_a_manifest_must_exist_and_is_kept(files: OutputFiles, workspace: Workspace) -> None:
+    manifest = workspace.cwd / "notes/all.json"
     output = {"page": "artifacts/page.md", "all": "notes/all.json"}
     manifest.write_text(json.dumps({"a": "notes/a.txt", "b": "notes/b.txt"}))
     (problem,) = files.problems(output)
     assert problem.startswith('output.all: "b" in "notes/all.json": there is no file "notes/b.txt"')
-    manifest.write_text(json.dumps({"a": str(files.workspace.cwd / "notes/a.txt")}))
+    manifest.write_text(json.dumps({"a": str(workspace.cwd / "notes/a.txt")}))
     assert files.problems(output) == ()
     data, problems = files.collect(output)
     assert (data, problems) == ({"page": "artifacts/page.md", "all": "artifacts/notes/all.json"}, ())
-    kept = {each.path for each in files.workspace.artifacts()}
+    kept = {each.path for each in workspace.artifacts()}
     assert kept == {"page.md", "notes/all.json", "notes/a.txt"}
-    assert (files.workspace.cwd / "notes/a.txt").read_text() == "a"
+    assert (workspace.cwd / "notes/a.txt").read_text() == "a"
 
 
 @pytest.mark.parametrize(
@@ -291,24 +296,35 @@ def test_every_file_of_a_manifest_must_exist_and_is_kept(files: OutputFiles) -> 
     ids=["empty", "list", "cut off", "number", "nested", "nan", "no path", "deep", "many", "large"],
 )
 @pytest.mark.contract("J-7")
-def test_a_manifest_is_a_flat_object_of_paths(files: OutputFiles, content: str) -> None:
-    (files.workspace.cwd / "notes/all.json").write_text(content)
+def test_a_manifest_is_a_flat_object_of_paths(files: OutputFiles, workspace: Workspace, content: str) -> None:
+    (workspace.cwd / "notes/all.json").write_text(content)
     (problem,) = files.problems({"page": "artifacts/page.md", "all": "notes/all.json"})
     assert problem.startswith("output.all: ")
 
 
-def test_a_file_that_is_gone_when_it_is_collected_is_a_problem(files: OutputFiles) -> None:
+def test_the_files_of_all_outputs_of_a_turn_are_bounded(files: OutputFiles, workspace: Workspace) -> None:
+    listed = {str(number): "notes/a.txt" for number in range(MAX_FILES)}
+    (workspace.cwd / "notes/all.json").write_text(json.dumps(listed))
+    output = {"page": "artifacts/page.md", "all": "notes/all.json"}
+    found = [files.problems(output) for _ in range(10)]
+    assert (found[0], found[-1]) == ((), ("output.all: too many files are named in this turn",))
+    assert files.collect(output)[1] == ()
+
+
+def test_a_file_that_is_gone_when_it_is_collected_is_a_problem(files: OutputFiles, workspace: Workspace) -> None:
     output = {"page": "notes/a.txt"}
     assert files.problems(output) == ()
-    (files.workspace.cwd / "notes/a.txt").unlink()
+    (workspace.cwd / "notes/a.txt").unlink()
     data, (problem,) = files.collect(output)
     assert data == output
     assert problem.startswith("output.page: ")
 
 
-def test_a_link_in_the_place_of_the_folder_is_not_followed(files: OutputFiles, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_the_folder_is_not_followed(
+    files: OutputFiles, workspace: Workspace, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (files.workspace.artifacts_path / "notes").symlink_to(elsewhere)
+    (workspace.artifacts_path / "notes").symlink_to(elsewhere)
     assert files.collect({"page": "notes/a.txt"}) == ({"page": "artifacts/notes/a.txt"}, ())
     assert list(elsewhere.iterdir()) == []

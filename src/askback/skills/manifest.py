@@ -33,6 +33,7 @@ from askback.skills.skill_runner import (
     RUNNER,
     FieldUse,
     as_option,
+    field_name,
     is_for_skill_runner,
     runner_uses,
     value_at,
@@ -173,7 +174,7 @@ class _Reading:
         """Skill-Runner's default options under the names that they have here."""
         options: dict[str, Any] = {}
         for name, value in self._section(DEFAULTS).items():
-            place = f"{DEFAULTS}.{short(name, quoted=False)}"
+            place = field_name(DEFAULTS, name)
             if name not in _DEFAULT_NAMES:
                 self._ignore(place, unknown_name(name, _DEFAULT_NAMES))
             elif name in OPTIONS:
@@ -187,7 +188,7 @@ class _Reading:
     def prompts(self) -> dict[str, PromptTemplate]:
         templates: dict[str, PromptTemplate] = {}
         for engine, text in self._section(PROMPTS).items():
-            place = f"{PROMPTS}.{short(engine, quoted=False)}"
+            place = field_name(PROMPTS, engine)
             if not isinstance(text, str):
                 self._ignore(place, f"{short(text)} is not a text")
                 continue

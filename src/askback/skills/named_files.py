@@ -77,17 +77,19 @@ def type_problems(place: str, schema: Any) -> tuple[Problem, ...]:
     )
 
 
-def named_files(schema: Any, output: Json) -> dict[Path, NamedFile]:
-    """The files that a valid output names, by their paths in it. Raises `TooLarge`."""
-    return {found.path: found for found in _Search(schema).files(schema, output, (), required=True, depth=0)}
+class FileSearch:
+    """Looks for the names of files in outputs. All searches together are bounded: a hostile engine sends many outputs."""
 
-
-class _Search:
-    def __init__(self, document: Any) -> None:
-        self._document = document
+    def __init__(self, schema: Any) -> None:
+        self._document = schema
         self._left = _MAX_STEPS
 
-    def files(self, schema: Any, value: Json, path: Path, *, required: bool, depth: int) -> Iterator[NamedFile]:
+    def named_in(self, output: Json) -> list[NamedFile]:
+        """The files that a valid output names, each once. Raises `TooLarge`."""
+        found = self._files(self._document, output, (), required=True, depth=0)
+        return list({each.path: each for each in found}.values())
+
+    def _files(self, schema: Any, value: Json, path: Path, *, required: bool, depth: int) -> Iterator[NamedFile]:
         if depth > _MAX_DEPTH:
             raise TooLarge
         for form in self._forms(schema, value, 0):
@@ -96,7 +98,7 @@ class _Search:
             needed = form.get("required")
             for name, part, inner in _parts(form, value):
                 is_needed = isinstance(name, int) or (isinstance(needed, list) and name in needed)
-                yield from self.files(part, inner, (*path, name), required=is_needed, depth=depth + 1)
+                yield from self._files(part, inner, (*path, name), required=is_needed, depth=depth + 1)
 
     def _forms(self, schema: Any, value: Json, depth: int) -> Iterator[Schema]:
         """The schema, its reference and its parts. Of alternatives, those that the value can match."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from askback.core.interactions import Json
-from askback.skills.diagnostics import short, unknown_name
+from askback.skills.diagnostics import is_encodable, short, unknown_name
 
 MAX_TEMPLATE_CHARS = 100_000
 MAX_PLACEHOLDERS = 200
@@ -57,6 +57,8 @@ class PromptTemplate:
 def parse_template(text: str) -> PromptTemplate:
     if len(text) > MAX_TEMPLATE_CHARS:
         raise TemplateUnsupported(f"is longer than {MAX_TEMPLATE_CHARS:,} characters")
+    if "\0" in text or not is_encodable(text):
+        raise TemplateUnsupported("contains something that is not text")
     texts: list[str] = []
     places: list[Path] = []
     at = 0

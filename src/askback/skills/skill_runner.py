@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from askback.core.interactions import Json
+from askback.skills.diagnostics import short
 
 OWN_KEYS = ("entrypoint", "runtime", "engine_configs", "mcp", "artifacts")
 """Only Skill-Runner has these keys of `runner.json`: a package with one of them was written for it."""
@@ -97,6 +98,7 @@ OPTIONS = {
     "interactive_auto_reply": "interactive_require_user_reply",
 }
 """The run options that `runtime.default_options` has under other names."""
+_MAX_DIGITS = 12
 
 
 def is_for_skill_runner(document: Mapping[str, Any]) -> bool:
@@ -111,11 +113,16 @@ def value_at(document: Mapping[str, Any], path: str) -> Any:
     return found
 
 
+def field_name(path: str, name: str) -> str:
+    """The path of a field in `runner.json`, printable whatever its name is."""
+    return f"{path}.{short(name, quoted=False)}"
+
+
 def as_option(name: str, value: Json) -> tuple[str, Json]:
     """A default option of Skill-Runner as an option of a run. The value is not validated."""
     if name == "interactive_auto_reply":
         return OPTIONS[name], not value if isinstance(value, bool) else value
-    if isinstance(value, str) and value.isascii() and value.isdecimal():
+    if isinstance(value, str) and len(value) <= _MAX_DIGITS and value.isascii() and value.isdecimal():
         # Skill-Runner also takes seconds that are written as text.
         return OPTIONS[name], int(value)
     return OPTIONS[name], value
@@ -132,7 +139,7 @@ def runner_uses(document: Mapping[str, Any], unused: Mapping[str, str]) -> Itera
             continue
         for name in holder if last == "*" else (last,):
             if name in holder:
-                field = f"{path}.{name}" if path else name
+                field = field_name(path, name) if path else name
                 honoured = rule.honoured and field not in unused
                 yield FieldUse(field=field, honoured=honoured, meaning=unused.get(field, rule.meaning))
 

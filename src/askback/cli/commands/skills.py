@@ -197,9 +197,9 @@ def _shown(value: Any) -> str:
 
 def _field_uses(package: SkillPackage, engines: Sequence[str]) -> list[FieldUse]:
     """The fields of a package for Skill-Runner. A prompt for an engine that does not exist here is ignored."""
-    from askback.skills.skill_runner import PROMPTS
+    from askback.skills.skill_runner import PROMPTS, field_name
 
-    names = [f"{PROMPTS}.{name}" for name in package.prompts if name not in (*engines, "common")]
+    names = [field_name(PROMPTS, name) for name in package.prompts if name not in (*engines, "common")]
     reason = "there is no engine with this name"
     return [replace(use, honoured=False, meaning=reason) if use.field in names else use for use in package.field_uses]
 

@@ -5,9 +5,9 @@ An engine may name any path. Only regular files below the working directory coun
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,11 +15,15 @@ from askback.core.errors import raise_if_temporary
 from askback.core.interactions import Json
 from askback.process.workspace import ARTIFACTS_DIR, Workspace
 from askback.skills.diagnostics import format_path, short
-from askback.skills.named_files import NamedFile, TooLarge, named_files, with_names
+from askback.skills.named_files import FileSearch, NamedFile, TooLarge, with_names
 from askback.skills.package import SkillPackage
 from askback.text.json_text import refuse_constant
 
 MAX_FILES = 1000
+MAX_LOOKS = 10_000
+"""How many files are looked for in one turn."""
+_LOOKS_FOR_MANIFEST = 100
+"""Reading a manifest costs as much as looking for this many files."""
 MAX_MANIFEST_BYTES = 1_000_000
 _MAX_PROBLEMS = 50
 _OUTSIDE = "is not a path in the working directory; write the file under `artifacts/`, and name it from there"
@@ -31,10 +35,14 @@ class _Invalid(ValueError):
     """A file that the output names is not there, or is not what it should be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFiles:
-    package: SkillPackage
-    workspace: Workspace
+    """The files of the outputs of one turn. The work for all of them is bounded."""
+
+    def __init__(self, package: SkillPackage, workspace: Workspace) -> None:
+        self._schema = package.output_schema
+        self._workspace = workspace
+        self._search = FileSearch(self._schema)
+        self._looks_left = MAX_LOOKS
 
     def with_files(self, check: Check) -> Check:
         """The check of an output, and then of the files that it names."""
@@ -42,12 +50,13 @@ class OutputFiles:
 
     def problems(self, output: Json) -> tuple[str, ...]:
         try:
-            named = named_files(self.package.output_schema, output).values()
+            named = self._search.named_in(output)
         except TooLarge:
             return ("output: it is too large to look for the files that it names",)
         if len(named) > MAX_FILES:
             return (f"output: it names more than {MAX_FILES:,} files",)
-        return tuple(problem for each in named for problem in self._problems_of(each))[:_MAX_PROBLEMS]
+        found = (problem for each in named for problem in self._problems_of(each))
+        return tuple(itertools.islice(found, _MAX_PROBLEMS))
 
     def _problems_of(self, named: NamedFile) -> Iterator[str]:
         where = format_path("output", named.path)
@@ -64,16 +73,22 @@ class OutputFiles:
 
     def _found(self, name: str) -> str:
         """The path of an existing file from the working directory."""
+        self._look(1)
         path = self._relative(name)
-        file = self.workspace.open_work(path)
+        file = self._workspace.open_work(path)
         if file is None:
             raise _Invalid(f"there is no file {short(name)}; write it, then send the result again")
         file.close()
         return path
 
+    def _look(self, times: int) -> None:
+        self._looks_left -= times
+        if self._looks_left < 0:
+            raise _Invalid("too many files are named in this turn")
+
     def _relative(self, name: str) -> str:
         path = PurePosixPath(name.strip())
-        cwd = self.workspace.cwd
+        cwd = self._workspace.cwd
         for base in (cwd, cwd.resolve()) if path.is_absolute() else ():
             if path.is_relative_to(base.as_posix()):
                 path = path.relative_to(base.as_posix())
@@ -91,7 +106,8 @@ class OutputFiles:
             raise _Invalid(f"{short(key)} in {short(manifest)}: {invalid}") from None
 
     def _listed(self, manifest: str) -> Mapping[str, Any]:
-        file = self.workspace.open_work(manifest)
+        self._look(_LOOKS_FOR_MANIFEST)
+        file = self._workspace.open_work(manifest)
         content = b""
         if file is not None:
             with file:
@@ -112,15 +128,16 @@ class OutputFiles:
         A resident engine is alive at this moment, and may remove a file that was just found.
         """
         names: dict[tuple[str | int, ...], str] = {}
-        for place, named in named_files(self.package.output_schema, output).items():
+        self._looks_left = MAX_LOOKS
+        for named in FileSearch(self._schema).named_in(output):
             if not named.name.strip():
                 continue
             try:
-                names[place] = self._collected(named)
+                names[named.path] = self._collected(named)
             except (_Invalid, OSError) as fault:
                 if isinstance(fault, OSError):
                     raise_if_temporary(fault)
-                where = format_path("output", place)
+                where = format_path("output", named.path)
                 return output, (f"{where}: {short(named.name)} cannot be put under `artifacts/`; write it there",)
         return with_names(output, names), ()
 
@@ -133,5 +150,5 @@ class OutputFiles:
     def _add(self, path: str) -> str:
         if PurePosixPath(path).parts[0] == ARTIFACTS_DIR:
             return path
-        self.workspace.add_artifact(path)
+        self._workspace.add_artifact(path)
         return f"{ARTIFACTS_DIR}/{path}"
