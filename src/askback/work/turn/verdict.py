@@ -88,7 +88,7 @@ async def _verdict(
 def _conclusion(run: Run, prepared: PreparedTurn, result: Completed) -> TurnOutcome:
     package = prepared.package
     check = output_check(package)
-    files = OutputFiles(package, prepared.workspace) if package.names_files else None
+    files = OutputFiles(package, prepared.workspace, run.workdir) if package.names_files else None
     if check is not None and files is not None:
         check = files.with_files(check)
     # A parser may keep more than is read here.
