@@ -25,6 +25,7 @@ from askback.engines.base import (
 )
 from askback.engines.gemini.events import GeminiParser, is_noise, retry_in
 from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+from askback.engines.protocols.acp.models import AcpModels
 
 _HELP, _VERSION = ("--help",), ("--version",)
 STREAM, _RESIDENT = "stream-json", "--acp"
@@ -139,8 +140,13 @@ class Gemini:
         return Launch(argv=_command(turn, _RESIDENT), env=_environment(turn), work_files=settings)
 
     def conversation(self, turn: Turn) -> AcpConversation:
-        dialect = Dialect(sign_in=_auth_method(turn), retry_in=retry_in, counts_answers=True, noise=is_noise)
-        return AcpConversation(cwd=turn.cwd, dialect=dialect)
+        return AcpConversation(cwd=turn.cwd, dialect=_dialect(turn))
+
+    def launch_models(self, turn: Turn) -> Launch:
+        return self.launch_resident(turn)
+
+    def model_query(self, turn: Turn) -> AcpModels:
+        return AcpModels(cwd=turn.cwd, dialect=_dialect(turn))
 
 
 def engine() -> Gemini:
@@ -151,6 +157,10 @@ def _command(turn: Turn, *form: str) -> tuple[str, ...]:
     # Without a model, Gemini uses the one that the user configured, or its default.
     model = (f"--model={turn.model}",) if turn.model else ()
     return (*turn.command, *form, "--yolo", *model, *turn.extra_args)
+
+
+def _dialect(turn: Turn) -> Dialect:
+    return Dialect(sign_in=_auth_method(turn), retry_in=retry_in, counts_answers=True, noise=is_noise)
 
 
 def _auth_method(turn: Turn) -> str:
