@@ -18,7 +18,7 @@ import msgspec
 
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.engines.base import CallResult, Engine, Probe, RenewingEngine
-from askback.files.atomic import write_private
+from askback.files.atomic import make_private, write_private
 from askback.files.regular import is_kind
 from askback.process.child import NotStarted, Spawner, call
 from askback.process.credentials import Credentials
@@ -112,7 +112,7 @@ class Probes:
         known = {other: each for other, each in self._load().items() if not other.startswith(replaced)}
         self._known = known = {**known, key: probe}
         with suppress(OSError):
-            self._cache_path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self._cache_path.parent)
             write_private(self._cache_path, msgspec.json.encode(known))
 
 
