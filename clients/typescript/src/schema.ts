@@ -221,6 +221,32 @@ export interface EngineList {
   next_cursor: null;
 }
 
+/** A model that a run on this engine can name as `options.model`. */
+export interface EngineModel {
+  /** The name for `options.model`. */
+  id: string;
+  /** The display name. */
+  title: string | null;
+  /** What the engine says about it. */
+  description: string | null;
+  /** The values for `options.effort`, if the engine lists them. */
+  efforts: Array<string>;
+  /** Whether the engine uses it if a run names none. */
+  is_default: boolean;
+}
+
+/** The models of an engine. Not every engine can list them, and other names may work as well. */
+export interface EngineModels {
+  /** The name of the engine. */
+  engine: string;
+  /** Null if the engine cannot list them; see `reason`. */
+  models: Array<EngineModel> | null;
+  /** Why there is no list. */
+  reason: string | null;
+  /** When the engine was asked. An answer is kept for an hour. */
+  asked_at: string;
+}
+
 /** How the runs of an engine wait. */
 export interface EngineProfile {
   /** The profile that `interactive_profile: auto` selects. */

@@ -26,6 +26,7 @@ from askback.engines import registry
 from askback.engines.registry import Engines
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
+from askback.installed.models import ModelLists
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.isolation import hide_from_other_processes
@@ -211,6 +212,12 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         engines=parts.engines,
         setups=parts.setups,
         probes=parts.probes,
+        models=ModelLists(
+            folder=parts.settings.data_dir / "models",
+            locks=parts.settings.data_dir / "locks",
+            spawner=parts.spawner,
+            clock=parts.clock,
+        ),
         default_engine=parts.settings.default_engine,
     )
     return Service(

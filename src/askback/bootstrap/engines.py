@@ -42,7 +42,7 @@ def hidden_from_engines(settings: Settings) -> Hidden:
 
 
 def make_workdirs(settings: Settings) -> Workdirs:
-    homes = hidden_from_engines(settings).homes
+    homes = hidden(homes=homes_of_users(user_home()), private=()).homes
     return Workdirs(allowed=settings.workdirs, data_dir=settings.data_dir, homes=homes)
 
 

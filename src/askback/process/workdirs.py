@@ -27,7 +27,7 @@ class WorkdirUnavailable(Exception):
 
 class Workdirs:
     def __init__(self, *, allowed: Iterable[Path] = (), data_dir: Path, homes: Iterable[Path] = ()) -> None:
-        """`allowed`: the folders of the settings. `homes`: never shown to an engine as a whole."""
+        """`allowed`: the folders of the settings. `homes`: of people. None is shown to an engine as a whole."""
         self._allowed = tuple(allowed)
         self._data_dir = data_dir
         self._homes = tuple(homes)

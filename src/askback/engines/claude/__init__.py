@@ -23,6 +23,7 @@ from askback.engines.base import (
     version_in,
     why_not,
 )
+from askback.engines.claude.models import ClaudeModels
 from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, literal
 
 _HELP, _VERSION = ("--help",), ("--version",)
@@ -122,6 +123,12 @@ class Claude:
     def launch_resident(self, turn: Turn) -> Launch:
         argv = _argv(turn, *_RESIDENT, _WITHOUT_PLANS if turn.mode is Mode.INTERACTIVE else _WITHOUT_ASKING)
         return Launch(argv=tuple(argv), env=_environment(turn))
+
+    def launch_models(self, turn: Turn) -> Launch:
+        return self.launch_resident(turn)
+
+    def model_query(self, turn: Turn) -> ClaudeModels:
+        return ClaudeModels()
 
     def conversation(self, turn: Turn) -> ClaudeConversation:
         return ClaudeConversation()

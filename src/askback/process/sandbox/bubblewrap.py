@@ -192,6 +192,8 @@ class Bubblewrap:
         read-only: they name programs that git runs, and the user runs git outside the sandbox."""
         if workdir is None:
             return
+        if resolved(workdir) != workdir:
+            raise NotStarted(f"{workdir} was replaced by a link")
         yield from _binds("--bind", [workdir])
         git = workdir / ".git"
         if git.is_dir() and not git.is_symlink():

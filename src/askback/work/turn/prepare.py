@@ -16,10 +16,10 @@ from askback.core.interactions import AnsweredBy, Interaction
 from askback.core.outcomes import engine_failure
 from askback.core.run_env import secrets_in
 from askback.core.runs import Run, RunRequest, TurnKind
-from askback.engines.base import Engine, HandleInvalid, Launch, Probe, RenewingEngine, Reply, ResidentEngine, Turn
-from askback.installed.probes import EngineSetup, Probes
+from askback.engines.base import Engine, HandleInvalid, Launch, Probe, Reply, ResidentEngine, Turn
+from askback.installed.probes import EngineSetup, Probes, sign_in_of
 from askback.process.child import OutputLimits, Spawner
-from askback.process.credentials import Credentials, SignInCopies
+from askback.process.credentials import SignInCopies
 from askback.process.pools import Pools
 from askback.process.snapshot import HomeLost
 from askback.process.workdirs import Workdirs, WorkdirUnavailable
@@ -247,14 +247,8 @@ def _launch(engine: Engine, run: Run, turn: Turn) -> Launch:
 def _copy_sign_in(
     context: TurnContext, engine: Engine, setup: EngineSetup, workspace: Workspace
 ) -> SignInCopies | None:
-    if setup.sign_in_home is None or not engine.credentials:
-        return None
-    return Credentials(
-        source=setup.sign_in_home,
-        names=engine.credentials,
-        lock=context.locks / f"sign-in-{engine.name}.lock",
-        renewals=engine.renewals if setup.renew_sign_in and isinstance(engine, RenewingEngine) else (),
-    ).copy_into(workspace.home)
+    credentials = sign_in_of(engine, setup, context.locks)
+    return None if credentials is None else credentials.copy_into(workspace.home)
 
 
 def _write_prompt(run: Run, prepared: PreparedTurn) -> None:
