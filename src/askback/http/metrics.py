@@ -83,7 +83,7 @@ class Metrics:
     def _declare_delays(self) -> None:
         self._queue = self._histogram(
             "askback_queue_delay_seconds",
-            "From when a turn was queued until a worker took it, by the kind of turn: `start` or `reply`.",
+            "From when a turn was queued until a worker took it, by the kind of turn: `start`, `reply` or `repair`.",
             _DELAY,
             "engine",
             "turn",

@@ -31,10 +31,15 @@ _COARSE_TICK_NS = 2_000_000_000
 """The same for file systems with a resolution of one or two seconds."""
 
 
+class HomeLost(Exception):
+    """There is no home to save: somebody has removed it, with the engine's session."""
+
+
 def begin_turn(home: Path, snapshots: Path, attempt_number: int, keep_points: int = 0) -> None:
     """Save the home before the first try of a turn; restore it before any later try of the same turn.
 
-    `keep_points`: this turn becomes a fork point, and the newest so many are kept. Nothing may write to the home in the meantime. If this is interrupted, it can be repeated.
+    `keep_points`: this turn becomes a fork point, and the newest so many are kept. Nothing may write to the home in the
+    meantime. If this is interrupted, it can be repeated. Raises `HomeLost` if there is no home to save.
     """
     with _disk_full_errors(snapshots):
         saved = manifest.read(snapshots) or Manifest(attempt_number=-1)
@@ -42,6 +47,8 @@ def begin_turn(home: Path, snapshots: Path, attempt_number: int, keep_points: in
         if saved.attempt_number == attempt_number:
             snapshot.restore()
             snapshot.drop_points(keep_points)
+        elif not home.is_symlink() and not home.is_dir():
+            raise HomeLost(f"{home} is missing")
         else:
             snapshot.save(attempt_number, keep_points)
 
