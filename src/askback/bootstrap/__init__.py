@@ -31,6 +31,7 @@ from askback.process.locks import Instances
 from askback.process.pools import Pools
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
+from askback.process.warm import DropReason, WarmLimits, WarmPool
 from askback.process.workspace import Workspaces
 from askback.recovery import Recovery
 from askback.service import Service
@@ -44,6 +45,7 @@ from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
 from askback.work.retention import Retention, RetentionPolicy
 from askback.work.turn.prepare import TurnContext
+from askback.work.turn.shortage import Shortage
 from askback.work.vitals import Vitals
 from askback.work.worker import Worker
 
@@ -60,6 +62,7 @@ class App:
     workspaces: Workspaces
     uploads: Uploads
     slots: Slots
+    warm: WarmPool
     spawner: Spawner
     worker: Worker
     deadlines: Deadlines
@@ -108,6 +111,7 @@ class _Parts:
     workspaces: Workspaces
     probes: Probes
     slots: Slots
+    warm: WarmPool
     pools: Pools
     uploads: Uploads
     clock: Callable[[], datetime]
@@ -153,6 +157,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             ),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
+            warm=WarmPool(_warm_limits(settings)),
             pools=pools,
             uploads=Uploads(data_dir / "uploads"),
             clock=now,
@@ -172,6 +177,7 @@ def _app(parts: _Parts) -> App:
         workspaces=parts.workspaces,
         uploads=parts.uploads,
         slots=parts.slots,
+        warm=parts.warm,
         spawner=parts.spawner,
         service=_service(parts, recovery, deletion),
         worker=_worker(parts),
@@ -201,6 +207,7 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         recovery=recovery,
         deletion=deletion,
         slots=parts.slots,
+        warm=parts.warm,
         clock=parts.clock,
         new_id=new_run_id,
         pools=parts.pools,
@@ -214,6 +221,7 @@ def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
         workspaces=parts.workspaces,
         pool=parts.pools.copying,
         engines=parts.engines,
+        warm=parts.warm,
     )
     return Submissions(
         store=parts.store,
@@ -243,8 +251,19 @@ def _worker(parts: _Parts) -> Worker:
         limits=OutputLimits(line_bytes=limits.line_bytes, turn_bytes=limits.output_bytes),
         clock=parts.clock,
         pools=parts.pools,
+        warm=parts.warm,
+        shortage=Shortage(relieve=lambda: parts.warm.drop_oldest(DropReason.ROOM)),
     )
     return Worker(name=parts.name, owners={parts.owner}, slots=parts.slots, context=context)
+
+
+def _warm_limits(settings: Settings) -> WarmLimits:
+    warm = settings.warm
+    return WarmLimits(
+        processes=warm.max_processes,
+        memory_bytes=warm.max_memory_bytes,
+        free_bytes=warm.min_free_memory_bytes,
+    )
 
 
 def _delivery_policy(settings: Settings) -> DeliveryPolicy:

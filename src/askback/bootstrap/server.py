@@ -64,7 +64,10 @@ def web_server(app: App, port: int) -> WebServer:
         addresses=_addresses(settings, port, tokens, key),
         streams=streams,
         metrics=Metrics(
-            slots_total=app.slots.total, slots_taken=lambda: app.slots.taken, streams=lambda: streams.count
+            slots_total=app.slots.total,
+            slots_taken=lambda: app.slots.taken,
+            streams=lambda: streams.count,
+            warm=app.warm,
         ),
         health=partial(_health, app),
         bodies=BodyLimits(

@@ -77,6 +77,8 @@ class RunOptions:
     repair_attempts: int = 1
     model: str | None = None
     effort: str | None = None
+    warm_sec: float | None = None
+    """How long its process may be kept while it waits, if it is resumable; 0: not at all; None: as the settings say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,20 +1,51 @@
-"""Metrics for Prometheus: changes of runs, slots and event streams."""
+"""Metrics for Prometheus: changes of runs, slots, warm processes and event streams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from askback.core.runs import Run, RunState
+from askback.process.warm import DropReason, WarmPool
 from askback.store.base import Store
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
+class _WarmProcesses:
+    """What the pool counts by itself."""
+
+    def __init__(self, pool: WarmPool) -> None:
+        self._pool = pool
+
+    def collect(self) -> Iterator[Metric]:
+        pool = self._pool
+        yield GaugeMetricFamily("askback_warm_processes", "Processes that are kept for waiting runs.", pool.count)
+        memory = "Memory of these processes, as last measured."
+        yield GaugeMetricFamily("askback_warm_memory_bytes", memory, pool.memory_bytes)
+        replies = CounterMetricFamily(
+            "askback_warm_replies",
+            "Replies to resumable runs, by the process that got them: a warm one (hit) or a new one (miss).",
+            labels=["result"],
+        )
+        replies.add_metric(["hit"], pool.hits)
+        replies.add_metric(["miss"], pool.misses)
+        yield replies
+        drops = CounterMetricFamily(
+            "askback_warm_drops", "Warm processes that were ended, by reason.", labels=["reason"]
+        )
+        for reason in DropReason:
+            drops.add_metric([reason], pool.drops[reason])
+        yield drops
+
+
 class Metrics:
-    def __init__(self, *, slots_total: int, slots_taken: Callable[[], int], streams: Callable[[], int]) -> None:
+    def __init__(
+        self, *, slots_total: int, slots_taken: Callable[[], int], streams: Callable[[], int], warm: WarmPool
+    ) -> None:
         self._registry = CollectorRegistry()
         self._changes = Counter(
             "askback_run_changes",
@@ -29,6 +60,7 @@ class Metrics:
         taken.set_function(slots_taken)
         followed = Gauge("askback_event_streams", "Open event streams.", registry=self._registry)
         followed.set_function(streams)
+        self._registry.register(_WarmProcesses(warm))
 
     async def watch(self, store: Store) -> None:
         """Count changes of state."""

@@ -69,6 +69,7 @@ class Gemini:
     handle_pattern = re.compile(UUID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
+    warm = True
     env_allow: tuple[str, ...] = (
         *_KEYS,
         "GEMINI_MODEL",
@@ -140,7 +141,7 @@ class Gemini:
 
     def conversation(self, turn: Turn) -> AcpConversation:
         dialect = Dialect(sign_in=_auth_method(turn), retry_in=retry_in, counts_answers=True, noise=is_noise)
-        return AcpConversation(cwd=turn.cwd, dialect=dialect)
+        return AcpConversation(cwd=turn.cwd, dialect=dialect, may_ask=turn.may_ask)
 
 
 def engine() -> Gemini:
