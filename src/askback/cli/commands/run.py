@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +61,16 @@ _LIST = "?"
 @click.option(
     "--option", "run_options", multiple=True, metavar="K=V", help="A run option, such as turn_timeout_sec=60."
 )
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A secret variable for the engine. NAME alone takes the value from here; a VALUE is visible in the process list.",
+)
+@click.option(
+    "--env-file", "variable_files", multiple=True, metavar="FILE", help="Secret variables, as lines NAME=VALUE."
+)
 @click.option("--from", "source", metavar="RUN", help="Start with the files of another run, which stays as it is.")
 @click.option(
     "--from-files",
@@ -95,6 +105,8 @@ def command(
     inputs: tuple[str, ...],
     params: tuple[str, ...],
     run_options: tuple[str, ...],
+    variables: tuple[str, ...],
+    variable_files: tuple[str, ...],
     source: str | None,
     from_files: str | None,
     from_session: bool,
@@ -107,7 +119,7 @@ def command(
     The output goes to stdout, everything else to stderr. Exit codes: 0 succeeded, 1 failed, 2 bad input,
     4 waits for an answer, 130 interrupted.
     """
-    submitted = engine or mode or inputs or params or run_options or source
+    submitted = engine or mode or inputs or params or run_options or source or variables or variable_files
     _check_usage(skill, continued, source, submitted=submitted, inherited=from_files or from_session or from_question)
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
@@ -126,6 +138,7 @@ def command(
             inputs=inputs,
             params=params,
             run_options=run_options,
+            env=_env(variables, variable_files),
             origin=None if source is None else _origin(source, from_files, from_question, session=from_session),
         )
         package = open_library(settings).find(skill)
@@ -133,6 +146,13 @@ def command(
         wanted = submission(arguments, package, may_ask=may_ask, max_bytes=settings.limits.body_bytes)
         start = partial(_submit, wanted=wanted, package=package, can_ask=can_ask)
     return _execute(settings, start, answers, as_json=as_json, can_ask=can_ask)
+
+
+def _env(variables: Sequence[str], files: Sequence[str]) -> dict[str, str]:
+    from askback.cli.run_variables import run_variables
+    from askback.settings import process_environment
+
+    return run_variables(variables, files, process_environment()) if variables or files else {}
 
 
 def _check_usage(
@@ -253,6 +273,7 @@ class Arguments:
     params: Sequence[str]
     run_options: Sequence[str]
     origin: Origin | None = None
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
@@ -274,6 +295,7 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, ma
         parameter=_typed(package.parameter_schema, params, "--param", max_bytes),
         options=options.typed_options(options.pairs(arguments.run_options, "--option")),
         files=files,
+        env=arguments.env,
         origin=arguments.origin,
     )
 

@@ -48,6 +48,10 @@ function body() {
   const chosen = new FormData(form);
   const made = { skill: given.skill, mode: chosen.get("mode"), input: parts.input.value() };
   if (chosen.get("engine")) made.engine = chosen.get("engine");
+  if (given.from_run !== null) {
+    const { run_id, files, session } = given.from_run;
+    made.from_run = { run_id, files, session };
+  }
   if (parts.parameter !== null) made.parameter = parts.parameter.value();
   const options = differing(parts.options);
   if (Object.keys(options).length > 0) made.options = options;
