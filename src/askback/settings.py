@@ -143,6 +143,12 @@ class Limits(_Section):
     cpu_sec: float = Field(
         0, ge=0, description="CPU time of one turn (for a sticky run: of all turns), in seconds; 0: no limit."
     )
+    turn_sec: float = Field(
+        0,
+        ge=0,
+        description="The time that a turn may take, in seconds: a longer `turn_timeout_sec` of a run or of a skill is "
+        "shortened; 0: no limit.",
+    )
     disk: float = Field(
         10_240, ge=0, description="Disk space of one run (workspace, home and temporary files), in MB; 0: no limit."
     )
@@ -360,6 +366,14 @@ class Settings(BaseSettings):
         None,
         description="The engine if neither run nor skill names one; default: an installed one, signed-in ones first.",
     )
+    workdirs: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (),
+        description=(
+            "Folders of this machine: a caller of the API may let a run work in one of them, or in a folder below."
+            " In the environment separated by `:`, or as JSON. `askback run --workdir` needs no setting."
+            " See [work in your own repository](../guides/workdir.md)."
+        ),
+    )
     sandbox: Literal["auto", "on", "off"] = Field(
         "auto",
         description=(
@@ -417,7 +431,7 @@ class Settings(BaseSettings):
         keys = (tuple(path[:length]) for length in range(len(path), 0, -1))
         return next((self._origins[key] for key in keys if key in self._origins), Origin(source="default"))
 
-    @field_validator("skills_dir", mode="before")
+    @field_validator("skills_dir", "workdirs", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if not isinstance(value, str):

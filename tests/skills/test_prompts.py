@@ -41,14 +41,18 @@ def plain(tmp_path: Path) -> SkillPackage:
     return read_package(make_skill(tmp_path, "plain"))
 
 
+def _assignment(package: SkillPackage, request: dict[str, Any], mode: Mode) -> prompts.Assignment:
+    return prompts.Assignment(package=package, request=RunRequest(**request), mode=mode, skill_dir="skill")
+
+
 def first(package: SkillPackage, mode: Mode, **request: Any) -> str:
-    return prompts.first_prompt(package, RunRequest(**request), mode, "skill")
+    return prompts.first_prompt(_assignment(package, request, mode))
 
 
 def rebuilt(
     package: SkillPackage, mode: Mode, asked: Sequence[Interaction], problems: Sequence[str] = (), **request: Any
 ) -> str:
-    return prompts.rebuilt_prompt(package, RunRequest(**request), mode, "skill", None, asked, problems)
+    return prompts.rebuilt_prompt(_assignment(package, request, mode), asked, problems)
 
 
 def blocks(text: str) -> list[Any]:

@@ -111,11 +111,12 @@ def test_the_size_is_bounded_but_for_the_newest(texts: list[str], zeros: int) ->
 def test_the_prompt_is_that_of_the_first_turn_and_then_the_transcript(tmp_path: Path) -> None:
     package = read_package(make_skill(tmp_path))
     request = RunRequest(input={"wall": "north"})
-    first = prompts.first_prompt(package, request, Mode.AUTO, "skill").rstrip()
+    given = prompts.Assignment(package=package, request=request, mode=Mode.AUTO, skill_dir="skill")
+    first = prompts.first_prompt(given).rstrip()
     problems = ["output.colour: is required"]
-    text = prompts.rebuilt_prompt(package, request, Mode.AUTO, "skill", None, [answered("size", "large")], problems)
+    text = prompts.rebuilt_prompt(given, [answered("size", "large")], problems)
     assert text.startswith(first)
     rest = text.removeprefix(first)
     assert replies_in(rest) == ["large"]
     assert rest.index("</transcript>") < rest.index("- output.colour: is required")
-    assert "asked nothing yet" in prompts.rebuilt_prompt(package, request, Mode.AUTO, "skill", None, [], problems)
+    assert "asked nothing yet" in prompts.rebuilt_prompt(given, [], problems)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
-from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner
+from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.telemetry import make_exporter
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import SHARED
@@ -26,6 +26,7 @@ from askback.engines import registry
 from askback.engines.registry import Engines
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
+from askback.installed.models import ModelLists
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.isolation import hide_from_other_processes
@@ -33,6 +34,7 @@ from askback.process.locks import Instances
 from askback.process.pools import Pools
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
+from askback.process.workdirs import Workdirs
 from askback.process.workspace import Workspaces
 from askback.recovery import Recovery
 from askback.service import Service
@@ -114,6 +116,7 @@ class _Parts:
     setups: dict[str, EngineSetup]
     library: Library
     workspaces: Workspaces
+    workdirs: Workdirs
     probes: Probes
     slots: Slots
     pools: Pools
@@ -166,6 +169,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
                 sign_ins=[name for engine in engines.values() for name in engine.credentials],
                 fork_points=settings.retention.questions,
             ),
+            workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
             pools=pools,
@@ -208,6 +212,12 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         engines=parts.engines,
         setups=parts.setups,
         probes=parts.probes,
+        models=ModelLists(
+            folder=parts.settings.data_dir / "models",
+            locks=parts.settings.data_dir / "locks",
+            spawner=parts.spawner,
+            clock=parts.clock,
+        ),
         default_engine=parts.settings.default_engine,
     )
     return Service(
@@ -245,6 +255,8 @@ def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
         clock=parts.clock,
         new_id=new_run_id,
         private_webhooks=parts.settings.notifications.allow_private,
+        longest_turn_sec=parts.settings.limits.turn_sec,
+        workdirs=parts.workdirs,
     )
 
 
@@ -254,6 +266,7 @@ def _worker(parts: _Parts) -> Worker:
         store=parts.store,
         library=parts.library,
         workspaces=parts.workspaces,
+        workdirs=parts.workdirs,
         locks=parts.settings.data_dir / "locks",
         engines=parts.engines,
         setups=parts.setups,

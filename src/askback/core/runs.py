@@ -137,6 +137,16 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Workdir:
+    """A folder of the user that the engine works in, instead of the run's own folder."""
+
+    path: str
+    """Absolute and without links."""
+    by_user: bool = False
+    """Whether a user of this machine named it. Otherwise the settings must allow it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
     """Identifies a process permanently: a pid alone may be reused."""
 
@@ -202,6 +212,8 @@ class Run:
     """The run that it continues."""
     trace_parent: str | None = None
     """The caller's span, as a W3C `traceparent`."""
+    workdir: Workdir | None = None
+    """The user's folder that its engine works in. None: the run's own folder."""
     usage_before: Usage | None = None
     """What its session had used before the run, if it continues one."""
     usage_lost: Usage | None = None

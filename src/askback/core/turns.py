@@ -288,8 +288,18 @@ def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
             "it is not restarted again",
         )
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=error)
-    queued = lost.evolve(state=RunState.QUEUED)
-    return Decision(run=queued, events=(interrupted, event_factory.moved(run.state, queued.state, signal.at)))
+    repeated = _repeated_in_workdir(run)
+    queued = lost.evolve(state=RunState.QUEUED, warnings=_merge(run.warnings, repeated))
+    warned = (event_factory.warned(warning, signal.at) for warning in repeated)
+    return Decision(run=queued, events=(interrupted, *warned, event_factory.moved(run.state, queued.state, signal.at)))
+
+
+def _repeated_in_workdir(run: Run) -> tuple[RunWarning, ...]:
+    """The user's folder is never rolled back."""
+    if run.workdir is None:
+        return ()
+    message = f"turn {run.attempt_number} was interrupted and is repeated; {run.workdir.path} still has what it changed"
+    return (RunWarning(code=WarningCode.WORKDIR_TURN_REPEATED, message=message),)
 
 
 def _handle_before_turn(run: Run) -> Handle | None:

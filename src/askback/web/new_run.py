@@ -19,7 +19,7 @@ from askback.skills.package import SkillPackage
 from askback.skills.summary import Schema, is_secret
 from askback.web.engines import usable_first
 from askback.web.page_context import READ, SUBMIT, Page, PageContext
-from askback.web.run_actions import follow_up
+from askback.web.run_actions import continuation
 from askback.web.skills import find
 from askback.web.translations import Translations
 
@@ -43,10 +43,12 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
         "input": package.input_schema,
         "parameter": package.parameter_schema,
         "options": option_schema(package, context.translations_for(request)),
+        "engine": await context.service.engines.first_for(package),
     }
-    again, origin = await _again(context, request, package), None
+    again, follows = await _again(context, request, package), None
     if again is not None and "follow" in request.query_params:
-        again, origin = _followed(again, package), follow_up(again.run)
+        again, follows = _followed(again, package), continuation(again.run)
+        given["engine"] = again.run.engine
     engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(context, request)]
     return context.show(
         request,
@@ -54,10 +56,11 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
         skill=package,
         engines=engines,
         usable=[view["name"] for view in engines if view["found"] and view["allowed"]],
-        by_itself=await context.service.engines.first_for(package),
-        given=given | {"again": again.given if again else None, "from_run": None if origin is None else asdict(origin)},
+        by_itself=given["engine"],
+        given=given | {"again": again.given if again else None, "follow_up": follows},
         again=again,
-        follows=origin is not None,
+        follows=follows is not None,
+        workdirs=() if follows else context.service.workdirs,
     )
 
 
@@ -93,6 +96,9 @@ def _option(name: str, schema: Mapping[str, Any], default: Any, t: Translations)
         made |= {"oneOf": [{"const": value, "title": title} for value, title in named]}
     else:
         made |= schema
+    if name == "model":
+        # It may be long, but is one line.
+        made["format"] = "one-line"
     return made if default is None else made | {"default": default}
 
 

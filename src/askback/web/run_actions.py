@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.errors import NotFound, WarningCode
-from askback.core.runs import InheritedFiles, Mode, Origin, Run, RunOptions
+from askback.core.runs import InheritedFiles, Mode, Run, RunOptions
 from askback.service import Service
 from askback.web.page_context import Page, PageContext
 
@@ -18,7 +18,7 @@ from askback.web.page_context import Page, PageContext
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunActions:
     again: bool
-    """Whether the skill is installed, so that a new run of it can start."""
+    """Whether the form of a new run can be filled from this one."""
     follow_up: bool
     fork: str
     """As JSON: the body of a request that forks the run, and the questions at which it can."""
@@ -26,10 +26,11 @@ class RunActions:
 
 async def actions_of(service: Service, run: Run) -> RunActions:
     skills = await service.pools.skills.run(service.skills.names)
-    again = run.skill.id in skills and not run.skill.uploaded
+    in_folder = run.workdir is None or bool(service.workdirs)
+    again = run.skill.id in skills and not run.skill.uploaded and in_folder
     possible = await service.continuable(run)
     questions = possible.questions if again else ()
-    body = {"skill": run.skill.id, "mode": Mode.INTERACTIVE, "options": _options(run)}
+    body = {"skill": run.skill.id, "mode": Mode.INTERACTIVE, "options": _options(run), **continuation(run)}
     return RunActions(
         again=again,
         follow_up=again and run.state.final and possible.session,
@@ -57,9 +58,12 @@ async def source_of(service: Service, run: Run) -> str | None:
         return None
 
 
-def follow_up(source: Run) -> Origin:
-    """What a follow-up takes over."""
-    return Origin(run_id=source.id, files=InheritedFiles.WORKSPACE, session=True)
+def continuation(source: Run) -> dict[str, Any]:
+    """The part of a request that continues the session where it is: with copies of its files, or in the same folder."""
+    origin: dict[str, Any] = {"run_id": source.id, "session": True}
+    if source.workdir is not None:
+        return {"from_run": origin, "workdir": source.workdir.path}
+    return {"from_run": origin | {"files": InheritedFiles.WORKSPACE}}
 
 
 async def actions(context: PageContext, request: Request) -> Response:

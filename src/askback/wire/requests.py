@@ -111,6 +111,14 @@ class RunCreate(Body):
     from_run: Annotated[
         FromRun | None, about("Start with the files or the session of another run. Requires the scope `read` as well.")
     ] = None
+    workdir: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=4096)] | None,
+        about(
+            "A folder on the server's machine for the engine to work in, as an absolute path. It must be one of the "
+            "`workdirs` of the settings, or below one. No other unfinished run may work there.",
+            "/srv/repositories/website",
+        ),
+    ] = None
     env: Annotated[
         dict[str, str],
         about(

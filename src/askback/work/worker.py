@@ -149,7 +149,7 @@ class Worker:
                 while run.state is RunState.RUNNING or (run.sticky and run.state is RunState.WAITING_USER):
                     step = self._one_turn if run.state is RunState.RUNNING else self._one_wait
                     run = await step(run, executor)
-            if run.state.final and run.env_names:
+            if run.state.final and (run.env_names or run.workdir):
                 await asyncio.to_thread(self._close, run)
         except Exception as fault:
             await self._give_up(run, _innermost(fault))

@@ -6,7 +6,7 @@ import { elementOf, openSole, renewFiles, unfoldFiles } from "./files.js";
 import { confirmDialog, copyText, toast } from "./frame.js";
 import { follow } from "./live.js";
 import { PinnedQuestion } from "./pinned.js";
-import { showFacts, showOutcome } from "./run_parts.js";
+import { showChanges, showFacts, showOutcome } from "./run_parts.js";
 import { ignoreMoving } from "./settling.js";
 import { Timeline } from "./timeline.js";
 import { Transcript } from "./transcript.js";
@@ -208,6 +208,7 @@ async function finish() {
     const result = await get(`${address}/result`);
     at("outcome").hidden = false;
     showOutcome(at("result"), at("result-tools"), result);
+    if (result.changes) showChanges(at("changes"), run, result);
   } catch (problem) {
     outcomeShown = false;
     toast(problem.message);
@@ -279,9 +280,8 @@ async function fork(interactionId) {
   const { body } = forking();
   const sure = await confirmDialog({ title: t("run.fork.title"), text: t("run.fork.text"), action: t("run.fork.yes") });
   if (!sure || body === null) return;
-  const origin = { run_id: run.id, files: "workspace", session: true, at: interactionId };
   try {
-    const made = await post("/v1/runs", { ...body, from_run: origin });
+    const made = await post("/v1/runs", { ...body, from_run: { ...body.from_run, at: interactionId } });
     location.assign(`/runs/${encodeURIComponent(made.id)}`);
   } catch (problem) {
     toast(problem.message);

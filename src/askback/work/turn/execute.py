@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 
 from askback.core.errors import RunError
@@ -26,6 +27,7 @@ from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
 from askback.work.turn.verdict import limit_error, verdict
 from askback.work.turn.versions import record_inherited, record_versions
+from askback.work.turn.workdir import record_end, record_start
 
 LINGER_SEC = 5.0
 """How long the process of one turn may live after the engine's own end-of-turn event."""
@@ -80,6 +82,7 @@ class RunExecutor:
                 return TurnLost(epoch=epoch, at=clock())
             await record_inherited(self._context, run)
             try:
+                await record_start(self._context, run)
                 self._process = await start_process(self._context, run, self._control)
             except CannotStart as refusal:
                 return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
@@ -111,7 +114,10 @@ class RunExecutor:
             feed.close()
         signal = await self._signal(run, process, observer, result)
         if not isinstance(signal, TurnLost):
+            warnings = await record_end(self._context, run, process.prepared.redactor)
             await record_versions(self._context, run)
+            if isinstance(signal, TurnEnded) and warnings:
+                signal = replace(signal, warnings=(*signal.warnings, *warnings))
         return signal
 
     async def _observe(self, run: Run, process: EngineProcess, observer: TurnObserver) -> Completed | TurnFailed | None:
@@ -175,7 +181,7 @@ class RunExecutor:
             outcome = TurnError(error=error)
         else:
             assert result is not None
-            outcome = await verdict(self._context.parsing, run, process.prepared.package, observer, result)
+            outcome = await verdict(self._context.parsing, run, process.prepared, observer, result)
         if ends_run(run, outcome):
             await self.end()
         return TurnEnded(

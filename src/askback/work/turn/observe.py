@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, BinaryIO, assert_never
 
 from askback.core.errors import RunWarning, WarningCode
 from askback.core.events import EventType, NewEvent
@@ -43,15 +43,26 @@ MAX_EVENT_TEXT = 32_000_000
 
 
 class RawOutput:
-    """The files that hold what an engine printed in one attempt at a turn, without secrets."""
+    """The files that hold what an engine printed in one attempt at a turn, without secrets.
+
+    A file is created with its first line: most engines print nothing to stderr.
+    """
 
     def __init__(self, workspace: Workspace, turn_name: str) -> None:
-        with ExitStack() as files:
-            self._files = {str(stream): files.enter_context(workspace.open_raw(turn_name, stream)) for stream in Stream}
-            self.close = files.pop_all().close
+        self._workspace = workspace
+        self._turn_name = turn_name
+        self._files: dict[str, BinaryIO] = {}
 
     def write(self, stream: str, line: bytes) -> None:
-        self._files[stream].write(line + b"\n")
+        file = self._files.get(stream)
+        if file is None:
+            file = self._files[stream] = self._workspace.open_raw(self._turn_name, stream)
+        file.write(line + b"\n")
+
+    def close(self) -> None:
+        with ExitStack() as files:
+            for file in self._files.values():
+                files.callback(file.close)
 
 
 class TurnObserver:

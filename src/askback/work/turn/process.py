@@ -202,20 +202,22 @@ async def _spawn(context: TurnContext, run: Run, prepared: PreparedTurn, lock: F
 
 def _spawn_request(context: TurnContext, run: Run, prepared: PreparedTurn, lock: FileLock) -> SpawnRequest:
     workspace, launch, setup = prepared.workspace, prepared.launch, prepared.setup
+    cwd = workspace.engine_cwd(run.workdir)
     private = {
         "HOME": str(workspace.home),
         "TMPDIR": str(workspace.tmp),
-        "PWD": str(workspace.cwd),
+        "PWD": str(cwd),
         tree.MARK: run.id,
     }
     return SpawnRequest(
         argv=launch.argv,
         env={**prepared.turn.env, **private, **launch.env},
-        cwd=workspace.cwd,
+        cwd=cwd,
         stdin=Pipe.KEPT if run.sticky else launch.stdin,
         limits=context.limits,
         keep_fds=(lock.fd,),
         writable=(workspace.cwd, workspace.home, workspace.tmp),
+        workdir=None if run.workdir is None else cwd,
         readable=setup.files,
         resources=setup.resources,
         network=setup.network,
