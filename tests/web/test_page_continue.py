@@ -34,6 +34,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     runner = {"id": "topical", "execution_modes": ["auto", "interactive"]}
     again = {"finish": {"colour": "{{input.topic}}"}}
     world.skill([again], [again], output=ANY, name="topical", schemas={"input": TOPIC}, runner=runner)
+    world.skill([ASK], [{"misbehave": "other_session"}, FINISH], output=ANY, name="forgetful")
     secret = {"ask": {"interaction_id": "password", "kind": "secret", "prompt": "Password?"}}
     world.skill([secret], [ASK], [FINISH], output=ANY, name="secretive")
     return world
@@ -175,6 +176,20 @@ def test_who_may_only_read_is_offered_nothing(site: Site, server: Server, world:
             shown = client.get(address).text
             assert not any(word in shown for word in ("follow=", "again=", 'id="delete"', "data-fork"))
         assert client.get("/new", params={"skill": "twice", "follow": run_id}).status_code == 403
+
+
+@pytest.mark.contract("J-5")
+def test_a_rebuilt_session_is_told_with_its_meaning(site: Site) -> None:
+    run_id = wire.waiting(site.api, "forgetful", options={"on_lost_session": "rebuild"})
+    page = site.open(f"/runs/{run_id}")
+    page.get_by_role("button", name="red").click()
+    expect(page.locator("#state")).to_have_text("Succeeded")
+    expect(page.locator(".alert-warn")).to_contain_text("The engine had lost its session")
+    expect(page.locator(".alert-warn")).to_contain_text("CONTEXT_REBUILT: turn 2 could not resume the session")
+    expect(page.get_by_role("heading", name="Turn 3, in a new session")).to_be_visible()
+    assert [each["code"] for each in wire.get(site.api, run_id)["warnings"]] == ["CONTEXT_REBUILT"]
+    expect(page.get_by_role("button", name="Answer differently")).to_have_count(0)
+    expect(page.get_by_role("link", name="Follow up")).to_be_visible()
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
