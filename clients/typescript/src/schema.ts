@@ -207,6 +207,8 @@ export interface Engine {
   interactive_profile: EngineProfile | null;
   /** The profiles that an interactive run may choose. */
   profiles: Array<ProfileKind>;
+  /** Whether the process of a resumable run can be kept warm while the run waits (`warm_sec`). */
+  warm: boolean;
   /** Null if it is unknown. */
   signed_in: boolean | null;
   /** What to do if it is not installed or not signed in. */
@@ -664,7 +666,7 @@ export interface RunCreate {
   input?: { [key: string]: Json };
   /** Validated against the skill's parameter schema. */
   parameter?: { [key: string]: Json };
-  /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `on_lost_session`, `model`, `effort`. */
+  /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `on_lost_session`, `model`, `effort`, `warm_sec`. */
   options?: { [key: string]: Json };
   /** Start with the files or the session of another run. Requires the scope `read` as well. */
   from_run?: FromRun | null;

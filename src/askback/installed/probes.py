@@ -47,6 +47,8 @@ class EngineSetup:
     """Whether tokens that a turn renewed are merged into the credentials there."""
     extra_args: tuple[str, ...] = ()
     slots: int | None = None
+    warm_sec: float = 0
+    """How long the process of a waiting run is kept."""
     secrets: tuple[str, ...] = ()
     resources: ResourceLimits = UNLIMITED
     network: Network = Network.HOST

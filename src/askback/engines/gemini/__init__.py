@@ -71,6 +71,7 @@ class Gemini:
     handle_pattern = re.compile(UUID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
+    warm = True
     env_allow: tuple[str, ...] = (
         *_KEYS,
         "GEMINI_MODEL",
@@ -145,7 +146,7 @@ class Gemini:
         )
 
     def conversation(self, turn: Turn) -> AcpConversation:
-        return AcpConversation(cwd=turn.cwd, dialect=_dialect(turn))
+        return AcpConversation(cwd=turn.cwd, dialect=_dialect(turn), may_ask=turn.may_ask)
 
     def launch_models(self, turn: Turn) -> Launch:
         return self.launch_resident(turn)

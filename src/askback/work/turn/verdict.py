@@ -28,10 +28,16 @@ _WORST_GROWTH = 6
 
 
 async def verdict(
-    parsing: Parsing, run: Run, prepared: PreparedTurn, observer: TurnObserver, result: Completed | TurnFailed
+    parsing: Parsing,
+    run: Run,
+    prepared: PreparedTurn,
+    observer: TurnObserver,
+    result: Completed | TurnFailed,
+    *,
+    resuming: bool,
 ) -> TurnOutcome:
-    """The turn's outcome, without secrets."""
-    outcome = await _verdict(parsing, run, prepared, observer, result)
+    """The turn's outcome, without secrets. `resuming`: the engine was to resume a session in a new process."""
+    outcome = await _verdict(parsing, run, prepared, observer, result, resuming=resuming)
     return await parsing.run(lambda: _masked(outcome, observer.redactor), observer.printed)
 
 
@@ -59,10 +65,15 @@ def _masked_warnings(warnings: tuple[RunWarning, ...], redactor: Redactor) -> tu
 
 
 async def _verdict(
-    parsing: Parsing, run: Run, prepared: PreparedTurn, observer: TurnObserver, result: Completed | TurnFailed
+    parsing: Parsing,
+    run: Run,
+    prepared: PreparedTurn,
+    observer: TurnObserver,
+    result: Completed | TurnFailed,
+    *,
+    resuming: bool,
 ) -> TurnOutcome:
     """A turn that resumes a session is valid only in that session."""
-    resuming = run.handle is not None and not run.sticky
     if observer.strayed.is_set():
         message = "the engine used another session than the one it was asked to resume"
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=observer.session)
@@ -88,7 +99,7 @@ async def _verdict(
 def _conclusion(run: Run, prepared: PreparedTurn, result: Completed) -> TurnOutcome:
     package = prepared.package
     check = output_check(package)
-    files = OutputFiles(package, prepared.workspace) if package.names_files else None
+    files = OutputFiles(package, prepared.workspace, run.workdir) if package.names_files else None
     if check is not None and files is not None:
         check = files.with_files(check)
     # A parser may keep more than is read here.
