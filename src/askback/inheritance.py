@@ -90,10 +90,11 @@ class Inheritance:
     async def _usage_at(self, source: Run, question: Interaction) -> Usage:
         """What the session had used when the question was asked."""
         used, after = source.usage_before or Usage(), 0
+        begun = 0 if source.handle is None else source.handle.created_at_turn
         while True:
             page = await self._store.events(source.id, after)
             for event in page:
-                if event.type is EventType.USAGE and event.data["attempt_number"] <= question.attempt_number:
+                if event.type is EventType.USAGE and begun <= event.data["attempt_number"] <= question.attempt_number:
                     used += Usage(**{name: event.data[name] for name in _COUNTS})
             if not page.more:
                 return used
@@ -107,8 +108,7 @@ class Inheritance:
         if run.sticky:
             message = f"a run that continues a session must be resumable; {run.profile.reason}"
             raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, message)
-        used = (source.usage_before or Usage()) + (source.usage or Usage())
-        return run.evolve(handle=replace(source.handle, created_at_turn=0), usage_before=used)
+        return run.evolve(handle=replace(source.handle, created_at_turn=0), usage_before=source.session_usage)
 
     async def copy(self, source: Run, origin: Origin, run: Run, limits: CopyLimits) -> None:
         """Copy what the new run takes over. If this fails, the caller removes the new run's files."""

@@ -28,6 +28,7 @@ from askback.core.runs import (
     Workdir,
 )
 from askback.core.signals import Replied
+from askback.core.trace_context import TraceParent
 from askback.core.webhooks import Webhook, webhook_problems
 from askback.engines.base import Engine
 from askback.inheritance import Inheritance, check_workdir
@@ -71,6 +72,8 @@ class Submission:
     webhooks: tuple[Webhook, ...] = ()
     created_by: str | None = None
     """The name of the caller's token."""
+    trace_parent: TraceParent | None = None
+    """The caller's span."""
     max_open: int | None = None
     """How many unfinished runs this caller may have."""
 
@@ -110,6 +113,7 @@ class Submissions:
         new_id: Callable[[], str],
         private_webhooks: bool,
         workdirs: Workdirs,
+        longest_turn_sec: float = 0,
     ) -> None:
         self._store = store
         self._library = library
@@ -121,6 +125,7 @@ class Submissions:
         self._clock = clock
         self._new_id = new_id
         self._private_webhooks = private_webhooks
+        self._longest_turn_sec = longest_turn_sec
         self._workdirs = workdirs
 
     @property
@@ -206,6 +211,7 @@ class Submissions:
             env_names=tuple(wanted.env),
             secret_inputs=checked.secret_inputs,
             origin=wanted.origin,
+            trace_parent=None if wanted.trace_parent is None else str(wanted.trace_parent),
             workdir=workdir,
             created_at=now,
             updated_at=now,
@@ -269,7 +275,7 @@ class Submissions:
         secrets = secret_inputs(given, package.input_schema)
         return _Checked(
             mode=mode,
-            options=merge_options(package.options, options),
+            options=merge_options(package.options, options, longest_turn_sec=self._longest_turn_sec),
             summary=summarize(given, template=package.summary, schema=package.input_schema, secrets=secrets),
             # A large input would be read and sent with every look at the run.
             secret_inputs=None if is_large(given) else secrets,

@@ -118,7 +118,10 @@ def _gemini(url: str) -> Aim:
 
 
 def _qwen(url: str) -> Aim:
-    return Aim(env={"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": KEY})
+    # It sends no prompt that it believes to be longer than the model can read.
+    settings = {"model": {"generationConfig": {"contextWindowSize": 4_000_000}}}
+    env = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": KEY}
+    return Aim(env=env, files={".qwen/settings.json": json.dumps(settings)})
 
 
 _QUESTION = {

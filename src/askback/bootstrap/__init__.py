@@ -13,9 +13,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
+from askback.bootstrap.telemetry import make_exporter
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import SHARED
 from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
@@ -41,12 +43,16 @@ from askback.skills.library import Library
 from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
 from askback.submission import Submissions
+from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
 from askback.work.retention import Retention, RetentionPolicy
 from askback.work.turn.prepare import TurnContext
 from askback.work.vitals import Vitals
 from askback.work.worker import Worker
+
+if TYPE_CHECKING:
+    from askback.telemetry.exporter import Exporter
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -68,6 +74,8 @@ class App:
     deletion: Deletion
     vitals: Vitals
     clock: Callable[[], datetime]
+    observer: RunObserver
+    exporter: Exporter | None
     serving: bool
     notifications: Notifications | None
     """Only a server has it, like `retention`."""
@@ -113,6 +121,8 @@ class _Parts:
     pools: Pools
     uploads: Uploads
     clock: Callable[[], datetime]
+    observer: RunObserver
+    exporter: Exporter | None
 
     @property
     def owner(self) -> str:
@@ -131,6 +141,11 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     async with AsyncExitStack() as ends:
         store = await SqliteStore.open(data_dir / DATABASE)
         ends.push_async_callback(store.close)
+        observer, exporter = RunObserver(now), make_exporter(settings.telemetry)
+        store.observe(observer)
+        if exporter is not None:
+            observer.add(exporter.observe)
+            ends.push_async_callback(exporter.close)
         pools = Pools()
         ends.callback(pools.close)
         name = ends.enter_context(registered(instances))
@@ -159,6 +174,8 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             pools=pools,
             uploads=Uploads(data_dir / "uploads"),
             clock=now,
+            observer=observer,
+            exporter=exporter,
         )
         yield _app(parts)
 
@@ -171,6 +188,8 @@ def _app(parts: _Parts) -> App:
         settings=settings,
         serving=serving,
         clock=clock,
+        observer=parts.observer,
+        exporter=parts.exporter,
         store=store,
         workspaces=parts.workspaces,
         uploads=parts.uploads,
@@ -229,6 +248,7 @@ def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
         clock=parts.clock,
         new_id=new_run_id,
         private_webhooks=parts.settings.notifications.allow_private,
+        longest_turn_sec=parts.settings.limits.turn_sec,
         workdirs=parts.workdirs,
     )
 
@@ -248,6 +268,7 @@ def _worker(parts: _Parts) -> Worker:
         limits=OutputLimits(line_bytes=limits.line_bytes, turn_bytes=limits.output_bytes),
         clock=parts.clock,
         pools=parts.pools,
+        printed=parts.observer.printed,
     )
     return Worker(name=parts.name, owners={parts.owner}, slots=parts.slots, context=context)
 

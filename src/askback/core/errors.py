@@ -60,7 +60,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.INTERACTION_PROCESS_LOST: "A sticky run's process ended while it waited for a reply.",
     ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED: "The last turn that `max_attempt` allows ended without completion evidence.",
     ErrorCode.ASK_USER_PAYLOAD_INVALID: "With strict validation: the engine's question has no `interaction_id` or no `prompt`.",
-    ErrorCode.OUTPUT_SCHEMA_INVALID: "The output did not pass its schema, even after the allowed repair turns.",
+    ErrorCode.OUTPUT_SCHEMA_INVALID: "The output did not pass its schema, or named a file that does not exist, even after the allowed repair turns.",
     ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was interrupted more often than it may be restarted: by restarts of the server, by a full disk or by an unusable database. The message names the last cause.",
     ErrorCode.ENGINE_NOT_FOUND: "The engine's program is not installed or cannot be started.",
     ErrorCode.ENGINE_AUTH_REQUIRED: "The engine is not signed in, or its key was refused.",
@@ -95,6 +95,7 @@ class WarningCode(StrEnum):
     QUESTION_TRUNCATED = "QUESTION_TRUNCATED"
     RESPONSE_SCHEMA_IGNORED = "RESPONSE_SCHEMA_IGNORED"
     EFFORT_IGNORED = "EFFORT_IGNORED"
+    CONTEXT_REBUILT = "CONTEXT_REBUILT"
     ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
     WORKDIR_TURN_REPEATED = "WORKDIR_TURN_REPEATED"
     ARTIFACTS_NOT_COLLECTED = "ARTIFACTS_NOT_COLLECTED"
@@ -111,6 +112,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
     WarningCode.RESPONSE_SCHEMA_IGNORED: "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",
     WarningCode.EFFORT_IGNORED: "The skill or the settings name an `effort`, but the installed engine has no such option.",
+    WarningCode.CONTEXT_REBUILT: "The engine had lost the run's session. A new session was started with the skill, its input, and the questions and answers so far; what else was said or done in the lost session is not in it.",
     WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
     WarningCode.WORKDIR_TURN_REPEATED: "An interrupted turn was repeated in the run's `workdir`, which still has what the first attempt changed there.",
     WarningCode.ARTIFACTS_NOT_COLLECTED: "Files in `artifacts/` of the run's `workdir` could not be copied to the run; they are still in that folder.",

@@ -71,6 +71,8 @@ _SETTINGS = {
     "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
     # Qwen would end a turn that repeats itself without reporting it.
     "model": {"skipLoopDetection": True},
+    # After each turn, Qwen would ask the model what the user might type next.
+    "ui": {"enableFollowupSuggestions": False},
 }
 # System defaults, which the user's settings override. Without HTTP retries, an error takes a minute instead of many.
 _DEFAULTS = {

@@ -86,7 +86,7 @@ _RUN_STREAM = {
 )
 async def create_run(request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate) -> Response:
     """Validate the request and queue a run of the skill."""
-    submission = await context.submission(body, headers.idempotency_key, request.scope["grant"])
+    submission = await context.submission(body, headers, request.scope["grant"])
     run = await context.service.submit(submission)
     await context.note_use(submission.uploaded, run)
     return json_response(context.run(run), HTTPStatus.CREATED, {"Location": f"/v1/runs/{run.id}"})

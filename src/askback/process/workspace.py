@@ -33,7 +33,7 @@ from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import InheritedFiles, Workdir
 from askback.files import beneath
 from askback.files.atomic import sync_folder, write_private
-from askback.files.copies import CopyRules, TreeCopy
+from askback.files.copies import CopyRules, TreeCopy, copy_plain_tree
 from askback.files.tree import remove_tree
 from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
@@ -84,40 +84,62 @@ class Workspace:
     def prepare(self, package: Path) -> None:
         """Create what every turn needs. Idempotent."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self._make_new_folders():
+            self._copy_skill(package)
+            return
         for folder in (self.artifacts_path, self.tmp, self.turns):
             beneath.make_folder(self.root, self._below(folder))
-        self._copy_skill_once(package)
+        if not beneath.has_folder(self.root, self._below(self.cwd / SKILL_DIR)):
+            self._copy_skill(package)
 
-    def _copy_skill_once(self, package: Path) -> None:
-        name = self._below(self.cwd / SKILL_DIR)
-        if beneath.has_folder(self.root, name):
-            return
+    def _make_new_folders(self) -> bool:
+        """Create the folders of a new run, in which nothing can be in the way. False if the run has some already."""
+        try:
+            self.cwd.mkdir(mode=0o700)
+        except FileExistsError:
+            return False
+        for folder in (self.artifacts_path, self.tmp, self.turns):
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+        return True
+
+    def _copy_skill(self, package: Path) -> None:
         # Copied beside the engine's folders, where a sandboxed engine cannot write, then moved in as a whole.
         partial = self.root / f"{SKILL_DIR}.partial"
-        remove_tree(partial)
-        shutil.copytree(package, partial, symlinks=True)
-        beneath.move_in(partial, self.root, name)
+        if os.path.lexists(partial):
+            remove_tree(partial)
+        copy_plain_tree(package, partial)
+        beneath.move_in(partial, self.root, self._below(self.cwd / SKILL_DIR))
 
     def _below(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
     def begin_first_turn(self, home_template: Path | None) -> None:
         """Create a new home. A restart of the first turn does the same: there is no session to lose yet."""
-        beneath.remove(self.root, self.home.name)
+        if os.path.lexists(self.home):
+            beneath.remove(self.root, self.home.name)
         if home_template is None:
             self.home.mkdir(mode=0o700)
         else:
             shutil.copytree(home_template, self.home, symlinks=True)
 
     def begin_later_turn(self, attempt_number: int, *, answers: bool = False) -> None:
-        """Save the home, or restore it if this turn was started before. `answers`: the turn answers a question."""
+        """Save the home, or restore it if it was saved for this turn before. `answers`: the turn answers a question."""
         self._snapshots.mkdir(exist_ok=True, mode=0o700)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        # The session of a run with secret variables is never continued by another run.
-        forkable = answers and not self._pad.exists()
-        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._fork_points if forkable else 0)
+        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._points_to_keep(answers=answers))
         self.remove_sign_ins()
+
+    def save_home_early(self, attempt_number: int) -> None:
+        """Save the home for the turn that will answer the question that the run asks now."""
+        self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        self.remove_sign_ins()
+        snapshot.save_early(self.home, self._snapshots, attempt_number, self._points_to_keep(answers=True))
+
+    def _points_to_keep(self, *, answers: bool) -> int:
+        # The session of a run with secret variables is never continued by another run.
+        return self._fork_points if answers and not self._pad.exists() else 0
 
     def remove_sign_ins(self) -> None:
         """Remove the copies that an interrupted turn left. All processes of its engine must have ended."""
@@ -242,6 +264,15 @@ class Workspace:
     def open_artifact(self, path: str) -> BinaryIO | None:
         # From the run's folder: the engine could have replaced its working directory by a link.
         return open_below(self.root, f"{self._below(self.artifacts_path)}/{path}")
+
+    def open_work(self, path: str) -> BinaryIO | None:
+        """Open a file of the working directory."""
+        return open_below(self.root, f"{self._below(self.cwd)}/{path}")
+
+    def add_artifact(self, path: str) -> None:
+        """Put a file of the working directory under `artifacts/`, at the same path. It keeps its old name, too."""
+        work = self._below(self.cwd)
+        beneath.link_file(self.root, f"{work}/{path}", f"{work}/{ARTIFACTS_DIR}/{path}")
 
     def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
         """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""

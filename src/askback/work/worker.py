@@ -59,6 +59,7 @@ class Worker:
         self._stopping = True
         for control in self._active.values():
             control.stop(StopReason.SHUTDOWN)
+        self._context.early_saves.give_up()
         self._wake.set()
 
     async def run(self) -> None:
@@ -158,6 +159,9 @@ class Worker:
                 del self._active[run.id]
             self._slots.release(run.engine)
             self._wake.set()
+        if run.state is RunState.WAITING_USER and not run.sticky and not self._stopping:
+            workspace = self._context.workspaces.of(run.id)
+            await self._context.early_saves.save(run, workspace, self._context.pools.turns)
 
     def _close(self, run: Run) -> None:
         """Remove at once what could contain the run's secret variables. What fails is left to the next sweep."""

@@ -42,6 +42,8 @@ _DEFAULT_ENV = {
     # With the default of ten, Claude takes three minutes to report a refused key.
     "CLAUDE_CODE_MAX_RETRIES": "2",
 }
+# Claude would replace `@path` in a prompt, and so in a user's reply, with the content of that file.
+_WITHOUT_MENTIONS = {"CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1"}
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 _CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
@@ -144,7 +146,7 @@ def _argv(turn: Turn, *options: str) -> list[str]:
 def _environment(turn: Turn) -> dict[str, str]:
     defaults = {name: value for name, value in _DEFAULT_ENV.items() if name not in turn.env}
     # As root, Claude refuses to skip permissions unless IS_SANDBOX is set.
-    return {**defaults, "CLAUDE_CONFIG_DIR": f"{turn.home}/.claude", "IS_SANDBOX": "1"}
+    return {**defaults, **_WITHOUT_MENTIONS, "CLAUDE_CONFIG_DIR": f"{turn.home}/.claude", "IS_SANDBOX": "1"}
 
 
 def engine() -> Claude:

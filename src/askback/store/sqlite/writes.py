@@ -32,23 +32,25 @@ _MAX_CARRIED_BYTES = 64_000
 class Change:
     """The effect of a write: the stored run, and the id of the run that listeners are notified of (None: no change).
 
-    `events` were added to that run, numbered from `first_seq`. `deliveries` were claimed, `forgotten` runs deleted.
+    `decision` was applied to `before`, or made a new run. `events` were added to that run, numbered from `first_seq`. `deliveries` were claimed, `forgotten` runs deleted.
     """
 
     run: Run | None = None
     changed_id: str | None = None
+    before: Run | None = None
+    decision: Decision | None = None
     first_seq: int = 0
     events: EventRows = ()
     deliveries: tuple[DueDelivery, ...] = ()
     forgotten: tuple[str, ...] = ()
 
-    def event_page(self) -> EventPage:
+    def event_page(self, committed_at: float | None = None) -> EventPage:
         """The events in decoded form, or an empty page with `more` if they are too large to decode here."""
         size = sum(len(data) for *_, data in self.events)
         if size > _MAX_CARRIED_BYTES or self.changed_id is None:
             return EventPage.of((), more=True)
         numbered = [(seq, *event) for seq, event in enumerate(self.events, self.first_seq)]
-        return rows.event_page(self.changed_id, numbered, more=False)
+        return rows.event_page(self.changed_id, numbered, more=False, committed_at=committed_at)
 
 
 class Write(Protocol):
@@ -59,6 +61,7 @@ class Write(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
+    decision: Decision
     run: Run
     columns: rows.Columns
     events: EventRows
@@ -87,6 +90,7 @@ class Creation:
         if key is not None:
             key = IdempotencyKey(key=clean(key.key), body_digest=clean(key.body_digest))
         return cls(
+            decision=decision,
             run=run,
             columns=rows.run_columns(run, doc, len(events)),
             events=events,
@@ -123,7 +127,7 @@ class Creation:
         if self.key is not None:
             key = {"key": self.key.key, "body_digest": self.key.body_digest, "run": number}
             connection.execute(sql["insert_key"], key | {"created_at": self.columns["created_at"]})
-        return Change(run=self.run, changed_id=self.run.id, first_seq=first, events=self.events)
+        return Change(run=self.run, changed_id=self.run.id, decision=self.decision, first_seq=first, events=self.events)
 
     def _refuse_over_quota(self, connection: apsw.Connection) -> None:
         """Checked in the transaction that creates the run, so that concurrent requests cannot exceed the limit."""
@@ -150,6 +154,7 @@ class Creation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     before: Run
+    decision: Decision
     run: Run
     columns: rows.Columns
     events: EventRows
@@ -164,6 +169,7 @@ class Move:
         run, doc = rows.stored(decision.run)
         return cls(
             before=before,
+            decision=decision,
             run=run,
             columns=rows.run_columns(run, doc, len(events)) | {"before": before.version},
             events=events,
@@ -194,7 +200,14 @@ class Move:
             connection.execute(sql["erase_env"], (number,))
         if self.run.state.final and not self.before.state.final:
             statistics.add_finished(connection, self.run)
-        return Change(run=self.run, changed_id=self.run.id, first_seq=first, events=self.events)
+        return Change(
+            run=self.run,
+            changed_id=self.run.id,
+            before=self.before,
+            decision=self.decision,
+            first_seq=first,
+            events=self.events,
+        )
 
     @property
     def _update(self) -> str:

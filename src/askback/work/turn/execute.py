@@ -181,7 +181,7 @@ class RunExecutor:
             outcome = TurnError(error=error)
         else:
             assert result is not None
-            outcome = await verdict(self._context.parsing, run, process.prepared.package, observer, result)
+            outcome = await verdict(self._context.parsing, run, process.prepared, observer, result)
         if ends_run(run, outcome):
             await self.end()
         return TurnEnded(

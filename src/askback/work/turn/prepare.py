@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar, assert_never
 
@@ -21,6 +21,7 @@ from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.credentials import Credentials, SignInCopies
 from askback.process.pools import Pools
+from askback.process.snapshot import HomeLost
 from askback.process.workdirs import Workdirs, WorkdirUnavailable
 from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import prompts
@@ -30,6 +31,7 @@ from askback.skills.validation import file_inputs
 from askback.store.base import Store
 from askback.text.json_text import is_large
 from askback.text.redaction import Redactor, texts_in
+from askback.work.turn.early_saves import EarlySaves
 from askback.work.turn.shortage import CannotStart, Shortage
 
 
@@ -63,7 +65,14 @@ class PreparedTurn:
     @property
     def redactor(self) -> Redactor:
         env = (secret for value in self.env.values() for secret in secrets_in(value))
-        return Redactor(self.setup.secrets, (*self.instructions.secrets, *env))
+        answers = (*self.instructions.secrets, *env)
+        return Redactor(self.setup.secrets, answers) if answers else _redactor(tuple(self.setup.secrets))
+
+
+@lru_cache(maxsize=32)
+def _redactor(secrets: tuple[str, ...]) -> Redactor:
+    """Most turns have only the secrets of the settings, which the program keeps anyway."""
+    return Redactor(secrets)
 
 
 async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
@@ -121,7 +130,7 @@ def _prepare_files(
     if run.starts_session:
         workspace.begin_first_turn(setup.home)
     else:
-        workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+        _begin_later_turn(run, workspace)
     sign_in_copies = _copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
@@ -146,6 +155,14 @@ def _prepare_files(
         if sign_in_copies is not None:
             sign_in_copies.end()
         raise
+
+
+def _begin_later_turn(run: Run, workspace: Workspace) -> None:
+    try:
+        workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+    except HomeLost as error:
+        message = f"the run's home, which has the engine's session, was removed: {error}"
+        raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)) from None
 
 
 def unavailable(problem: WorkdirUnavailable) -> CannotStart:
@@ -257,10 +274,8 @@ async def _instructions(context: TurnContext, run: Run, package: SkillPackage) -
     store, order, slow = context.store, run.next_turn, not package.checks_quickly()
     in_workdir = run.workdir is not None
     if order.kind is TurnKind.START:
-        workspace = context.workspaces.of(run.id)
-        request = _as_seen(run, await store.request(run.id), package, workspace)
-        skill_dir = _skill_dir(run, workspace)
-        first = partial(prompts.first_prompt, package, request, run.mode, skill_dir, run.origin, in_workdir=in_workdir)
+        request = await store.request(run.id)
+        first = partial(prompts.first_prompt, _assignment(context, run, package, request))
         return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
     interactions = await store.interactions(run.id)
     secrets = _secret_answers(interactions)
@@ -274,8 +289,26 @@ async def _instructions(context: TurnContext, run: Run, package: SkillPackage) -
             prompt = await _render(partial(prompts.reply_prompt, package, closed, in_workdir=in_workdir), slow or large)
             reply = Reply(response=closed.response, answered=closed.answered_by is AnsweredBy.USER)
             return Instructions(prompt=prompt, reply=reply, secrets=secrets)
+        case TurnKind.REBUILD:
+            request = await store.request(run.id)
+            given = _assignment(context, run, package, request)
+            rebuilt = partial(prompts.rebuilt_prompt, given, interactions, order.problems)
+            return Instructions(prompt=await _render(rebuilt, slow=True), secrets=secrets)
         case _:
             assert_never(order.kind)
+
+
+def _assignment(context: TurnContext, run: Run, package: SkillPackage, request: RunRequest) -> prompts.Assignment:
+    workspace = context.workspaces.of(run.id)
+    return prompts.Assignment(
+        package=package,
+        request=_as_seen(run, request, package, workspace),
+        mode=run.mode,
+        skill_dir=_skill_dir(run, workspace),
+        origin=run.origin,
+        engine=run.engine,
+        in_workdir=run.workdir is not None,
+    )
 
 
 def _as_seen(run: Run, request: RunRequest, package: SkillPackage, workspace: Workspace) -> RunRequest:
@@ -330,5 +363,8 @@ class TurnContext:
     limits: OutputLimits
     clock: Callable[[], datetime]
     pools: Pools
+    printed: Callable[[Run], None] = lambda run: None
+    """Called when an engine prints its first line in a turn."""
     parsing: Parsing = field(default_factory=Parsing)
     shortage: Shortage = field(default_factory=Shortage)
+    early_saves: EarlySaves = field(default_factory=EarlySaves)

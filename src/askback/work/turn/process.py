@@ -94,6 +94,7 @@ class EngineProcess:
                 parsing=context.parsing,
                 lock=self.reader_lock,
                 send=self.send,
+                first_output=lambda: context.printed(run),
             )
         if self._delayed and not later:
             observer.warn_of_delay()
@@ -154,6 +155,7 @@ class EngineProcess:
 
 async def start_process(context: TurnContext, run: Run, control: RunControl) -> EngineProcess:
     """Prepare the run's turn and start its engine. Raises `CannotStart` or `Stopped`."""
+    await context.early_saves.finish(run.id)
     async with AsyncExitStack() as resources:
         lock = await take_lock(run, context.workspaces.of(run.id))
         resources.callback(lock.release)
