@@ -19,15 +19,17 @@ from askback.engines.base import PortableEngine
 from askback.engines.registry import Engines
 from askback.files.copies import CopyLimits, CopyRefused, TreeCopy
 from askback.process.pools import Checkpoint, Pool
+from askback.process.warm import WarmPool
 from askback.process.workspace import Workspace, Workspaces
 from askback.store.base import Store
 
 
 class Inheritance:
-    def __init__(self, *, store: Store, workspaces: Workspaces, pool: Pool, engines: Engines) -> None:
+    def __init__(self, *, store: Store, workspaces: Workspaces, pool: Pool, engines: Engines, warm: WarmPool) -> None:
         self._store = store
         self._workspaces = workspaces
         self._pool = pool
+        self._warm = warm
         self._engines = engines
 
     async def source(self, origin: Origin, engine: str | None = None) -> Run:
@@ -114,6 +116,9 @@ class Inheritance:
         """Copy what the new run takes over. If this fails, the caller removes the new run's files."""
         try:
             before = await self._turn_after(source, origin)
+            if origin.session:
+                # Nothing may write to the session while it is copied.
+                await self._warm.drop(source.id)
             await self._pool.run_abandonable(
                 lambda checkpoint: self._copy(source, origin, before, run, limits, checkpoint)
             )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from askback.core.changes import Changes, NoSummary
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode
 from askback.core.events import Event, EventType
 from askback.core.interactions import InboxOrder, Json
+from askback.core.lifecycle import Refusal, Stay, decide
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.deletion import Deletion
@@ -25,16 +26,18 @@ from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
 from askback.following.run_versions import RunVersions
 from askback.installed.engines import EnginesHere
-from askback.process.locks import Instances
+from askback.process.locks import Instances, is_held
 from askback.process.pools import Pools
 from askback.process.slots import Slots
+from askback.process.tree import Tree
 from askback.process.versions import Version, Versions
+from askback.process.warm import WarmPool
 from askback.process.workdir_record import WorkdirRecord
 from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
 from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.summary import masked
-from askback.store.base import InboxFilter, RunStats, Store, move
+from askback.store.base import InboxFilter, RunStats, StaleWrite, Store, move
 from askback.submission import Submission, Submissions, check_answer
 from askback.text.diff import Diff, diff
 
@@ -65,6 +68,7 @@ class Service:
         recovery: Recovery,
         deletion: Deletion,
         slots: Slots,
+        warm: WarmPool,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         pools: Pools,
@@ -79,6 +83,7 @@ class Service:
         self._recovery = recovery
         self._deletion = deletion
         self._slots = slots
+        self._warm = warm
         self._clock = clock
         self._new_id = new_id
         self.pools = pools
@@ -145,10 +150,35 @@ class Service:
             raise
 
     async def cancel(self, run_id: str) -> Run:
-        run = await move(self.store, run_id, CancelRequested(at=self._clock()))
+        run = await self._cancel(run_id, CancelRequested(at=self._clock()))
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
         return run
+
+    async def _cancel(self, run_id: str, signal: CancelRequested) -> Run:
+        """A run that waits is over at once, so its warm process must have ended before."""
+        while True:
+            run = await self.store.get(run_id)
+            if run.state is RunState.WAITING_USER and not run.sticky:
+                await self._end_warm(run)
+            decision = decide(run, signal)
+            if isinstance(decision, Stay):
+                return run
+            if isinstance(decision, Refusal):
+                raise Conflict(decision.code, decision.message)
+            with suppress(StaleWrite):
+                return await self.store.apply(run, decision)
+
+    async def _end_warm(self, run: Run) -> None:
+        """End the process that is kept for a waiting run, here or by another program."""
+
+        async def waits() -> bool:
+            return (await self.store.get(run.id)).version == run.version
+
+        await self._warm.drop(run.id)
+        lock = self._workspaces.of(run.id).lock_path
+        if is_held(lock):
+            await Tree(mark=run.id, lock=lock).end_idle(waits)
 
     async def delete(self, run_id: str) -> None:
         """Delete a run that is over, with everything that belongs to it."""

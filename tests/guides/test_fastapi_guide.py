@@ -16,7 +16,7 @@ from support.installation import CLIENT, Installation, build_wheel
 from support.program import DEADLINE_SEC, until
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("distribution")
+pytestmark = pytest.mark.xdist_group("fastapi-guide")
 INSTALL = "python3 -m venv ~/trip-app/.venv\n~/trip-app/.venv/bin/pip install ./clients/python fastapi uvicorn\n"
 
 

@@ -23,7 +23,7 @@ from support.server import Server
 from support.workflow import Runner, StepFailed, program
 
 pytestmark = [
-    pytest.mark.xdist_group("distribution"),
+    pytest.mark.xdist_group("github-actions-guide"),
     pytest.mark.skipif(shutil.which("jq") is None, reason="there is no jq here"),
 ]
 PAGE = "github-actions.md"

@@ -17,7 +17,7 @@ from support.held_port import HeldPort
 from support.program import DEADLINE_SEC, until
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("typescript")
+pytestmark = pytest.mark.xdist_group("node-guide")
 CLIENT = ROOT / "clients/typescript"
 NODE = shutil.which("node")
 ROUTE = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ ASK = {"ask": {"interaction_id": "colour", "prompt": "Which colour?", "options":
 FINISH = {"finish": {"colour": "{{reply}}"}}
 COLOUR = {"type": "object", "required": ["colour"], "properties": {"colour": {"type": "string"}}}
 DEADLINE_SEC = 120.0
+NAMES_WARM = re.compile(r"^(?:warm_sec|warm\.|\[warm\])", re.MULTILINE)
 
 
 class World:
@@ -54,8 +56,11 @@ class World:
 
     def settings(self, config: str = "") -> Settings:
         path = self.folder / "askback.toml"
-        # Tests look at the engines' processes and let them meet at files: a sandbox is for those that ask for one.
-        path.write_text(config if config.startswith("sandbox") else f'sandbox = "off"\n{config}')
+        # Tests look at the engines' processes and let them meet at files: a sandbox is for those that ask for one. So
+        # are warm processes: without them, nothing of a resumable run lives while it waits.
+        if not NAMES_WARM.search(config):
+            config = f"warm_sec = 0\n{config}"
+        path.write_text(config if "sandbox = " in config else f'sandbox = "off"\n{config}')
         return load(path, data_dir=self.data_dir)
 
     @asynccontextmanager

@@ -139,6 +139,27 @@ def test_a_file_elsewhere_in_the_working_directory_becomes_an_artifact(tmp_path:
     assert digest.files == ["result/pages/digest.md"]
 
 
+@pytest.mark.contract("J-7")
+def test_in_a_folder_of_the_user_a_named_file_stays_where_it_is(tmp_path: Path) -> None:
+    world, folder = World(tmp_path / "askback"), (tmp_path / "mine").resolve()
+    for each in (world.folder, folder):
+        each.mkdir()
+    names = {"type": "object", "properties": {"page": {"type": "string", "x-type": "artifact"}}, "required": ["page"]}
+    page, note = {"path": "page.md", "text": "x"}, {"path": "artifacts/note.md", "text": "y"}
+    missing, done = {"finish": {"page": "none.md"}}, {"finish": {"page": f"{folder}/page.md"}}
+    skill = world.skill([missing], [{"write": page}, {"write": note}, done], output=names)
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await over(app, (await submit(app, skill, workdir=str(folder))).id)
+            assert (run.state, run.attempt_number) == (RunState.SUCCEEDED, 2)
+            assert (await app.service.result(run.id)).data == {"page": "page.md"}
+            assert [each.path for each in await app.service.artifacts(run.id)] == ["note.md"]
+            assert {each.name for each in folder.iterdir()} == {"page.md", "artifacts"}
+
+    run_async(main)
+
+
 # Time.
 
 

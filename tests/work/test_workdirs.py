@@ -124,31 +124,6 @@ def test_files_that_artifacts_had_before_are_not_the_runs_and_copies_stay_as_the
     run_async(main)
 
 
-def test_files_that_an_output_names_are_looked_for_in_the_folder(world: World, repo: Path) -> None:
-    schema = {
-        "type": "object",
-        "required": ["report", "style"],
-        "properties": {name: {"type": "string", "x-type": "artifact"} for name in ("report", "style")},
-    }
-    named = {"report": "artifacts/report.md", "style": f"{repo}/site.css"}
-    skill = world.skill([REPORT, ASK], [EDIT, {"finish": named}], output=schema)
-
-    async def main() -> None:
-        async with world.working() as app:
-            run = await waiting(app, (await start(app, skill, repo)).id)
-            await app.service.reply(run.id, "red")
-            run = await over(app, run.id)
-            assert (run.state, run.error, run.repairs) == (RunState.SUCCEEDED, None, 0)
-            result = await app.service.result(run.id)
-            assert result.data == {"report": "artifacts/report.md", "style": "artifacts/site.css"}
-            assert [each.path for each in result.artifacts] == ["report.md", "site.css"]
-            with await app.service.open_artifact(run.id, "site.css") as file:
-                assert file.read() == b"blue\n"
-            assert [path.name for path in (repo / "artifacts").iterdir()] == ["report.md"]
-
-    run_async(main)
-
-
 @pytest.mark.parametrize("make", ["file", "link"])
 def test_an_artifacts_that_is_no_folder_is_refused_and_left_alone(
     tmp_path: Path, world: World, repo: Path, make: str

@@ -207,6 +207,8 @@ export interface Engine {
   interactive_profile: EngineProfile | null;
   /** The profiles that an interactive run may choose. */
   profiles: Array<ProfileKind>;
+  /** Whether the process of a resumable run can be kept warm while the run waits (`warm_sec`). */
+  warm: boolean;
   /** Null if it is unknown. */
   signed_in: boolean | null;
   /** What to do if it is not installed or not signed in. */
@@ -219,6 +221,32 @@ export interface EngineList {
   items: Array<Engine>;
   /** Always null. */
   next_cursor: null;
+}
+
+/** A model that a run on this engine can name as `options.model`. */
+export interface EngineModel {
+  /** The name for `options.model`. */
+  id: string;
+  /** The display name. */
+  title: string | null;
+  /** What the engine says about it. */
+  description: string | null;
+  /** The values for `options.effort`, if the engine lists them. */
+  efforts: Array<string>;
+  /** Whether the engine uses it if a run names none. */
+  is_default: boolean;
+}
+
+/** The models of an engine. Not every engine can list them, and other names may work as well. */
+export interface EngineModels {
+  /** The name of the engine. */
+  engine: string;
+  /** Null if the engine cannot list them; see `reason`. */
+  models: Array<EngineModel> | null;
+  /** Why there is no list. */
+  reason: string | null;
+  /** When the engine was asked. An answer is kept for an hour. */
+  asked_at: string;
 }
 
 /** How the runs of an engine wait. */
@@ -638,7 +666,7 @@ export interface RunCreate {
   input?: { [key: string]: Json };
   /** Validated against the skill's parameter schema. */
   parameter?: { [key: string]: Json };
-  /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `on_lost_session`, `model`, `effort`. */
+  /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `on_lost_session`, `model`, `effort`, `warm_sec`. */
   options?: { [key: string]: Json };
   /** Start with the files or the session of another run. Requires the scope `read` as well. */
   from_run?: FromRun | null;

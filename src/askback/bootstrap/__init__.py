@@ -26,6 +26,7 @@ from askback.engines import registry
 from askback.engines.registry import Engines
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
+from askback.installed.models import ModelLists
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.isolation import hide_from_other_processes
@@ -33,6 +34,7 @@ from askback.process.locks import Instances
 from askback.process.pools import Pools
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
+from askback.process.warm import DropReason, WarmLimits, WarmPool
 from askback.process.workdirs import Workdirs
 from askback.process.workspace import Workspaces
 from askback.recovery import Recovery
@@ -48,6 +50,7 @@ from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
 from askback.work.retention import Retention, RetentionPolicy
 from askback.work.turn.prepare import TurnContext
+from askback.work.turn.shortage import Shortage
 from askback.work.vitals import Vitals
 from askback.work.worker import Worker
 
@@ -67,6 +70,7 @@ class App:
     workspaces: Workspaces
     uploads: Uploads
     slots: Slots
+    warm: WarmPool
     spawner: Spawner
     worker: Worker
     deadlines: Deadlines
@@ -118,6 +122,7 @@ class _Parts:
     workdirs: Workdirs
     probes: Probes
     slots: Slots
+    warm: WarmPool
     pools: Pools
     uploads: Uploads
     clock: Callable[[], datetime]
@@ -171,6 +176,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
+            warm=WarmPool(_warm_limits(settings)),
             pools=pools,
             uploads=Uploads(data_dir / "uploads"),
             clock=now,
@@ -194,6 +200,7 @@ def _app(parts: _Parts) -> App:
         workspaces=parts.workspaces,
         uploads=parts.uploads,
         slots=parts.slots,
+        warm=parts.warm,
         spawner=parts.spawner,
         service=_service(parts, recovery, deletion),
         worker=_worker(parts),
@@ -211,6 +218,12 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         engines=parts.engines,
         setups=parts.setups,
         probes=parts.probes,
+        models=ModelLists(
+            folder=parts.settings.data_dir / "models",
+            locks=parts.settings.data_dir / "locks",
+            spawner=parts.spawner,
+            clock=parts.clock,
+        ),
         default_engine=parts.settings.default_engine,
     )
     return Service(
@@ -223,6 +236,7 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         recovery=recovery,
         deletion=deletion,
         slots=parts.slots,
+        warm=parts.warm,
         clock=parts.clock,
         new_id=new_run_id,
         pools=parts.pools,
@@ -236,6 +250,7 @@ def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
         workspaces=parts.workspaces,
         pool=parts.pools.copying,
         engines=parts.engines,
+        warm=parts.warm,
     )
     return Submissions(
         store=parts.store,
@@ -269,8 +284,19 @@ def _worker(parts: _Parts) -> Worker:
         clock=parts.clock,
         pools=parts.pools,
         printed=parts.observer.printed,
+        warm=parts.warm,
+        shortage=Shortage(relieve=lambda: parts.warm.drop_oldest(DropReason.ROOM)),
     )
     return Worker(name=parts.name, owners={parts.owner}, slots=parts.slots, context=context)
+
+
+def _warm_limits(settings: Settings) -> WarmLimits:
+    warm = settings.warm
+    return WarmLimits(
+        processes=warm.max_processes,
+        memory_bytes=warm.max_memory_bytes,
+        free_bytes=warm.min_free_memory_bytes,
+    )
 
 
 def _delivery_policy(settings: Settings) -> DeliveryPolicy:

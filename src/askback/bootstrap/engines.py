@@ -101,6 +101,7 @@ def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> 
         renew_sign_in=given.renew_sign_in,
         extra_args=given.extra_args,
         slots=given.slots,
+        warm_sec=settings.warm_sec if given.warm_sec is None else given.warm_sec,
         secrets=(*secret_values(env), *own_secrets),
         network=Network(given.network or settings.network),
         resources=_resources(settings, given),

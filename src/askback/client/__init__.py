@@ -37,13 +37,14 @@ from askback.wire.runs import (
     HeldProcess,
     Interaction,
     Link,
+    ListedLink,
     PendingQuestion,
     Result,
     Run,
     RunError,
     RunWarning,
 )
-from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
+from askback.wire.server import Engine, EngineModel, EngineModels, Health, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
 
 __all__ = [
@@ -60,12 +61,15 @@ __all__ = [
     "Conflict",
     "Delivery",
     "Engine",
+    "EngineModel",
+    "EngineModels",
     "Event",
     "Forbidden",
     "Health",
     "HeldProcess",
     "Interaction",
     "Link",
+    "ListedLink",
     "NotFound",
     "PendingQuestion",
     "Refused",

@@ -86,6 +86,8 @@ class RunOptions:
     on_lost_session: OnLostSession = OnLostSession.FAIL
     model: str | None = None
     effort: str | None = None
+    warm_sec: float | None = None
+    """How long its process may be kept while it waits, if it is resumable; 0: not at all; None: as the settings say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,8 @@ class Turn:
     model: str | None = None
     effort: str | None = None
     """How much the model reasons, in the engine's own word. Set only if the probe has the run's profile in `effort`."""
+    may_ask: bool = True
+    """Whether a resident program may ask through its own protocol (`Asked`). Not if its run must survive its process."""
     output_schema: Mapping[str, Any] | None = None
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -330,6 +332,17 @@ class ResidentEngine(Engine, Protocol):
         ...
 
     def conversation(self, turn: Turn) -> Conversation: ...
+
+
+@runtime_checkable
+class WarmEngine(ResidentEngine, Protocol):
+    """A resident engine whose session is complete on disk when its turn is over.
+
+    So the session can be resumed by `launch`, even if the resident process is killed at that moment. With
+    `Turn.may_ask` False, the program must not ask through its own protocol.
+    """
+
+    warm: bool
 
 
 class HandleInvalid(ValueError):

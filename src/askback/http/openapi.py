@@ -63,6 +63,7 @@ _TAGS = [
 _PATH_PARAMETERS = {
     "run_id": ("The ID of the run.", "1m7gekfsksrgk77s"),
     "skill_id": ("The ID of the skill.", "trip-planner"),
+    "name": ("The name of the engine.", "codex"),
     "path": ("The path of the file, with `/` between folders.", "itinerary.md"),
     "link": ("The last part of the link.", "WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"),
     "link_id": ("The ID of the link.", "9f2c01ab"),

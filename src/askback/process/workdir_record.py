@@ -1,10 +1,9 @@
 """What a run keeps of the user's folder that it works in: copies of its artifacts, and a summary of its changes.
 
 <run>/workdir/found.json     the files that `artifacts/` had before the run
-<run>/workdir/named.json     files elsewhere in the folder that an output of the run named
 <run>/workdir/changes.json   what has changed in the folder since then, without `artifacts/`
 <run>/workdir/git/           a separate git folder, while the run is not over; see `workdir_changes.py`
-<run>/work/artifacts/        copies of the files that the run left in `artifacts/`, and of those that it named
+<run>/work/artifacts/        copies of the files that the run left in `artifacts/`
 
 The copies stay as they are when the user, or a later run, changes the folder. They are deleted with the run, and the
 folder is not. An engine without a sandbox can change these records, so nothing that is read here is trusted.
@@ -30,7 +29,6 @@ from askback.process.workspace import ARTIFACTS_DIR, MAX_LISTED, Artifact, Works
 
 _FOLDER = "workdir"
 _FOUND = f"{_FOLDER}/found.json"
-_NAMED = f"{_FOLDER}/named.json"
 _CHANGES = f"{_FOLDER}/changes.json"
 _MAX_BYTES = 50_000_000
 
@@ -58,33 +56,16 @@ class WorkdirRecord:
         """
         found = self._read(_FOUND, _Found) or {}
         copying = TreeCopy(self._workspace.root, limits, checkpoint)
-        kept = self._named()
+        kept: set[str] = set()
         for artifact in itertools.islice(artifacts_in(workdir, checkpoint), MAX_LISTED):
             checkpoint()
-            if artifact.path not in kept and found.get(artifact.path) != (artifact.size, artifact.modified_ns):
+            if found.get(artifact.path) != (artifact.size, artifact.modified_ns):
                 kept.add(artifact.path)
                 self._copy(workdir, artifact, copying)
         for copy in list(self._workspace.artifacts(checkpoint)):
             if copy.path not in kept:
                 beneath.remove(self._workspace.root, self._copy_of(copy.path))
         copying.sync()
-
-    def add_artifact(self, workdir: Path, path: str, limits: CopyLimits) -> None:
-        """Copy a file that is not below `artifacts/` to the artifacts of the run. The folder stays as it is.
-
-        Raises `CopyRefused` if it is too large, and `FileNotFoundError` if it is not there any more.
-        """
-        file = open_below(workdir, path)
-        if file is None:
-            raise FileNotFoundError(path)
-        with file:
-            status = os.fstat(file.fileno())
-            copying = TreeCopy(self._workspace.root, limits, unchecked)
-            copying.copy_open_file(file.fileno(), self._copy_of(path), 0o600, status.st_mtime_ns)
-        self._write(_NAMED, sorted({*self._named(), path}))
-
-    def _named(self) -> set[str]:
-        return set(self._read(_NAMED, list[str]) or ())
 
     def _copy(self, workdir: Path, artifact: Artifact, copying: TreeCopy) -> None:
         if self._is_copied(artifact):

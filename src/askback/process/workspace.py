@@ -38,6 +38,7 @@ from askback.files.tree import remove_tree
 from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
 from askback.process.credentials import remove_copies
+from askback.process.locks import FileLock
 from askback.process.pools import Checkpoint, unchecked
 from askback.process.snapshot.points import Points
 
@@ -140,6 +141,17 @@ class Workspace:
     def _points_to_keep(self, *, answers: bool) -> int:
         # The session of a run with secret variables is never continued by another run.
         return self._fork_points if answers and not self._pad.exists() else 0
+
+    def begin_live_turn(self, attempt_number: int, *, answers: bool = False) -> None:
+        """As `begin_later_turn`, for a process that is alive. Raises `snapshot.HomeBusy` if it writes meanwhile."""
+        self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        points = self._points_to_keep(answers=answers)
+        snapshot.begin_live_turn(self.home, self._snapshots, attempt_number, points, leave_out=self._sign_ins)
+
+    def save_between_turns(self) -> None:
+        """Save the home while its run waits, in advance: the next turn then only saves what has changed since."""
+        self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        snapshot.save_between_turns(self.home, self._snapshots, leave_out=self._sign_ins)
 
     def remove_sign_ins(self) -> None:
         """Remove the copies that an interrupted turn left. All processes of its engine must have ended."""
@@ -298,6 +310,8 @@ class Workspaces:
         """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
         """The sign-in files of all engines, relative to a home."""
+        self._kept = root.with_name("sign-ins")
+        """A file for each run whose process may be kept while it waits, with a sign-in in its home."""
 
     def of(self, run_id: str) -> Workspace:
         return Workspace(self._root / run_id, self._sign_ins, self._fork_points)
@@ -323,6 +337,31 @@ class Workspaces:
         with suppress(FileNotFoundError, NotADirectoryError):
             beneath.remove(self._root / run_id, "turns")
         remove_tree(self._root / run_id)
+
+    def note_sign_in(self, run_id: str) -> None:
+        """The sign-in in the run's home stays there while the run waits, until `forget_sign_in`."""
+        self._kept.mkdir(exist_ok=True, mode=0o700)
+        (self._kept / run_id).touch()
+        sync_folder(self._kept)
+
+    def forget_sign_in(self, run_id: str) -> None:
+        (self._kept / run_id).unlink(missing_ok=True)
+
+    def remove_kept_sign_ins(self) -> None:
+        """Remove the sign-ins of kept processes that have ended with their program."""
+        with suppress(FileNotFoundError):
+            for note in list(self._kept.iterdir()):
+                workspace = self.of(note.name)
+                lock = FileLock.take(workspace.lock_path) if workspace.root.is_dir() else None
+                if workspace.root.is_dir() and lock is None:
+                    # A process is alive, and its program removes the sign-in.
+                    continue
+                try:
+                    workspace.remove_sign_ins()
+                    note.unlink(missing_ok=True)
+                finally:
+                    if lock is not None:
+                        lock.release()
 
     def mark_for_deletion(self, run_id: str) -> None:
         self._marks.mkdir(exist_ok=True, mode=0o700)

@@ -306,6 +306,7 @@ OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "on_lost_session": {"type": "string", "enum": list(OnLostSession)},
     "model": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_MODEL_LENGTH},
     "effort": {"type": ["string", "null"], "pattern": EFFORT_PATTERN, "maxLength": 40},
+    "warm_sec": {"type": ["number", "null"], "minimum": 0, "maximum": TEN_YEARS_SEC},
 }
 """The JSON Schema of each option: to validate it, to parse it from a command line, and for forms."""
 

@@ -133,8 +133,10 @@ class Exporter:
         return sent
 
     def _note_failure(self, reason: str) -> None:
-        """An attempt failed; the exporter may try again."""
-        self._reason, self._failing = reason, True
+        """An attempt failed; the exporter may try again. The first message has the cause, later ones are about retries."""
+        if not self._failing:
+            self._reason = reason
+        self._failing = True
         if self._closing.is_set():
             self._done.set()
 
@@ -159,6 +161,8 @@ class _Messages(logging.Handler):
         super().__init__()
         self._take = take
         self._exporters = logging.getLogger("opentelemetry.exporter")
+        # Stays when this one is removed: without any handler, messages go to standard error.
+        self._exporters.addHandler(logging.NullHandler())
         self._exporters.addHandler(self)
         self._exporters.propagate = False
 

@@ -104,7 +104,7 @@ class RunCreate(Body):
         dict[str, Any],
         about(
             "`session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, "
-            "`ask_user_validation`, `repair_attempts`, `on_lost_session`, `model`, `effort`.",
+            "`ask_user_validation`, `repair_attempts`, `on_lost_session`, `model`, `effort`, `warm_sec`.",
             {"turn_timeout_sec": 600},
         ),
     ] = msgspec.field(default_factory=dict)

@@ -25,6 +25,7 @@ from askback.engines.base import (
 )
 from askback.engines.gemini.events import GeminiParser, is_noise, retry_in
 from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+from askback.engines.protocols.acp.models import AcpModels
 
 _HELP, _VERSION = ("--help",), ("--version",)
 STREAM, _RESIDENT = "stream-json", "--acp"
@@ -70,6 +71,7 @@ class Gemini:
     handle_pattern = re.compile(UUID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
+    warm = True
     env_allow: tuple[str, ...] = (
         *_KEYS,
         "GEMINI_MODEL",
@@ -144,8 +146,13 @@ class Gemini:
         )
 
     def conversation(self, turn: Turn) -> AcpConversation:
-        dialect = Dialect(sign_in=_auth_method(turn), retry_in=retry_in, counts_answers=True, noise=is_noise)
-        return AcpConversation(cwd=turn.cwd, dialect=dialect)
+        return AcpConversation(cwd=turn.cwd, dialect=_dialect(turn), may_ask=turn.may_ask)
+
+    def launch_models(self, turn: Turn) -> Launch:
+        return self.launch_resident(turn)
+
+    def model_query(self, turn: Turn) -> AcpModels:
+        return AcpModels(cwd=turn.cwd, dialect=_dialect(turn))
 
 
 def engine() -> Gemini:
@@ -165,6 +172,10 @@ def _work_settings(turn: Turn) -> dict[str, bytes]:
 def _system_settings(turn: Turn) -> dict[str, bytes]:
     """In a folder of the user, the same settings come from the home, as those of the system: they have priority too."""
     return {_SYSTEM_FILE: json.dumps(_SETTINGS).encode()} if turn.users_cwd else {}
+
+
+def _dialect(turn: Turn) -> Dialect:
+    return Dialect(sign_in=_auth_method(turn), retry_in=retry_in, counts_answers=True, noise=is_noise)
 
 
 def _auth_method(turn: Turn) -> str:

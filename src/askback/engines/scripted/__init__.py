@@ -66,6 +66,7 @@ class Scripted:
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     env_allow: tuple[str, ...] = ()
     chosen_by_default = False
+    warm = True
     config_names: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
     renewals: tuple[Renewal, ...] = ()
@@ -103,7 +104,8 @@ class Scripted:
         return SessionMove()
 
     def launch_resident(self, turn: Turn) -> Launch:
-        return Launch(argv=(*_argv(turn), "--stay"), env={"HOME": turn.home})
+        without = () if turn.may_ask else ("--no-native",)
+        return Launch(argv=(*_argv(turn), "--stay", *without), env={"HOME": turn.home})
 
     def conversation(self, turn: Turn) -> ScriptedConversation:
         return ScriptedConversation()

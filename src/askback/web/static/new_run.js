@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { entriesForm } from "./entries.js";
 import { make } from "./elements.js";
 import { schemaForm } from "./form.js";
+import { suggestModels } from "./models.js";
 import { same } from "./checks.js";
 import { t } from "./translations.js";
 
@@ -35,6 +36,18 @@ function optionsPart() {
   made.element.closest("details").open = Object.keys(differing(made)).length > 0;
   return made;
 }
+
+/** The engine of the run: the chosen one, or the one that it gets by itself. */
+function engine() {
+  return new FormData(form).get("engine") || given.engine;
+}
+
+const more = parts.options.element.closest("details");
+const suggest = suggestModels({ model: parts.options.input("model"), effort: parts.options.input("effort"), engine });
+const suggestIfShown = () => more.open && suggest();
+more.addEventListener("toggle", suggestIfShown);
+form.addEventListener("change", (event) => event.target.name === "engine" && suggestIfShown());
+suggestIfShown();
 
 /** Only the options that differ from their defaults. */
 function differing(options) {

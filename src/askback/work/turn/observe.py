@@ -81,6 +81,7 @@ class TurnObserver:
         record: Callable[[str, bytes], None],
         send: Callable[[bytes], Awaitable[None]],
         first_output: Callable[[], None],
+        decline: Callable[[], Iterable[EngineEvent]] | None = None,
         store: Store,
         feed: EventFeed,
         redactor: Redactor,
@@ -103,6 +104,8 @@ class TurnObserver:
         self._record = record
         self._send = send
         self._first_output = first_output
+        self._decline = decline
+        """How a question in the engine's own protocol is declined; None: it becomes the run's question."""
         self._store = store
         self._feed = feed
         self._clock = clock
@@ -169,6 +172,9 @@ class TurnObserver:
                 self.turn_over.set()
             case Send(data=data):
                 await self._send(data)
+            case Asked() if self._decline is not None:
+                for each in self._decline():
+                    await self._report(each)
             case Asked(question=question):
                 self.asked = question
                 self.turn_over.set()

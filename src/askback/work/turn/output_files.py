@@ -8,17 +8,13 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from askback.core.errors import raise_if_temporary
 from askback.core.interactions import Json
-from askback.core.runs import Run
-from askback.files.copies import CopyLimits, CopyRefused
+from askback.core.runs import Workdir
 from askback.process.artifacts import open_below
-from askback.process.isolation import ResourceLimits
-from askback.process.workdir_record import WorkdirRecord
 from askback.process.workspace import ARTIFACTS_DIR, Workspace
 from askback.skills.diagnostics import format_path, short
 from askback.skills.named_files import FileSearch, NamedFile, TooLarge, with_names
@@ -41,50 +37,14 @@ class _Invalid(ValueError):
     """A file that the output names is not there, or is not what it should be."""
 
 
-class WorkingDirectory(Protocol):
-    """Where the engine works."""
-
-    @property
-    def cwd(self) -> Path: ...
-
-    def open_work(self, path: str) -> BinaryIO | None:
-        """Open a file of the working directory."""
-
-    def add_artifact(self, path: str) -> None:
-        """Put a file of the working directory under `artifacts/`, at the same path. It keeps its old name, too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsersFolder:
-    """The working directory of a run that works in a folder of the user. Nothing is added there."""
-
-    cwd: Path
-    workspace: Workspace
-    limits: CopyLimits
-
-    def open_work(self, path: str) -> BinaryIO | None:
-        return open_below(self.cwd, path)
-
-    def add_artifact(self, path: str) -> None:
-        try:
-            WorkdirRecord(self.workspace).add_artifact(self.cwd, path, self.limits)
-        except CopyRefused as refused:
-            raise OSError(str(refused)) from None
-
-
-def working_directory(run: Run, workspace: Workspace, resources: ResourceLimits) -> WorkingDirectory:
-    if run.workdir is None:
-        return workspace
-    limits = CopyLimits(max_bytes=resources.disk_bytes, reserve_bytes=resources.reserve_bytes)
-    return UsersFolder(cwd=Path(run.workdir.path), workspace=workspace, limits=limits)
-
-
 class OutputFiles:
     """The files of the outputs of one turn. The work for all of them is bounded."""
 
-    def __init__(self, package: SkillPackage, workspace: WorkingDirectory) -> None:
+    def __init__(self, package: SkillPackage, workspace: Workspace, workdir: Workdir | None = None) -> None:
         self._schema = package.output_schema
         self._workspace = workspace
+        self._workdir = workdir
+        """A folder of the user, in which files stay where they are."""
         self._search = FileSearch(self._schema)
         self._looks_left = MAX_LOOKS
 
@@ -119,11 +79,16 @@ class OutputFiles:
         """The path of an existing file from the working directory."""
         self._look(1)
         path = self._relative(name)
-        file = self._workspace.open_work(path)
+        file = self._open(path)
         if file is None:
             raise _Invalid(f"there is no file {short(name)}; write it, then send the result again")
         file.close()
         return path
+
+    def _open(self, path: str) -> BinaryIO | None:
+        if self._workdir is not None:
+            return open_below(Path(self._workdir.path), path)
+        return self._workspace.open_work(path)
 
     def _look(self, times: int) -> None:
         self._looks_left -= times
@@ -132,7 +97,7 @@ class OutputFiles:
 
     def _relative(self, name: str) -> str:
         path = PurePosixPath(name.strip())
-        cwd = self._workspace.cwd
+        cwd = self._workspace.engine_cwd(self._workdir)
         for base in (cwd, cwd.resolve()) if path.is_absolute() else ():
             if path.is_relative_to(base.as_posix()):
                 path = path.relative_to(base.as_posix())
@@ -151,7 +116,7 @@ class OutputFiles:
 
     def _listed(self, manifest: str) -> Mapping[str, Any]:
         self._look(_LOOKS_FOR_MANIFEST)
-        file = self._workspace.open_work(manifest)
+        file = self._open(manifest)
         content = b""
         if file is not None:
             with file:
@@ -192,7 +157,7 @@ class OutputFiles:
         return self._add(path)
 
     def _add(self, path: str) -> str:
-        if PurePosixPath(path).parts[0] == ARTIFACTS_DIR:
+        if self._workdir is not None or PurePosixPath(path).parts[0] == ARTIFACTS_DIR:
             return path
         self._workspace.add_artifact(path)
         return f"{ARTIFACTS_DIR}/{path}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -15,13 +16,15 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import AnsweredBy, Interaction
 from askback.core.outcomes import engine_failure
 from askback.core.run_env import secrets_in
-from askback.core.runs import Run, RunRequest, TurnKind
-from askback.engines.base import Engine, HandleInvalid, Launch, Probe, RenewingEngine, Reply, ResidentEngine, Turn
-from askback.installed.probes import EngineSetup, Probes
+from askback.core.runs import Mode, ProfileKind, Run, RunRequest, TurnKind
+from askback.engines.base import Engine, HandleInvalid, Launch, Probe, Reply, ResidentEngine, Turn
+from askback.installed.engines import can_be_warm
+from askback.installed.probes import EngineSetup, Probes, sign_in_of
 from askback.process.child import OutputLimits, Spawner
-from askback.process.credentials import Credentials, SignInCopies
+from askback.process.credentials import SignInCopies
 from askback.process.pools import Pools
-from askback.process.snapshot import HomeLost
+from askback.process.snapshot import HomeBusy, HomeLost
+from askback.process.warm import WarmPool
 from askback.process.workdirs import Workdirs, WorkdirUnavailable
 from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import prompts
@@ -59,6 +62,8 @@ class PreparedTurn:
     instructions: Instructions
     env: Mapping[str, str]
     """The secret variables of the run."""
+    resident: bool
+    """Whether the process stays for further turns."""
     sign_in_copies: SignInCopies | None
     """The sign-in in the run's home. Tokens that the engine renews are merged into the user's sign-in."""
 
@@ -99,11 +104,60 @@ async def _package(context: TurnContext, run: Run) -> SkillPackage:
 
 
 async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
-    """The next turn of a resident process, which only needs instructions."""
+    """The next turn of a resident process, which only needs instructions. Raises `Unfit`."""
     instructions = await _instructions(context, run, earlier.package)
     prepared = replace(earlier, instructions=instructions)
-    await asyncio.to_thread(_write_prompt, run, prepared)
+    await context.pools.turns.run(_prepare_next_files, run, prepared)
     return prepared
+
+
+_PAUSES_SEC = (0.02, 0.05, 0.1, 0.2, 0.4)
+
+
+class Unfit(Exception):
+    """The next turn needs a new process: this one would not do what a new one does."""
+
+
+def _prepare_next_files(run: Run, prepared: PreparedTurn) -> None:
+    if not run.sticky:
+        # An interrupted turn restarts in a new process, from here.
+        copies = prepared.sign_in_copies
+        if copies is not None and not copies.current():
+            raise Unfit("the sign-in has changed")
+        _save_live_home(run, prepared.workspace)
+    _write_prompt(run, prepared)
+
+
+def _save_live_home(run: Run, workspace: Workspace) -> None:
+    """Save the home of a process that is alive. Some engines still tidy up for a moment after their turn."""
+    for pause in (*_PAUSES_SEC, None):
+        try:
+            workspace.begin_live_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+            return
+        except HomeBusy as error:
+            if pause is None:
+                raise Unfit(str(error)) from error
+            time.sleep(pause)
+
+
+def may_stay(context: TurnContext, run: Run, probe: Probe) -> bool:
+    """Whether the process of a resumable run that starts its session can be kept while the run waits.
+
+    With a limit on the CPU time of a turn it cannot: what a process has used is counted from its start. Nor in a folder of
+    the user, which is checked and recorded with each new process.
+    """
+    engine, setup = context.engines[run.engine], context.setups[run.engine]
+    starts = run.handle is None and run.workdir is None
+    if run.sticky or run.mode is not Mode.INTERACTIVE or not starts or not can_be_warm(engine, probe):
+        return False
+    takes_effort = not (run.options.effort or setup.effort) or ProfileKind.STICKY_PROCESS in probe.effort
+    return takes_effort and context.warm.on and warm_sec(context, run) > 0 and not setup.resources.cpu_sec
+
+
+def warm_sec(context: TurnContext, run: Run) -> float:
+    """How long the process of this run may be kept while the run waits."""
+    own = run.options.warm_sec
+    return context.setups[run.engine].warm_sec if own is None else own
 
 
 def turn_name(run: Run) -> str:
@@ -134,8 +188,9 @@ def _prepare_files(
     sign_in_copies = _copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
-        turn = replace(turn, env={**turn.env, **env})
-        launch = _launch(engine, run, turn)
+        turn = replace(turn, env={**turn.env, **env}, may_ask=run.sticky)
+        resident = run.sticky or may_stay(context, run, probe)
+        launch = _launch(engine, turn, resident=resident)
         workspace.write_home(launch.files)
         _write_work(run, workspace, launch)
         prepared = PreparedTurn(
@@ -147,6 +202,7 @@ def _prepare_files(
             launch=launch,
             instructions=instructions,
             env=env,
+            resident=resident,
             sign_in_copies=sign_in_copies,
         )
         _write_prompt(run, prepared)
@@ -232,9 +288,9 @@ def _skill_dir(run: Run, workspace: Workspace) -> str:
     return SKILL_DIR if run.workdir is None else str(workspace.cwd / SKILL_DIR)
 
 
-def _launch(engine: Engine, run: Run, turn: Turn) -> Launch:
+def _launch(engine: Engine, turn: Turn, *, resident: bool) -> Launch:
     try:
-        if not run.sticky:
+        if not resident:
             return engine.launch(turn)
         if isinstance(engine, ResidentEngine):
             return engine.launch_resident(turn)
@@ -247,19 +303,13 @@ def _launch(engine: Engine, run: Run, turn: Turn) -> Launch:
 def _copy_sign_in(
     context: TurnContext, engine: Engine, setup: EngineSetup, workspace: Workspace
 ) -> SignInCopies | None:
-    if setup.sign_in_home is None or not engine.credentials:
-        return None
-    return Credentials(
-        source=setup.sign_in_home,
-        names=engine.credentials,
-        lock=context.locks / f"sign-in-{engine.name}.lock",
-        renewals=engine.renewals if setup.renew_sign_in and isinstance(engine, RenewingEngine) else (),
-    ).copy_into(workspace.home)
+    credentials = sign_in_of(engine, setup, context.locks)
+    return None if credentials is None else credentials.copy_into(workspace.home)
 
 
 def _write_prompt(run: Run, prepared: PreparedTurn) -> None:
     """Record what the engine is given, without secrets."""
-    if run.sticky:
+    if prepared.resident:
         record = prepared.redactor.text(prepared.instructions.prompt).encode("utf-8", "replace")
     else:
         record = prepared.redactor.line(prepared.launch.stdin)
@@ -363,6 +413,7 @@ class TurnContext:
     limits: OutputLimits
     clock: Callable[[], datetime]
     pools: Pools
+    warm: WarmPool
     printed: Callable[[Run], None] = lambda run: None
     """Called when an engine prints its first line in a turn."""
     parsing: Parsing = field(default_factory=Parsing)

@@ -18,7 +18,7 @@ from askback.process.isolation import Breach, Resource, ResourceLimits
 from askback.skills.validation import output_check
 from askback.text.redaction import Redactor
 from askback.work.turn.observe import TurnObserver
-from askback.work.turn.output_files import OutputFiles, working_directory
+from askback.work.turn.output_files import OutputFiles
 from askback.work.turn.prepare import Parsing, PreparedTurn
 
 MAX_RESULT_BYTES = 10_000_000
@@ -28,10 +28,16 @@ _WORST_GROWTH = 6
 
 
 async def verdict(
-    parsing: Parsing, run: Run, prepared: PreparedTurn, observer: TurnObserver, result: Completed | TurnFailed
+    parsing: Parsing,
+    run: Run,
+    prepared: PreparedTurn,
+    observer: TurnObserver,
+    result: Completed | TurnFailed,
+    *,
+    resuming: bool,
 ) -> TurnOutcome:
-    """The turn's outcome, without secrets."""
-    outcome = await _verdict(parsing, run, prepared, observer, result)
+    """The turn's outcome, without secrets. `resuming`: the engine was to resume a session in a new process."""
+    outcome = await _verdict(parsing, run, prepared, observer, result, resuming=resuming)
     return await parsing.run(lambda: _masked(outcome, observer.redactor), observer.printed)
 
 
@@ -59,10 +65,15 @@ def _masked_warnings(warnings: tuple[RunWarning, ...], redactor: Redactor) -> tu
 
 
 async def _verdict(
-    parsing: Parsing, run: Run, prepared: PreparedTurn, observer: TurnObserver, result: Completed | TurnFailed
+    parsing: Parsing,
+    run: Run,
+    prepared: PreparedTurn,
+    observer: TurnObserver,
+    result: Completed | TurnFailed,
+    *,
+    resuming: bool,
 ) -> TurnOutcome:
     """A turn that resumes a session is valid only in that session."""
-    resuming = run.handle is not None and not run.sticky
     if observer.strayed.is_set():
         message = "the engine used another session than the one it was asked to resume"
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=observer.session)
@@ -88,8 +99,7 @@ async def _verdict(
 def _conclusion(run: Run, prepared: PreparedTurn, result: Completed) -> TurnOutcome:
     package = prepared.package
     check = output_check(package)
-    place = working_directory(run, prepared.workspace, prepared.setup.resources)
-    files = OutputFiles(package, place) if package.names_files else None
+    files = OutputFiles(package, prepared.workspace, run.workdir) if package.names_files else None
     if check is not None and files is not None:
         check = files.with_files(check)
     # A parser may keep more than is read here.

@@ -145,13 +145,14 @@ Plays a script in place of a coding agent and prints what it does as JSON lines.
   --effort=LEVEL         recorded in the session; has no other effect
   --resume=SESSION_ID    resume a session
   --stay                 keep running and read prompts as JSON lines, in one session
+  --no-native            with --stay: do not ask through the program's own protocol
   --no-resume            act as a version that cannot resume a session
   --check=FILE           print the problems of a script, and play nothing
   --version, --help
 """
 
 _NAMES = ("check", "script", "default-script", "mode", "model", "effort", "resume")
-_FLAGS = ("stay", "no-resume")
+_FLAGS = ("stay", "no-native", "no-resume")
 
 
 class UsageError(Exception):

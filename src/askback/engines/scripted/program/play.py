@@ -203,7 +203,7 @@ class Player:
         self._speak(_block({"ask_user": render(step["ask"], self._facts)}))
 
     def _ask_native(self, step: Step) -> None:
-        if self.input is None or self._session is None:
+        if self.input is None or self._session is None or "no-native" in self._options:
             raise ScriptError("the script asks through the program's own protocol, which needs --stay")
         self._questions += 1
         asked = {"id": f"question-{self._questions}", "question": render(step["ask_native"], self._facts)}
