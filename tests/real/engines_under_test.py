@@ -38,6 +38,8 @@ class EngineUnderTest:
     usage_is_counted: bool = True
     tells_its_tools: bool = True
     """It says what tools it uses, and where one message ends and the next begins."""
+    own_files_in_repositories: tuple[str, ...] = ()
+    """What it writes by itself into every repository that it is used in."""
     stands_in_for: str | None = None
     """The version of a program that can no longer be had, and that a program of ours plays."""
 
@@ -152,6 +154,7 @@ ENGINES: Mapping[str, EngineUnderTest] = {
             sessions=(".local/share/opencode/opencode.db*",),
             ask_tool="question",
             ask_arguments={"questions": [_QUESTION]},
+            own_files_in_repositories=(".git/opencode",),
             turn_sec=60.0,
         ),
         EngineUnderTest(

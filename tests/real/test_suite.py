@@ -133,7 +133,7 @@ def test_the_engines_own_way_of_asking_neither_hangs_nor_goes_on(stage: Stage, d
     assert not any(text in second.tool_results[-1] for text in ('"red"', '"blue"'))
 
 
-@pytest.mark.contract("X-1", "H-11")
+@pytest.mark.contract("X-1", "H-11", "J-5")
 def test_a_session_that_is_gone_ends_the_run(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     double.play(say(question()), always(say(finish("made up"))))
@@ -141,10 +141,8 @@ def test_a_session_that_is_gone_ends_the_run(stage: Stage, double: ModelDouble) 
     async def main() -> None:
         async with stage.working() as app:
             asked = await stage.ask(app, skill)
-            files = stage.session_files(asked)
-            assert files
-            for path in files:
-                path.unlink()
+        stage.lose_session(asked.id, *stage.engine.sessions)
+        async with stage.working() as app:
             await app.service.reply(asked.id, "green")
             run = await over(app, asked.id)
             assert run.state is RunState.FAILED

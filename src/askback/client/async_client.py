@@ -66,6 +66,7 @@ class AsyncClient:
         env: Mapping[str, str] = {},
         options: Mapping[str, Any] = {},
         from_run: Mapping[str, Any] | None = None,
+        workdir: str | None = None,
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
@@ -83,6 +84,7 @@ class AsyncClient:
                 env=env,
                 options=options,
                 from_run=from_run,
+                workdir=workdir,
                 webhooks=webhooks,
                 idempotency_key=idempotency_key,
             )

@@ -102,6 +102,7 @@ def create_run(
     env: Mapping[str, str],
     options: Mapping[str, Any],
     from_run: Mapping[str, Any] | None,
+    workdir: str | None,
     webhooks: Sequence[Mapping[str, Any]],
     idempotency_key: str | None,
 ) -> Call[Run]:
@@ -113,6 +114,7 @@ def create_run(
         "env": dict(env),
         "options": dict(options),
         "from_run": None if from_run is None else dict(from_run),
+        "workdir": workdir,
         "webhooks": [dict(each) for each in webhooks],
     }
     wanted = {"skill": skill, **{name: value for name, value in given.items() if value}}

@@ -67,6 +67,7 @@ class Client:
         env: Mapping[str, str] = {},
         options: Mapping[str, Any] = {},
         from_run: Mapping[str, Any] | None = None,
+        workdir: str | None = None,
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
@@ -84,6 +85,7 @@ class Client:
                 env=env,
                 options=options,
                 from_run=from_run,
+                workdir=workdir,
                 webhooks=webhooks,
                 idempotency_key=idempotency_key,
             )

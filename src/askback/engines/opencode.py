@@ -103,6 +103,7 @@ class Opencode:
     handle_pattern = re.compile(_ID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
+    warm = True
     env_allow: tuple[str, ...] = _KEYS
     config_names: tuple[str, ...] = (".opencode", "opencode.json", "opencode.jsonc")
     credentials: tuple[str, ...] = (".local/share/opencode/auth.json",)
@@ -165,7 +166,7 @@ class Opencode:
 
     def conversation(self, turn: Turn) -> AcpConversation:
         dialect = Dialect(model=turn.model, retry_in=_retry_in, most_tries=_MAX_TRIES, noise=_is_info)
-        return AcpConversation(cwd=turn.cwd, dialect=dialect)
+        return AcpConversation(cwd=turn.cwd, dialect=dialect, may_ask=turn.may_ask)
 
     def launch_models(self, turn: Turn) -> Launch:
         # Its ACP server lists models only if a provider is configured.

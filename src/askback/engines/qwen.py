@@ -97,6 +97,7 @@ class Qwen:
     handle_pattern = re.compile(UUID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
+    warm = True
     env_allow: tuple[str, ...] = (
         *_KEYS,
         "OPENAI_BASE_URL",
@@ -162,11 +163,11 @@ class Qwen:
         return SessionMove(renamed={_project(old_cwd): new}, rewritten={f"{new}/chats/*.jsonl": written})
 
     def launch_resident(self, turn: Turn) -> Launch:
-        argv = _command(turn, _WITHOUT_PLANS, _RESIDENT)
+        argv = _command(turn, _WITHOUT_PLANS if turn.may_ask else _WITHOUT_ASKING, _RESIDENT)
         return Launch(argv=argv, env=_environment(turn), files=_settings(turn))
 
     def conversation(self, turn: Turn) -> AcpConversation:
-        return AcpConversation(cwd=turn.cwd, dialect=Dialect())
+        return AcpConversation(cwd=turn.cwd, dialect=Dialect(), may_ask=turn.may_ask)
 
     def launch_models(self, turn: Turn) -> Launch:
         return self.launch_resident(turn)

@@ -196,4 +196,5 @@ async def health(request: Request, context: Context) -> Response:
 )
 async def metrics(request: Request, context: Context) -> Response:
     """Metrics for Prometheus."""
+    await context.metrics.refresh(context.service.store)
     return Response(context.metrics.text(), media_type=CONTENT_TYPE)

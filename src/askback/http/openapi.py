@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from askback import __version__
+from askback.core.changes import ChangeStatus, NoSummary
 from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InboxOrder, InteractionOutcome
@@ -80,12 +81,14 @@ _ALWAYS = (
 )
 _ENUMS = (
     AnsweredBy,
+    ChangeStatus,
     ErrorCode,
     EventType,
     InboxOrder,
     InheritedFiles,
     InteractionOutcome,
     Mode,
+    NoSummary,
     ProfileKind,
     RunState,
     WarningCode,

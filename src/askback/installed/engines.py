@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from askback.core.errors import Invalid, RefusalCode, RunWarning, WarningCode
 from askback.core.run_env import reserved_by
 from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, Run, RunOptions
-from askback.engines.base import Engine, Probe, ResidentEngine, Turn
+from askback.engines.base import Engine, Probe, ResidentEngine, Turn, WarmEngine
 from askback.engines.registry import Engines
 from askback.files.copies import CopyLimits
 from askback.installed.models import ModelLists
@@ -225,9 +225,16 @@ def _shown(report: EngineReport) -> wire.Engine:
         version=found.probe.version,
         interactive_profile=wire.EngineProfile(kind=found.probe.kind, reason=found.probe.reason),
         profiles=_profiles_of(report.engine, found.probe),
+        warm=can_be_warm(report.engine, found.probe),
         signed_in=found.signed_in,
         advice=engine_advice(report),
     )
+
+
+def can_be_warm(engine: Engine, probe: Probe) -> bool:
+    """Whether the process of a resumable run can be kept while the run waits."""
+    able = probe.resident and probe.kind is ProfileKind.RESUMABLE
+    return able and isinstance(engine, WarmEngine) and engine.warm
 
 
 def _profiles_of(engine: Engine, probe: Probe) -> tuple[ProfileKind, ...]:

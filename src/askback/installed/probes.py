@@ -18,7 +18,7 @@ import msgspec
 
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.engines.base import CallResult, Engine, Probe, RenewingEngine
-from askback.files.atomic import write_private
+from askback.files.atomic import make_private, write_private
 from askback.files.regular import is_kind
 from askback.process.child import NotStarted, Spawner, call
 from askback.process.credentials import Credentials
@@ -47,6 +47,8 @@ class EngineSetup:
     """Whether tokens that a turn renewed are merged into the credentials there."""
     extra_args: tuple[str, ...] = ()
     slots: int | None = None
+    warm_sec: float = 0
+    """How long the process of a waiting run is kept."""
     secrets: tuple[str, ...] = ()
     resources: ResourceLimits = UNLIMITED
     network: Network = Network.HOST
@@ -112,7 +114,7 @@ class Probes:
         known = {other: each for other, each in self._load().items() if not other.startswith(replaced)}
         self._known = known = {**known, key: probe}
         with suppress(OSError):
-            self._cache_path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self._cache_path.parent)
             write_private(self._cache_path, msgspec.json.encode(known))
 
 

@@ -22,7 +22,7 @@ from askback.web.page_context import READ, SUBMIT, Page, PageContext
 from askback.web.skills import find
 from askback.web.translations import Translations
 
-_CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_validation")
+_CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_validation", "on_lost_session")
 """Options with a few fixed values, each with its own text."""
 
 
@@ -55,6 +55,7 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
         by_itself=given["engine"],
         given=given | {"again": again.given if again else None},
         again=again,
+        workdirs=context.service.workdirs,
     )
 
 

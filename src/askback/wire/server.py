@@ -98,6 +98,9 @@ class Engine(Shape):
         tuple[ProfileKind, ...],
         about("The profiles that an interactive run may choose.", ["resumable", "sticky_process"]),
     ] = ()
+    warm: Annotated[
+        bool, about("Whether the process of a resumable run can be kept warm while the run waits (`warm_sec`).")
+    ] = False
     signed_in: Annotated[bool | None, about("Null if it is unknown.")] = None
     advice: Annotated[str | None, about("What to do if it is not installed or not signed in.")] = None
 

@@ -100,7 +100,7 @@ def _model_line(model: EngineModel) -> str:
 
 
 def _lines(report: EngineReport) -> list[str]:
-    from askback.installed.engines import engine_advice
+    from askback.installed.engines import can_be_warm, engine_advice
 
     engine, found = report.engine, report.installed
     if found is None:
@@ -108,7 +108,8 @@ def _lines(report: EngineReport) -> list[str]:
     probe = found.probe
     signed = {True: ", signed in", False: ", not signed in", None: ""}[found.signed_in]
     sign = "✔" if probe.kind is ProfileKind.RESUMABLE and found.signed_in is not False else "!"
-    lines = [f"{sign} {engine.name:<10} {printable(probe.version or 'unknown version')}, {probe.kind}{signed}"]
+    kind = f"{probe.kind}, can be warm" if can_be_warm(engine, probe) else str(probe.kind)
+    lines = [f"{sign} {engine.name:<10} {printable(probe.version or 'unknown version')}, {kind}{signed}"]
     if probe.kind is not ProfileKind.RESUMABLE:
         lines.append(f"    {one_line(probe.reason, 200)}")
     advice = engine_advice(report)

@@ -259,7 +259,8 @@ class _Asking:
 
 
 class ClaudeConversation:
-    def __init__(self) -> None:
+    def __init__(self, *, may_ask: bool = True) -> None:
+        self._may_ask = may_ask
         self._turn = ClaudeParser(resuming=False, resident=True)
         self._said_before = 0
         self._number = 0
@@ -325,7 +326,7 @@ class ClaudeConversation:
             return
         asks = text_at(request, "tool_name") == _ASK_TOOL
         asked = read_questionnaire(given.get("questions")) if asks else None
-        can_ask = self._is_ours and (self._is_open or self._asked) and len(self._asked) < MAX_ASKED
+        can_ask = self._may_ask and self._is_ours and (self._is_open or self._asked) and len(self._asked) < MAX_ASKED
         if asks and (asked is None or not can_ask):
             # Questions outside of a turn, and those beyond the limit, are declined.
             yield _response(request_id, _UNANSWERED)

@@ -82,6 +82,7 @@ class Codex:
     handle_pattern = re.compile(UUID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
+    warm = True
     env_allow: tuple[str, ...] = (
         "CODEX_API_KEY",
         "OPENAI_API_KEY",
@@ -156,7 +157,8 @@ class Codex:
 
     def launch_resident(self, turn: Turn) -> Launch:
         argv = [*turn.command, "app-server", *turn.extra_args]
-        settings = [*_SETTINGS, _WITHOUT_SNAPSHOTS, *(_ASKING if turn.mode is Mode.INTERACTIVE else (_WITHOUT_ASKING,))]
+        asks = turn.mode is Mode.INTERACTIVE and turn.may_ask
+        settings = [*_SETTINGS, _WITHOUT_SNAPSHOTS, *(_ASKING if asks else (_WITHOUT_ASKING,))]
         if _key(turn) is not None:
             settings.append(_KEY_IN_MEMORY)
         for setting in (*settings, *_effort(turn)):
@@ -172,7 +174,9 @@ class Codex:
     def conversation(self, turn: Turn) -> AppServerConversation:
         model = {"model": turn.model} if turn.model else {}
         thread = {"cwd": turn.cwd, "approvalPolicy": "never", "sandbox": "danger-full-access", **model}
-        return AppServerConversation(thread=thread, output_schema=_schema_of(turn), api_key=_key(turn))
+        return AppServerConversation(
+            thread=thread, output_schema=_schema_of(turn), api_key=_key(turn), may_ask=turn.may_ask
+        )
 
 
 def engine() -> Codex:

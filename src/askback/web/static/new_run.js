@@ -61,6 +61,7 @@ function body() {
   const chosen = new FormData(form);
   const made = { skill: given.skill, mode: chosen.get("mode"), input: parts.input.value() };
   if (chosen.get("engine")) made.engine = chosen.get("engine");
+  if (chosen.get("workdir")) made.workdir = chosen.get("workdir");
   if (parts.parameter !== null) made.parameter = parts.parameter.value();
   const options = differing(parts.options);
   if (Object.keys(options).length > 0) made.options = options;

@@ -44,8 +44,9 @@ __all__ = ["AcpConversation", "Dialect"]
 class AcpConversation:
     """One process with one session. A turn is a `session/prompt` request, and ends with its response."""
 
-    def __init__(self, *, cwd: str, dialect: Dialect) -> None:
+    def __init__(self, *, cwd: str, dialect: Dialect, may_ask: bool = True) -> None:
         self._cwd = cwd
+        self._may_ask = may_ask
         self._dialect = dialect
         self._channel = JsonRpcChannel(VERSION)
         self._ready = False
@@ -190,7 +191,7 @@ class AcpConversation:
             yield self._channel.refuse(request_id, method)
         elif isinstance(response, Mapping):
             yield self._channel.answer(request_id, response)
-        elif not self._is_working or len(self._asked) >= MAX_ASKED:
+        elif not self._may_ask or not self._is_working or len(self._asked) >= MAX_ASKED:
             # Questions outside of a turn, and those beyond the limit, are declined.
             yield self._channel.answer(request_id, response.answer(None))
         else:
