@@ -22,6 +22,7 @@ from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessLost, ProcessTreeEnded, Signal, SlotAcquired, TurnEnded, TurnLost
 from askback.process.slots import Slots
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
+from askback.work.queue_view import QueueView
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.execute import RunExecutor, executing
 from askback.work.turn.prepare import TurnContext
@@ -52,6 +53,7 @@ class Worker:
         self._clock = context.clock
         self._active: dict[str, RunControl] = {}
         self._wake = asyncio.Event()
+        self._queue = QueueView(self._store, self._owners)
         self._stopping = False
 
     def stop(self) -> None:
@@ -81,7 +83,7 @@ class Worker:
             changed = await wait()
             for run_id in self._active.keys() & changed.keys() if UNKNOWN_RUN not in changed else list(self._active):
                 await self._note_change(run_id, changed.get(run_id))
-            if any(run is None or run.state is RunState.QUEUED for run in changed.values()):
+            if self._queue.note(changed):
                 self._wake.set()
 
     async def _note_change(self, run_id: str, run: Run | None) -> None:
@@ -103,14 +105,15 @@ class Worker:
         tried: set[str] = set()
         try:
             while not self._stopping and self._slots.free > 0:
-                runs = await self._store.queued(
-                    self._owners, without_engines=self._slots.full_engines(), limit=self._slots.free
-                )
+                runs = await self._queue.heads(without_engines=self._slots.full_engines(), limit=self._slots.free)
                 if tried.issuperset(run.id for run in runs):
+                    if runs:
+                        self._queue.note_left()
                     return
                 tried.update(run.id for run in runs)
                 await self._claim_all(runs, group)
         except Unavailable as error:
+            self._queue.note_left()
             log.error("no runs can be claimed: %s", error.message)
             asyncio.get_running_loop().call_later(_RETRY_SEC, self._wake.set)
 
@@ -127,6 +130,7 @@ class Worker:
     async def _claim_one(self, run: Run) -> Run | None:
         """None if another worker has the run, it is over already, or no slot is left for its engine."""
         if not self._slots.take(run.engine):
+            self._queue.note_left()
             return None
         try:
             signal = SlotAcquired(worker=self._name, at=self._clock())
