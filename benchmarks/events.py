@@ -45,6 +45,9 @@ STAMP = re.compile(rb"at (\d+)\.")
 LINES_PER_SEC = 100.0
 """Of all engines together, so that many runs are not simply more lines."""
 SHORTEST_PAUSE = 0.25
+AT_ONCE = 32
+ENOUGH = 1000
+"""Below so many measurements, the clock of CPU times is too coarse."""
 
 
 class Client(asyncio.Protocol):
@@ -90,24 +93,28 @@ def let_go(plan: Path, pause: float, lines: int) -> None:
     fresh.rename(plan)
 
 
-async def follow(server: Server, plan: Path, runs: int, clients: int, seconds: float) -> list[float]:
-    """The delays that all clients saw, in milliseconds."""
+async def follow(server: Server, plan: Path, runs: int, clients: int, seconds: float) -> tuple[list[float], float]:
+    """The delays that all clients saw, in milliseconds, and the server's CPU time in microseconds for each of them."""
     host, port = server.address.split(":")
     async with connections(server.url, server.token, 1) as [http]:
         ids = [await submit(http, "auto") for _ in range(runs)]
     followers = [Client(stream(server, run_id)) for run_id in ids for _ in range(clients)]
-    for each in followers:
-        await asyncio.get_running_loop().create_connection(lambda each=each: each, host, int(port))
-    for each in followers:
-        await each.begun.wait()
+    for place in range(0, len(followers), AT_ONCE):
+        # A server drops connections if too many have not sent their token yet.
+        for each in followers[place : place + AT_ONCE]:
+            await asyncio.get_running_loop().create_connection(lambda each=each: each, host, int(port))
+        for each in followers[place : place + AT_ONCE]:
+            await each.begun.wait()
     pause, lines = pace(runs, seconds)
+    used = server.cpu_sec()
     let_go(plan, pause, lines)
     for each in followers:
         await each.over.wait()
+    used = server.cpu_sec() - used
     plan.unlink()
     delays = [delay for each in followers for delay in each.delays_ms]
     assert len(delays) == runs * clients * lines, f"{len(delays)} lines seen of {runs * clients * lines}"
-    return delays
+    return delays, 1e6 * used / len(delays)
 
 
 def by_pipe(engine: Path, plan: Path, seconds: float) -> list[float]:
@@ -146,8 +153,11 @@ def measure(asked: argparse.Namespace) -> report.Report:
         with served(folder, folder / "data", slots=max(runs for runs, _ in streams), command=command) as server:
             for runs, clients in streams:
                 report.progress(f"{runs} runs with {clients} clients each")
-                delays = asyncio.run(follow(server, plan, runs, clients, asked.seconds))
-                made.add(f"{runs} runs, {clients} clients each", "ms", delays, floor, x=runs * clients)
+                delays, used = asyncio.run(follow(server, plan, runs, clients, asked.seconds))
+                label = f"{runs} runs, {clients} clients each"
+                made.add(label, "ms", delays, floor, x=runs * clients)
+                if len(delays) >= ENOUGH:
+                    made.add(f"{label}: the server's CPU time for a line and a client", "µs", [used], x=runs * clients)
     return made
 
 

@@ -90,7 +90,7 @@ def by_waiting(document: Document) -> str:
 
 def by_clients(document: Document) -> str:
     """Delay of an event against the number of clients of one run."""
-    rows = [row for row in document["rows"] if row["what"].startswith("1 runs")]
+    rows = [row for row in document["rows"] if row["what"].startswith("1 runs") and row["unit"] == "ms"]
     series = [
         Series(name=name, points=tuple((row["x"], row[figure]) for row in rows))
         for name, figure in (("median", "median"), ("99 of 100", "p99"))
@@ -155,13 +155,42 @@ def _table_row(row: Mapping[str, Any]) -> str:
     return f"| {row['what']} | {short(row['median'])} {row['unit']} | {spread} | {p99} | {floor} | {ratio} |"
 
 
+# Skill-Runner 0.7.9 on a machine of the same kind, with the same engine; and the row that it is compared with.
+OTHERS = (
+    ("complete runs over HTTP, 64 slots", "8.4 /s", "throughput", "runs, 64 slots, sandbox off", "median"),
+    (
+        "CPU time of such a run",
+        "110 ms",
+        "throughput",
+        "the server's own CPU time for a run, 64 slots, sandbox off",
+        "median",
+    ),
+    ("reply to the engine's start, median", "67 ms", "replies", "from a reply, sandbox off", "median"),
+    ("reply to the engine's start, 99 of 100", "81 ms", "replies", "from a reply, sandbox off", "p99"),
+    ("start until healthy", "2.24 s", "server", "start to healthy, 100 waiting", "median"),
+    ("memory of the server", "88 MB", "server", "memory, 100 waiting", "median"),
+    ("event to a client", "polls every 200 ms", "events", "1 runs, 1 clients each", "median"),
+)
+
+
+def beside_others(documents: Sequence[Document]) -> str:
+    """The figures that were also measured with another program of this kind."""
+    rows = {(each["benchmark"], row["what"]): row for each in documents for row in each["rows"]}
+    lines = ["### Beside Skill-Runner", "", "| what | Skill-Runner 0.7.9 | Askback |", "|---|---|---|"]
+    for what, theirs, name, row, figure in OTHERS:
+        if (found := rows.get((name, row))) is not None:
+            lines.append(f"| {what} | {theirs} | {short(found[figure])} {found['unit']} |")
+    lines += ["", "Skill-Runner was measured once, on another day; only large differences mean something."]
+    return "\n".join(lines)
+
+
 def page(documents: Sequence[Document]) -> str:
     machine = documents[0]["machine"]
     head = (
         f"Measured on {machine['cores']} cores ({machine['processor']}) with {machine['memory_gb']:g} GB of memory, "
         f"{machine['system']}, Python {machine['python']}."
     )
-    return "\n\n".join((BEGIN, head, *map(section, documents), END))
+    return "\n\n".join((BEGIN, head, *map(section, documents), beside_others(documents), END))
 
 
 def write(results: Path, docs: Path) -> None:
