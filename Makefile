@@ -41,8 +41,10 @@ engines-latest: $(VENV)/.dev $(SYSTEM) ## install the newest engine CLIs in a sc
 	names=$$($(PYTHON) -c 'import json; print(*(f"{name}@latest" for name in json.load(open("$(REAL)/package.json"))["dependencies"]))'); \
 	echo "installing $$names (about 1.2 GB)"; \
 	npm install --silent --prefix "$$scratch" $$names; \
-	npm ls --prefix "$$scratch" --depth 0; \
-	ASKBACK_TEST_CLIS="$$scratch/node_modules" $(BIN)/pytest -n 2 --dist loadgroup $(REAL) $(ARGS)
+	versions=$$(npm ls --prefix "$$scratch" --depth 0 --parseable --long | sed -n 's|.*node_modules/.*:\(.*\)|\1|p' | tr '\n' ' '); \
+	echo "testing $$versions"; \
+	ASKBACK_TEST_CLIS="$$scratch/node_modules" $(BIN)/pytest -n 2 --dist loadgroup $(REAL) $(ARGS) \
+		&& echo "passed: $$versions" || { echo "failed with: $$versions"; exit 1; }
 
 image-check: $(VENV)/.dev ## lint the Dockerfile and run its steps in a new Debian root; needs root and debootstrap
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \

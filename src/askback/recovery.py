@@ -48,6 +48,7 @@ class Recovery:
 
     async def restart_all(self) -> None:
         """For a server: adopt the runs of dead programs, and restart those that were being executed."""
+        await asyncio.to_thread(self._workspaces.remove_kept_sign_ins)
         for owner in await self._store.owners():
             if owner != SHARED and not self._instances.is_alive(owner):
                 await self._adopt_all_of(owner)

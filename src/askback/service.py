@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
+from askback.core.changes import Changes, NoSummary
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode
 from askback.core.events import Event, EventType
 from askback.core.interactions import InboxOrder, Json
+from askback.core.lifecycle import Refusal, Stay, decide
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.deletion import Deletion
@@ -24,15 +26,18 @@ from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
 from askback.following.run_versions import RunVersions
 from askback.installed.engines import EnginesHere
-from askback.process.locks import Instances
+from askback.process.locks import Instances, is_held
 from askback.process.pools import Pools
 from askback.process.slots import Slots
+from askback.process.tree import Tree
 from askback.process.versions import Version, Versions
+from askback.process.warm import WarmPool
+from askback.process.workdir_record import WorkdirRecord
 from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
 from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.summary import masked
-from askback.store.base import InboxFilter, RunStats, Store, move
+from askback.store.base import InboxFilter, RunStats, StaleWrite, Store, move
 from askback.submission import Submission, Submissions, check_answer
 from askback.text.diff import Diff, diff
 
@@ -44,6 +49,8 @@ class Result:
     run: Run
     data: Json
     artifacts: tuple[Artifact, ...]
+    changes: Changes | None = None
+    """What it has changed in its workdir; None if it has none."""
 
 
 class Service:
@@ -61,6 +68,7 @@ class Service:
         recovery: Recovery,
         deletion: Deletion,
         slots: Slots,
+        warm: WarmPool,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         pools: Pools,
@@ -75,6 +83,7 @@ class Service:
         self._recovery = recovery
         self._deletion = deletion
         self._slots = slots
+        self._warm = warm
         self._clock = clock
         self._new_id = new_id
         self.pools = pools
@@ -87,6 +96,11 @@ class Service:
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
         return await self._submissions.submit(wanted)
+
+    @property
+    def workdirs(self) -> tuple[str, ...]:
+        """The folders of this machine that the settings allow runs to work in."""
+        return self._submissions.workdirs
 
     # Answering and ending.
 
@@ -128,16 +142,43 @@ class Service:
         key = f"answer-{run.attempt_number}-{self._new_id()}"
         try:
             path = await self.pools.files.run(workspace.stage_input, key, file)
+            if run.workdir is not None:
+                path = str(workspace.cwd / path)
             return await self.reply(run_id, f"The answer is the file {path}", interaction_id)
         except (AskbackError, OSError):
             await self.pools.files.run(workspace.drop_input, key, admitted=True)
             raise
 
     async def cancel(self, run_id: str) -> Run:
-        run = await move(self.store, run_id, CancelRequested(at=self._clock()))
+        run = await self._cancel(run_id, CancelRequested(at=self._clock()))
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
         return run
+
+    async def _cancel(self, run_id: str, signal: CancelRequested) -> Run:
+        """A run that waits is over at once, so its warm process must have ended before."""
+        while True:
+            run = await self.store.get(run_id)
+            if run.state is RunState.WAITING_USER and not run.sticky:
+                await self._end_warm(run)
+            decision = decide(run, signal)
+            if isinstance(decision, Stay):
+                return run
+            if isinstance(decision, Refusal):
+                raise Conflict(decision.code, decision.message)
+            with suppress(StaleWrite):
+                return await self.store.apply(run, decision)
+
+    async def _end_warm(self, run: Run) -> None:
+        """End the process that is kept for a waiting run, here or by another program."""
+
+        async def waits() -> bool:
+            return (await self.store.get(run.id)).version == run.version
+
+        await self._warm.drop(run.id)
+        lock = self._workspaces.of(run.id).lock_path
+        if is_held(lock):
+            await Tree(mark=run.id, lock=lock).end_idle(waits)
 
     async def delete(self, run_id: str) -> None:
         """Delete a run that is over, with everything that belongs to it."""
@@ -186,7 +227,15 @@ class Service:
         if not run.state.final:
             raise Conflict(RefusalCode.RUN_NOT_FINAL, f"run {run.id} is {run.state}: it has no result yet")
         artifacts = tuple(await self.artifacts(run_id))
-        return Result(run=run, data=await self.store.result(run_id), artifacts=artifacts)
+        data, changes = await self.store.result(run_id), await self.changes(run)
+        return Result(run=run, data=data, artifacts=artifacts, changes=changes)
+
+    async def changes(self, run: Run) -> Changes | None:
+        """What the run has changed in its workdir at the end of its last turn; None if it has no workdir."""
+        if run.workdir is None:
+            return None
+        record = WorkdirRecord(self._workspaces.of(run.id))
+        return await self.pools.files.run(record.changes) or Changes(unavailable=NoSummary.NOT_STARTED)
 
     async def artifacts(self, run_id: str) -> Sequence[Artifact]:
         run = await self.store.get(run_id)

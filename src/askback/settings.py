@@ -143,6 +143,12 @@ class Limits(_Section):
     cpu_sec: float = Field(
         0, ge=0, description="CPU time of one turn (for a sticky run: of all turns), in seconds; 0: no limit."
     )
+    turn_sec: float = Field(
+        0,
+        ge=0,
+        description="The time that a turn may take, in seconds: a longer `turn_timeout_sec` of a run or of a skill is "
+        "shortened; 0: no limit.",
+    )
     disk: float = Field(
         10_240, ge=0, description="Disk space of one run (workspace, home and temporary files), in MB; 0: no limit."
     )
@@ -236,6 +242,7 @@ class EngineSettings(_Section):
     )
     extra_args: tuple[str, ...] = Field((), description="Additional arguments for every start.")
     slots: int | None = Field(None, ge=1, description="At most this many of `slots` for this engine.")
+    warm_sec: float | None = Field(None, ge=0, description="As the top-level `warm_sec`, for this engine.")
     limits: EngineLimits = Field(
         default_factory=EngineLimits,
         description="Overrides of `memory`, `processes`, `cpu_sec` and `disk` in `limits` for this engine.",
@@ -243,6 +250,32 @@ class EngineSettings(_Section):
     network: Literal["host", "no-loopback", "none"] | None = Field(
         None, description="What this engine can connect to; default: the top-level `network`."
     )
+
+
+class WarmSettings(_Section):
+    max_processes: int = Field(
+        default_factory=lambda: _default_slots(),
+        ge=0,
+        description="How many processes of waiting runs are kept, besides those with a slot; the oldest is ended for a new one; default: as `slots`; 0: none.",
+    )
+    max_memory: float = Field(
+        default_factory=lambda: _machine_memory() // (4 * _MB),
+        ge=0,
+        description="Memory of all of them, in MB; beyond this the oldest are ended; default: a quarter of the machine's; 0: no limit.",
+    )
+    min_free_memory: float = Field(
+        default_factory=lambda: min(1024, _machine_memory() // (8 * _MB)),
+        ge=0,
+        description="If less memory than this is free, in MB, the oldest are ended; default: an eighth of the machine's, at most 1024; 0: whatever is free.",
+    )
+
+    @property
+    def max_memory_bytes(self) -> int:
+        return int(self.max_memory * _MB)
+
+    @property
+    def min_free_memory_bytes(self) -> int:
+        return int(self.min_free_memory * _MB)
 
 
 class WebhookSettings(_Section):
@@ -353,12 +386,28 @@ class Settings(BaseSettings):
         ge=1,
         description="How many engine processes may run at a time; default: depends on cores and memory.",
     )
+    warm_sec: float = Field(
+        600,
+        ge=0,
+        description=(
+            "How long the process of a resumable run is kept while the run waits, if its engine allows it, in seconds;"
+            " 0: not at all. A run may set it as an option. See [warm waits](../explanation/engines.md#warm-waits)."
+        ),
+    )
     skills_dir: Annotated[tuple[Path, ...], NoDecode] = Field(
         (), description="Folders that contain skill folders; in the environment separated by `:`, or as JSON."
     )
     default_engine: str | None = Field(
         None,
         description="The engine if neither run nor skill names one; default: an installed one, signed-in ones first.",
+    )
+    workdirs: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (),
+        description=(
+            "Folders of this machine: a caller of the API may let a run work in one of them, or in a folder below."
+            " In the environment separated by `:`, or as JSON. `askback run --workdir` needs no setting."
+            " See [work in your own repository](../guides/workdir.md)."
+        ),
     )
     sandbox: Literal["auto", "on", "off"] = Field(
         "auto",
@@ -390,6 +439,10 @@ class Settings(BaseSettings):
     server: ServerSettings = Field(
         default_factory=ServerSettings, description="How `askback serve` listens and admits clients."
     )
+    warm: WarmSettings = Field(
+        default_factory=WarmSettings,
+        description="How many processes of waiting runs are kept, and how large they may be.",
+    )
     limits: Limits = Field(default_factory=Limits, description="Limits on requests, uploads and engines.")
     quotas: Quotas = Field(default_factory=Quotas, description="How much each token may use.")
     engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section per engine, by name.")
@@ -417,7 +470,7 @@ class Settings(BaseSettings):
         keys = (tuple(path[:length]) for length in range(len(path), 0, -1))
         return next((self._origins[key] for key in keys if key in self._origins), Origin(source="default"))
 
-    @field_validator("skills_dir", mode="before")
+    @field_validator("skills_dir", "workdirs", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if not isinstance(value, str):

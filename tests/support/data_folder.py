@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from askback.bootstrap import App, opened
 from askback.core.events import Event
 from askback.core.runs import Run, RunState
+from askback.files.tree import remove_tree
 from askback.settings import Settings, load
 from askback.submission import Submission
 
@@ -19,6 +21,7 @@ ASK = {"ask": {"interaction_id": "colour", "prompt": "Which colour?", "options":
 FINISH = {"finish": {"colour": "{{reply}}"}}
 COLOUR = {"type": "object", "required": ["colour"], "properties": {"colour": {"type": "string"}}}
 DEADLINE_SEC = 120.0
+NAMES_WARM = re.compile(r"^(?:warm_sec|warm\.|\[warm\])", re.MULTILINE)
 
 
 class World:
@@ -53,8 +56,11 @@ class World:
 
     def settings(self, config: str = "") -> Settings:
         path = self.folder / "askback.toml"
-        # Tests look at the engines' processes and let them meet at files: a sandbox is for those that ask for one.
-        path.write_text(config if config.startswith("sandbox") else f'sandbox = "off"\n{config}')
+        # Tests look at the engines' processes and let them meet at files: a sandbox is for those that ask for one. So
+        # are warm processes: without them, nothing of a resumable run lives while it waits.
+        if not NAMES_WARM.search(config):
+            config = f"warm_sec = 0\n{config}"
+        path.write_text(config if "sandbox = " in config else f'sandbox = "off"\n{config}')
         return load(path, data_dir=self.data_dir)
 
     @asynccontextmanager
@@ -71,6 +77,17 @@ class World:
         """A program that submits for any server and carries nothing out itself."""
         async with opened(self.settings(), serving=True) as app:
             yield app
+
+    def lose_session(self, run_id: str, *patterns: str) -> None:
+        """Remove the session's files, by default all of the engine `scripted`, and the copies that Askback has of them.
+
+        Only while no program works here: it saves the home of a run that has just asked.
+        """
+        folder = self.data_dir / "runs" / run_id
+        found = [path for pattern in patterns or (".scripted",) for path in (folder / "home").glob(pattern)]
+        assert found
+        for path in (*found, folder / "snapshots"):
+            remove_tree(path)
 
     def sessions(self, run_id: str) -> list[list[dict[str, Any]]]:
         """What the engine's own session files say: the evidence that is not ours."""

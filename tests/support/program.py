@@ -52,6 +52,7 @@ def environment(world: World, **added: str) -> dict[str, str]:
         "TERM": "xterm",
         "ASKBACK_DATA_DIR": str(world.data_dir),
         "ASKBACK_SANDBOX": "off",
+        "ASKBACK_WARM_SEC": "0",
         **added,
     }
 
@@ -148,6 +149,10 @@ class Started:
                 env=environment(world, **(env or {})),
                 cwd=here(world),
             )
+
+    @property
+    def stdout(self) -> str:
+        return self._out.read_text()
 
     @property
     def stderr(self) -> str:

@@ -150,6 +150,18 @@ def test_nothing_that_a_caller_chooses_is_a_label(watched: Watched) -> None:
     assert watched.run_id not in watched.text
 
 
+def test_history_is_no_lag(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.skill([{"finish": {"colour": "red"}}], name="quick")
+    with Server(world) as server, calling(server.url, server.token) as client:
+        run_id = start(client, "quick")
+        over(client, run_id)
+        path = f"/v1/runs/{run_id}/events"
+        with client.stream("GET", path, headers={"accept": "text/event-stream"}) as stream:
+            assert "succeeded" in stream.read().decode()
+        assert "askback_event_lag_seconds_count 0.0" in client.get("/metrics").text
+
+
 # The dashboard and the alerts.
 
 

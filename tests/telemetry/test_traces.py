@@ -198,9 +198,15 @@ def test_without_a_collector_runs_succeed_and_lost_spans_are_counted(world: Worl
         with serving(world, nobody) as (server, client):
             answered(client)
             until(lambda: lost_spans(client, "failed") > 0)
+            lost = lost_spans(client, "failed")
             answered(client)
+            until(lambda: lost_spans(client, "failed") > lost)
             assert lost_spans(client, "sent") == 0
             assert server.stop() == 0
+            # One line, not one for every attempt.
+            (line,) = server.stderr.splitlines()
+            assert "telemetry cannot be sent" in line
+            assert "refused" in line
 
 
 def test_a_collector_that_never_responds_delays_nothing(world: World) -> None:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
-from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner
+from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.telemetry import make_exporter
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import SHARED
@@ -26,6 +26,7 @@ from askback.engines import registry
 from askback.engines.registry import Engines
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
+from askback.installed.models import ModelLists
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.isolation import hide_from_other_processes
@@ -33,6 +34,8 @@ from askback.process.locks import Instances
 from askback.process.pools import Pools
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
+from askback.process.warm import DropReason, WarmLimits, WarmPool
+from askback.process.workdirs import Workdirs
 from askback.process.workspace import Workspaces
 from askback.recovery import Recovery
 from askback.service import Service
@@ -47,6 +50,7 @@ from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
 from askback.work.retention import Retention, RetentionPolicy
 from askback.work.turn.prepare import TurnContext
+from askback.work.turn.shortage import Shortage
 from askback.work.vitals import Vitals
 from askback.work.worker import Worker
 
@@ -66,6 +70,7 @@ class App:
     workspaces: Workspaces
     uploads: Uploads
     slots: Slots
+    warm: WarmPool
     spawner: Spawner
     worker: Worker
     deadlines: Deadlines
@@ -114,8 +119,10 @@ class _Parts:
     setups: dict[str, EngineSetup]
     library: Library
     workspaces: Workspaces
+    workdirs: Workdirs
     probes: Probes
     slots: Slots
+    warm: WarmPool
     pools: Pools
     uploads: Uploads
     clock: Callable[[], datetime]
@@ -166,8 +173,10 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
                 sign_ins=[name for engine in engines.values() for name in engine.credentials],
                 fork_points=settings.retention.questions,
             ),
+            workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
+            warm=WarmPool(_warm_limits(settings)),
             pools=pools,
             uploads=Uploads(data_dir / "uploads"),
             clock=now,
@@ -191,6 +200,7 @@ def _app(parts: _Parts) -> App:
         workspaces=parts.workspaces,
         uploads=parts.uploads,
         slots=parts.slots,
+        warm=parts.warm,
         spawner=parts.spawner,
         service=_service(parts, recovery, deletion),
         worker=_worker(parts),
@@ -208,6 +218,12 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         engines=parts.engines,
         setups=parts.setups,
         probes=parts.probes,
+        models=ModelLists(
+            folder=parts.settings.data_dir / "models",
+            locks=parts.settings.data_dir / "locks",
+            spawner=parts.spawner,
+            clock=parts.clock,
+        ),
         default_engine=parts.settings.default_engine,
     )
     return Service(
@@ -220,6 +236,7 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         recovery=recovery,
         deletion=deletion,
         slots=parts.slots,
+        warm=parts.warm,
         clock=parts.clock,
         new_id=new_run_id,
         pools=parts.pools,
@@ -233,6 +250,7 @@ def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
         workspaces=parts.workspaces,
         pool=parts.pools.copying,
         engines=parts.engines,
+        warm=parts.warm,
     )
     return Submissions(
         store=parts.store,
@@ -245,6 +263,8 @@ def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
         clock=parts.clock,
         new_id=new_run_id,
         private_webhooks=parts.settings.notifications.allow_private,
+        longest_turn_sec=parts.settings.limits.turn_sec,
+        workdirs=parts.workdirs,
     )
 
 
@@ -254,6 +274,7 @@ def _worker(parts: _Parts) -> Worker:
         store=parts.store,
         library=parts.library,
         workspaces=parts.workspaces,
+        workdirs=parts.workdirs,
         locks=parts.settings.data_dir / "locks",
         engines=parts.engines,
         setups=parts.setups,
@@ -263,8 +284,19 @@ def _worker(parts: _Parts) -> Worker:
         clock=parts.clock,
         pools=parts.pools,
         printed=parts.observer.printed,
+        warm=parts.warm,
+        shortage=Shortage(relieve=lambda: parts.warm.drop_oldest(DropReason.ROOM)),
     )
     return Worker(name=parts.name, owners={parts.owner}, slots=parts.slots, context=context)
+
+
+def _warm_limits(settings: Settings) -> WarmLimits:
+    warm = settings.warm
+    return WarmLimits(
+        processes=warm.max_processes,
+        memory_bytes=warm.max_memory_bytes,
+        free_bytes=warm.min_free_memory_bytes,
+    )
 
 
 def _delivery_policy(settings: Settings) -> DeliveryPolicy:

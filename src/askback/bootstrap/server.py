@@ -31,6 +31,7 @@ from askback.http.sessions import Sessions
 from askback.http.streams import MAX_IN_TOTAL, Streams
 from askback.http.tokens import Tokens, stored_secret
 from askback.process.isolation import Network
+from askback.process.warm import DropReason
 from askback.settings import Settings
 from askback.web.app import Pages
 from askback.wire import server as wire
@@ -106,6 +107,10 @@ def _metrics(app: App, streams: Streams) -> Metrics:
             slots_taken=lambda: app.slots.taken,
             streams=lambda: streams.count,
             loop_lag_sec=lambda: app.vitals.loop_lag_sec,
+            warm_processes=lambda: app.warm.count,
+            warm_bytes=lambda: app.warm.memory_bytes,
+            warm_replies=lambda: {"hit": app.warm.hits, "miss": app.warm.misses},
+            warm_drops=lambda: {reason: app.warm.drops[reason] for reason in DropReason},
             spans=lambda: {} if exporter is None else exporter.counts,
         )
     )

@@ -39,6 +39,12 @@ def turn_started(run: Run, at: datetime) -> NewEvent:
     return NewEvent(type=EventType.TURN_STARTED, at=at, data=data)
 
 
+def turn_claimed(run: Run, at: datetime, *, warm: bool) -> NewEvent:
+    """The start of a turn that took a slot: in a new process, or in the one that was kept warm."""
+    started = turn_started(run, at)
+    return NewEvent(type=started.type, at=at, data={**started.data, "process": "warm" if warm else "new"})
+
+
 def turn_ended(run: Run, signal: TurnEnded, warnings: tuple[RunWarning, ...]) -> tuple[NewEvent, ...]:
     events = [warned(warning, signal.at) for warning in warnings]
     if signal.usage is not None:

@@ -13,8 +13,11 @@ from askback.core.runs import Handle, ProcessIdentity, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotAcquired:
+    """`warm`: the worker still has the process of the run's last turn, and continues in it."""
+
     worker: str
     at: datetime
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,7 @@ class HandleNamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """The engine's turn is over. All processes of a resumable run have ended."""
+    """The engine's turn is over. All processes of a resumable run have ended, except one that is kept warm."""
 
     epoch: int
     outcome: TurnOutcome

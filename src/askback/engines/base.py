@@ -60,7 +60,7 @@ class Probe:
 class Turn:
     """One execution of the engine. With a `handle`, it resumes that session; otherwise it starts one.
 
-    Paths are absolute, except `skill_dir`, which is relative to `cwd`.
+    Paths are absolute, except `skill_dir`, which may be relative to `cwd`.
     """
 
     prompt: str
@@ -75,12 +75,16 @@ class Turn:
     model: str | None = None
     effort: str | None = None
     """How much the model reasons, in the engine's own word. Set only if the probe has the run's profile in `effort`."""
+    may_ask: bool = True
+    """Whether a resident program may ask through its own protocol (`Asked`). Not if its run must survive its process."""
     output_schema: Mapping[str, Any] | None = None
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment of the program: the user's variables that it may see, and those from the settings."""
     credentials: tuple[str, ...] = ()
     """The engine's credential files that exist in its home."""
+    users_cwd: bool = False
+    """Whether `cwd` is a folder of the user, such as a repository. `Launch.work_files` must then be empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +332,17 @@ class ResidentEngine(Engine, Protocol):
         ...
 
     def conversation(self, turn: Turn) -> Conversation: ...
+
+
+@runtime_checkable
+class WarmEngine(ResidentEngine, Protocol):
+    """A resident engine whose session is complete on disk when its turn is over.
+
+    So the session can be resumed by `launch`, even if the resident process is killed at that moment. With
+    `Turn.may_ask` False, the program must not ask through its own protocol.
+    """
+
+    warm: bool
 
 
 class HandleInvalid(ValueError):

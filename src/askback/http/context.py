@@ -80,6 +80,7 @@ class Context:
             options=body.options,
             files=files,
             env=body.env,
+            workdir=body.workdir,
             origin=None if body.from_run is None else _origin(body.from_run, grant),
             answer=None if body.from_run is None else body.from_run.response,
             webhooks=tuple(

@@ -50,6 +50,12 @@ class Gauges:
     slots_taken: Callable[[], float] = lambda: 0
     streams: Callable[[], float] = lambda: 0
     loop_lag_sec: Callable[[], float] = lambda: 0
+    warm_processes: Callable[[], float] = lambda: 0
+    warm_bytes: Callable[[], float] = lambda: 0
+    warm_replies: Callable[[], Mapping[str, int]] = dict
+    """Replies to resumable runs, by whether their process was still there."""
+    warm_drops: Callable[[], Mapping[str, int]] = dict
+    """Warm processes that were ended, by reason."""
     spans: Callable[[], Mapping[str, int]] = dict
     """Spans for the collector, by what became of them."""
 
@@ -61,6 +67,7 @@ class Metrics:
         self._declare_runs()
         self._declare_delays()
         self._declare_server(gauges)
+        self._declare_warm(gauges)
 
     # Declarations. A metric is one call here, and one in the code that observes it.
 
@@ -83,7 +90,7 @@ class Metrics:
     def _declare_delays(self) -> None:
         self._queue = self._histogram(
             "askback_queue_delay_seconds",
-            "From when a turn was queued until a worker took it, by the kind of turn: `start` or `reply`.",
+            "From when a turn was queued until a worker took it, by the kind of turn: `start`, `reply` or `repair`.",
             _DELAY,
             "engine",
             "turn",
@@ -137,6 +144,23 @@ class Metrics:
         self._gauge("askback_build_info", "Always 1; the version of Askback is a label.", "version").labels(
             __version__
         ).set(1)
+
+    def _declare_warm(self, gauges: Gauges) -> None:
+        self._gauge("askback_warm_processes", "Processes that are kept for waiting runs.").set_function(
+            gauges.warm_processes
+        )
+        self._gauge("askback_warm_memory_bytes", "Memory of these processes, as last measured.").set_function(
+            gauges.warm_bytes
+        )
+        self._read_counter(
+            "askback_warm_replies",
+            "Replies to resumable runs, by the process that got them: a warm one (`hit`) or a new one (`miss`).",
+            "result",
+            gauges.warm_replies,
+        )
+        self._read_counter(
+            "askback_warm_drops", "Warm processes that were ended, by reason.", "reason", gauges.warm_drops
+        )
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         self._describe(f"{name}_total", "counter", labels, about)

@@ -84,6 +84,16 @@ class SignInCopies:
     home: Path
     digests: Mapping[str, str]
 
+    def current(self) -> bool:
+        """Whether neither the copies nor their sources have changed since they were made."""
+        with locked(self.credentials.lock):
+            sources = {name: _read(self.credentials.source / name) for name in self.credentials.names}
+        copies = {name: _read_copy(self.home, name) for name in self.credentials.names}
+        return all(
+            {name: _digest(each) for name, each in contents.items() if each is not None} == self.digests
+            for contents in (sources, copies)
+        )
+
     def end(self) -> MergeResult:
         """Merge what was renewed, and remove the copies."""
         try:

@@ -14,7 +14,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +74,21 @@ class Tree:
             await asyncio.to_thread(descendants.freeze_and_kill, self._family, descendants.signal_each)
             living = await self._wait_gone(0.2)
         return not living
+
+    async def end_idle(self, still_idle: Callable[[], Awaitable[bool]]) -> None:
+        """Kill processes that have nothing to do, although their program is alive, as long as they are idle.
+
+        A turn that begins in the meantime has other processes, so it is not hit. Keepers are not killed: they see that
+        their tree has ended, and report that.
+        """
+        while living := await asyncio.to_thread(self._without_keepers):
+            if not await still_idle():
+                return
+            descendants.signal_each(living, signal.SIGKILL)
+            await asyncio.sleep(_POLL_SEC)
+
+    def _without_keepers(self) -> Family:
+        return {pid: each for pid, each in self._family().items() if not _is_keeper(pid)}
 
     async def _wait_for_keeper(self) -> None:
         lock = _inode(self.lock)

@@ -1,6 +1,6 @@
 """The files of one run: the engine's working directory, its private home, and the output of every turn.
 
-<run>/work/             the engine's working directory
+<run>/work/             the engine's working directory, unless the run works in a folder of the user
 <run>/work/artifacts/   the run's files for the user
 <run>/work/skill/       the skill package
 <run>/env.pad           the key to the run's secret variables, which the store has sealed
@@ -8,6 +8,7 @@
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
 <run>/snapshots/        the home before the current turn, from the second turn on; without sign-ins
+<run>/workdir/          what is known of a user's folder that the engine works in: see `workdir_record.py`
 <run>/tmp/              the engine's temporary files
 <run>/turn.lock         held while a process of the run is alive
 <run>/turns/            prompt and raw output of every turn
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.core.runs import InheritedFiles
+from askback.core.runs import InheritedFiles, Workdir
 from askback.files import beneath
 from askback.files.atomic import sync_folder, write_private
 from askback.files.copies import CopyRules, TreeCopy, copy_plain_tree
@@ -37,6 +38,7 @@ from askback.files.tree import remove_tree
 from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
 from askback.process.credentials import remove_copies
+from askback.process.locks import FileLock
 from askback.process.pools import Checkpoint, unchecked
 from askback.process.snapshot.points import Points
 
@@ -71,8 +73,14 @@ class Workspace:
         self.turns = root / "turns"
         self.lock_path = root / "turn.lock"
         self.package = root / "package"
+        self.comparison = root / "workdir" / "git"
+        """The start of a run in a folder of the user, as git sees it."""
         self._pad = root / "env.pad"
         self._snapshots = root / "snapshots"
+
+    def engine_cwd(self, workdir: Workdir | None) -> Path:
+        """Where the engine of the run works."""
+        return self.cwd if workdir is None else Path(workdir.path)
 
     def prepare(self, package: Path) -> None:
         """Create what every turn needs. Idempotent."""
@@ -134,6 +142,17 @@ class Workspace:
         # The session of a run with secret variables is never continued by another run.
         return self._fork_points if answers and not self._pad.exists() else 0
 
+    def begin_live_turn(self, attempt_number: int, *, answers: bool = False) -> None:
+        """As `begin_later_turn`, for a process that is alive. Raises `snapshot.HomeBusy` if it writes meanwhile."""
+        self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        points = self._points_to_keep(answers=answers)
+        snapshot.begin_live_turn(self.home, self._snapshots, attempt_number, points, leave_out=self._sign_ins)
+
+    def save_between_turns(self) -> None:
+        """Save the home while its run waits, in advance: the next turn then only saves what has changed since."""
+        self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        snapshot.save_between_turns(self.home, self._snapshots, leave_out=self._sign_ins)
+
     def remove_sign_ins(self) -> None:
         """Remove the copies that an interrupted turn left. All processes of its engine must have ended."""
         remove_copies(self.home, self._sign_ins)
@@ -142,6 +161,7 @@ class Workspace:
         """The run is over: no turn restarts, and none needs a sign-in. The points where it can be forked are kept."""
         self.remove_sign_ins()
         self.drop_env()
+        beneath.remove(self.root, self._below(self.comparison))
         if beneath.has_folder(self.root, self._below(self._snapshots / "points")):
             snapshot.end(self._snapshots)
         else:
@@ -251,25 +271,20 @@ class Workspace:
 
     def artifacts(self, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
         """Regular files only: links are neither listed nor followed. Names that are not valid text are skipped."""
-        base = self.artifacts_path
-        if base.is_symlink() or self.cwd.is_symlink():
-            return
-        # Without recursion: an engine can nest folders deeper than Python's stack.
-        pending = [base]
-        while pending:
-            checkpoint()
-            folders: list[Path] = []
-            for path, status in _entries(pending.pop()):
-                if stat.S_ISDIR(status.st_mode):
-                    folders.append(path)
-                elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
-                    name = path.relative_to(base).as_posix()
-                    yield Artifact(path=name, size=status.st_size, modified_ns=status.st_mtime_ns)
-            pending += reversed(folders)
+        return artifacts_in(self.cwd, checkpoint)
 
     def open_artifact(self, path: str) -> BinaryIO | None:
         # From the run's folder: the engine could have replaced its working directory by a link.
         return open_below(self.root, f"{self._below(self.artifacts_path)}/{path}")
+
+    def open_work(self, path: str) -> BinaryIO | None:
+        """Open a file of the working directory."""
+        return open_below(self.root, f"{self._below(self.cwd)}/{path}")
+
+    def add_artifact(self, path: str) -> None:
+        """Put a file of the working directory under `artifacts/`, at the same path. It keeps its old name, too."""
+        work = self._below(self.cwd)
+        beneath.link_file(self.root, f"{work}/{path}", f"{work}/{ARTIFACTS_DIR}/{path}")
 
     def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
         """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
@@ -295,6 +310,8 @@ class Workspaces:
         """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
         """The sign-in files of all engines, relative to a home."""
+        self._kept = root.with_name("sign-ins")
+        """A file for each run whose process may be kept while it waits, with a sign-in in its home."""
 
     def of(self, run_id: str) -> Workspace:
         return Workspace(self._root / run_id, self._sign_ins, self._fork_points)
@@ -321,6 +338,31 @@ class Workspaces:
             beneath.remove(self._root / run_id, "turns")
         remove_tree(self._root / run_id)
 
+    def note_sign_in(self, run_id: str) -> None:
+        """The sign-in in the run's home stays there while the run waits, until `forget_sign_in`."""
+        self._kept.mkdir(exist_ok=True, mode=0o700)
+        (self._kept / run_id).touch()
+        sync_folder(self._kept)
+
+    def forget_sign_in(self, run_id: str) -> None:
+        (self._kept / run_id).unlink(missing_ok=True)
+
+    def remove_kept_sign_ins(self) -> None:
+        """Remove the sign-ins of kept processes that have ended with their program."""
+        with suppress(FileNotFoundError):
+            for note in list(self._kept.iterdir()):
+                workspace = self.of(note.name)
+                lock = FileLock.take(workspace.lock_path) if workspace.root.is_dir() else None
+                if workspace.root.is_dir() and lock is None:
+                    # A process is alive, and its program removes the sign-in.
+                    continue
+                try:
+                    workspace.remove_sign_ins()
+                    note.unlink(missing_ok=True)
+                finally:
+                    if lock is not None:
+                        lock.release()
+
     def mark_for_deletion(self, run_id: str) -> None:
         self._marks.mkdir(exist_ok=True, mode=0o700)
         (self._marks / run_id).touch()
@@ -335,6 +377,25 @@ class Workspaces:
     def unmark(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
             (self._marks / run_id).unlink(missing_ok=True)
+
+
+def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
+    """The files below `artifacts/` of a working directory."""
+    base = cwd / ARTIFACTS_DIR
+    if base.is_symlink() or cwd.is_symlink():
+        return
+    # Without recursion: an engine can nest folders deeper than Python's stack.
+    pending = [base]
+    while pending:
+        checkpoint()
+        folders: list[Path] = []
+        for path, status in _entries(pending.pop()):
+            if stat.S_ISDIR(status.st_mode):
+                folders.append(path)
+            elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
+                name = path.relative_to(base).as_posix()
+                yield Artifact(path=name, size=status.st_size, modified_ns=status.st_mtime_ns)
+        pending += reversed(folders)
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -178,7 +178,7 @@ class NewEvents(Protocol):
 
 
 class StoreObserver(Protocol):
-    """Is told of the writes of this process, for measurements. Must be quick and must not raise an error."""
+    """Is notified of the writes of this process, for measurements. Must be quick and must not raise an error."""
 
     def changed(self, before: Run | None, decision: Decision) -> None:
         """A run was stored, in the event loop. `before` is None for a new run."""
@@ -342,7 +342,7 @@ class Store(Protocol):
         ...
 
     def observe(self, observer: StoreObserver) -> None:
-        """Tell this observer, and no other, of every write of this process from now on."""
+        """Notify this observer, instead of an earlier one, of every write of this process from now on."""
         ...
 
     async def close(self) -> None: ...

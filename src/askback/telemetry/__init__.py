@@ -1,1 +1,1 @@
-"""What a program observes of its own runs, and how it sends that to an OpenTelemetry collector."""
+"""What a program observes of the runs that it changes, and how it sends that to an OpenTelemetry collector."""

@@ -1,4 +1,4 @@
-"""Sends traces and metrics to an OpenTelemetry collector, by OTLP over HTTP, in a thread of its own. Needs OpenTelemetry.
+"""Sends traces and metrics to an OpenTelemetry collector, by OTLP over HTTP, in a separate thread. Needs OpenTelemetry.
 
 Nobody waits for the collector. What it does not take in time is dropped and counted. Only the given endpoint is contacted:
 no proxy of the environment, no redirect.
@@ -33,8 +33,8 @@ MAX_WAITING = 4096
 _BATCH = 512
 _COLLECT_SEC = 1.0
 """How long episodes are collected before they are sent together."""
-_CLOSE_SEC = 2.0
-"""How long the end of the program may be delayed to send what is left."""
+_CLOSE_SEC = 5.0
+"""How long the end of the program may be delayed to send what is left, if the collector works so far."""
 
 
 class Exporter:
@@ -51,9 +51,13 @@ class Exporter:
         self._unsent_metrics: Sequence[Metric] = ()
         self._news = threading.Event()
         self._closing = threading.Event()
+        self._done = threading.Event()
+        """Nothing is left that is worth waiting for."""
         self._failing = False
+        self._is_told = False
         self._thread: threading.Thread | None = None
-        self._reason = _LastMessage()
+        self._messages = _Messages(self._note_failure)
+        self._reason = "unknown reason"
 
     def observe(self, seen: Observation) -> None:
         """Queue the span of an episode."""
@@ -71,16 +75,15 @@ class Exporter:
         self._wake()
 
     async def close(self) -> None:
-        """Send what is left, unless that takes too long."""
-        if self._thread is None:
-            return
+        """Send what is left. Does not wait for a collector that fails or takes too long."""
         self._closing.set()
         self._news.set()
-        await asyncio.to_thread(self._thread.join, _CLOSE_SEC)
+        if self._thread is not None and not self._failing:
+            await asyncio.to_thread(self._done.wait, _CLOSE_SEC)
         # Ends a pause between two attempts.
         self._spans.shutdown()  # type: ignore[no-untyped-call]
         self._metrics.shutdown()
-        self._reason.remove()
+        self._messages.remove()
 
     def _wake(self) -> None:
         if self._thread is None:
@@ -96,6 +99,8 @@ class Exporter:
             self._news.clear()
             self._closing.wait(_COLLECT_SEC)
             self._send()
+        self._send()
+        self._done.set()
 
     def _send(self) -> None:
         while self._episodes and not (self._failing and self._closing.is_set()):
@@ -119,13 +124,21 @@ class Exporter:
         try:
             sent = export()
         except Exception as error:
-            self._reason.text, sent = f"{type(error).__name__}: {error}", False
-        if not sent and not self._failing:
-            log.warning("telemetry cannot be sent to %s; runs go on: %s", self._endpoint, self._reason.text)
-        if sent and self._failing:
+            self._reason, sent = f"{type(error).__name__}: {error}", False
+        if not sent and not self._is_told:
+            log.warning("telemetry cannot be sent to %s; runs are not affected: %s", self._endpoint, self._reason)
+        if sent and self._is_told:
             log.info("telemetry is sent to %s again", self._endpoint)
-        self._failing = not sent
+        self._failing = self._is_told = not sent
         return sent
+
+    def _note_failure(self, reason: str) -> None:
+        """An attempt failed; the exporter may try again. The first message has the cause, later ones are about retries."""
+        if not self._failing:
+            self._reason = reason
+        self._failing = True
+        if self._closing.is_set():
+            self._done.set()
 
 
 def _resource() -> Resource:
@@ -141,13 +154,15 @@ def _session() -> requests.Session:
     return session
 
 
-class _LastMessage(logging.Handler):
-    """Keeps what the exporters log, which they do for every attempt."""
+class _Messages(logging.Handler):
+    """Takes what the exporters log about failed attempts, which is too much for the log of a server."""
 
-    def __init__(self) -> None:
+    def __init__(self, take: Callable[[str], None]) -> None:
         super().__init__()
-        self.text = "unknown reason"
+        self._take = take
         self._exporters = logging.getLogger("opentelemetry.exporter")
+        # Stays when this one is removed: without any handler, messages go to standard error.
+        self._exporters.addHandler(logging.NullHandler())
         self._exporters.addHandler(self)
         self._exporters.propagate = False
 
@@ -155,4 +170,5 @@ class _LastMessage(logging.Handler):
         self._exporters.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()
+        if record.levelno >= logging.WARNING:
+            self._take(record.getMessage())

@@ -1,7 +1,7 @@
 """What is observed of runs, as data: a change of state, a step of a reply, and episodes, which have a beginning and an end.
 
 Metrics and traces are made from the same observations. They contain the run, which has nothing that its user typed but
-the summary; whoever sends them elsewhere chooses single fields.
+the summary; code that sends them elsewhere chooses single fields.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class RunObserver:
                 case _:
                     pass
         if run.state is not RunState.RUNNING and run.id in self._turns:
-            # A canceled turn has no event of its own.
+            # A canceled turn has no separate event.
             yield self._ended(before, decision, run.state, usage)
 
     def _ended(self, before: Run, decision: Decision, outcome: str, usage: Usage | None) -> Episode:

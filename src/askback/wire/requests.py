@@ -104,12 +104,20 @@ class RunCreate(Body):
         dict[str, Any],
         about(
             "`session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, "
-            "`ask_user_validation`, `repair_attempts`, `model`, `effort`.",
+            "`ask_user_validation`, `repair_attempts`, `on_lost_session`, `model`, `effort`, `warm_sec`.",
             {"turn_timeout_sec": 600},
         ),
     ] = msgspec.field(default_factory=dict)
     from_run: Annotated[
         FromRun | None, about("Start with the files or the session of another run. Requires the scope `read` as well.")
+    ] = None
+    workdir: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=4096)] | None,
+        about(
+            "A folder on the server's machine for the engine to work in, as an absolute path. It must be one of the "
+            "`workdirs` of the settings, or below one. No other unfinished run may work there.",
+            "/srv/repositories/website",
+        ),
     ] = None
     env: Annotated[
         dict[str, str],

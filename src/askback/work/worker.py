@@ -1,15 +1,19 @@
-"""The worker: claims queued runs, first come first served, while it has slots, and executes their turns."""
+"""The worker: claims queued runs, first come first served, while it has slots, and executes their turns.
+
+The task that executed a turn may keep its process warm while the run waits (`work.warm`). Its slot is free then. The next
+claim of the run hands it to that task.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from askback.core.errors import (
     FULL_DISK,
-    AskbackError,
     Conflict,
     ErrorCode,
     NotFound,
@@ -21,11 +25,13 @@ from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessLost, ProcessTreeEnded, Signal, SlotAcquired, TurnEnded, TurnLost
 from askback.process.slots import Slots
+from askback.process.warm import DropReason, Parked
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
 from askback.work.queue_view import QueueView
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.execute import RunExecutor, executing
 from askback.work.turn.prepare import TurnContext
+from askback.work.warm import Held, WarmWaits
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +57,7 @@ class Worker:
         self._context = context
         self._store = context.store
         self._clock = context.clock
+        self._warm = WarmWaits(context, name=name, owners=self._owners)
         self._active: dict[str, RunControl] = {}
         self._wake = asyncio.Event()
         self._queue = QueueView(self._store, self._owners)
@@ -62,6 +69,7 @@ class Worker:
         for control in self._active.values():
             control.stop(StopReason.SHUTDOWN)
         self._context.early_saves.give_up()
+        self._warm.pool.drop_all(DropReason.STOP)
         self._wake.set()
 
     async def run(self) -> None:
@@ -69,12 +77,13 @@ class Worker:
         changes = self._store.changes()
         try:
             async with asyncio.TaskGroup() as group:
-                listening = group.create_task(self._listen(changes.wait))
+                background = [group.create_task(each) for each in (self._listen(changes.wait), self._warm.pool.watch())]
                 while not self._stopping:
                     self._wake.clear()
                     await self._claim(group)
                     await self._wake.wait()
-                listening.cancel()
+                for task in background:
+                    task.cancel()
         finally:
             changes.close()
 
@@ -83,6 +92,7 @@ class Worker:
             changed = await wait()
             for run_id in self._active.keys() & changed.keys() if UNKNOWN_RUN not in changed else list(self._active):
                 await self._note_change(run_id, changed.get(run_id))
+            await self._note_warm(changed)
             if self._queue.note(changed):
                 self._wake.set()
 
@@ -99,6 +109,13 @@ class Worker:
         if run.cancel_requested:
             control.stop(StopReason.CANCEL)
         control.note_change(run)
+
+    async def _note_warm(self, changed: Mapping[str, Run | None]) -> None:
+        """Drop the warm processes of runs that are over, or that another program executes from now on."""
+        known = self._warm.pool.run_ids
+        for run_id in known & changed.keys() if UNKNOWN_RUN not in changed else known:
+            with suppress(NotFound, Unavailable):
+                self._warm.note_change(changed.get(run_id) or await self._store.get(run_id))
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
         """Claim runs while there are slots. Each is tried once: another worker may be faster."""
@@ -121,48 +138,85 @@ class Worker:
         """A claimed run is executed even if the claim of another one failed."""
         claims = await asyncio.gather(*(self._claim_one(run) for run in runs), return_exceptions=True)
         for claimed in claims:
-            if isinstance(claimed, Run):
-                group.create_task(self._execute(claimed))
+            if isinstance(claimed, tuple):
+                run, parked = claimed
+                if parked is None or not parked.resume(run):
+                    group.create_task(self._execute(run))
         for failed in claims:
             if isinstance(failed, BaseException):
                 raise failed
 
-    async def _claim_one(self, run: Run) -> Run | None:
-        """None if another worker has the run, it is over already, or no slot is left for its engine."""
+    async def _claim_one(self, run: Run) -> tuple[Run, Parked | None] | None:
+        """The claimed run, and its warm process if there is one.
+
+        None if another worker has the run, it is over already, or no slot is left for its engine.
+        """
         if not self._slots.take(run.engine):
             self._queue.note_left()
             return None
+        parked = self._warm.pool.take(run.id)
         try:
-            signal = SlotAcquired(worker=self._name, at=self._clock())
+            signal = SlotAcquired(worker=self._name, at=self._clock(), warm=parked is not None)
             claimed = await move(self._store, run.id, signal, seen=run)
-        except AskbackError as error:
+        except BaseException as error:
             self._slots.release(run.engine)
+            if parked is not None:
+                self._warm.pool.give_up(parked, DropReason.RUN)
             if not isinstance(error, Conflict | NotFound):
                 raise
             return None
-        self._active[run.id] = RunControl()
-        return claimed
+        self._active[run.id] = RunControl() if parked is None else self._warm.control(parked)
+        return claimed, parked
 
     async def _execute(self, run: Run) -> None:
         """Execute turns until the run ends, is queued again or waits without a process. The only place that catches every exception."""
-        control = self._active[run.id]
+        held = Held(run=run, control=self._active[run.id])
         if self._stopping:
-            control.stop(StopReason.SHUTDOWN)
+            held.control.stop(StopReason.SHUTDOWN)
         try:
-            async with executing(self._context, control) as executor:
-                while run.state is RunState.RUNNING or (run.sticky and run.state is RunState.WAITING_USER):
-                    step = self._one_turn if run.state is RunState.RUNNING else self._one_wait
-                    run = await step(run, executor)
-            if run.state.final and run.env_names:
-                await asyncio.to_thread(self._close, run)
+            await self._warm.prepare(run)
+            async with executing(self._context, held.control) as executor:
+                await self._turns(held, executor)
+                while not self._stopping and self._warm.park(held, executor):
+                    self._let_go(held)
+                    if not await self._warm.wait(held, executor):
+                        break
+                    await self._turns(held, executor)
+            if held.run.state.final and (held.run.env_names or held.run.workdir):
+                await asyncio.to_thread(self._close, held.run)
         except Exception as fault:
-            await self._give_up(run, _innermost(fault))
+            await self._fail(held, _innermost(fault))
         finally:
-            # A run that was queued again may have been claimed again by now.
-            if self._active.get(run.id) is control:
-                del self._active[run.id]
-            self._slots.release(run.engine)
-            self._wake.set()
+            self._warm.leave(held)
+            self._let_go(held)
+        await self._save_early(held.run)
+
+    async def _turns(self, held: Held, executor: RunExecutor) -> None:
+        run = held.run
+        while run.state is RunState.RUNNING or (run.sticky and run.state is RunState.WAITING_USER):
+            step = self._one_turn if run.state is RunState.RUNNING else self._one_wait
+            run = held.run = await step(run, executor)
+
+    def _let_go(self, held: Held) -> None:
+        """Release the run's slot."""
+        if not held.has_slot:
+            return
+        held.has_slot = False
+        # A run that was queued again may have been claimed again by now.
+        if self._active.get(held.run.id) is held.control:
+            del self._active[held.run.id]
+        self._slots.release(held.run.engine)
+        self._wake.set()
+
+    async def _fail(self, held: Held, fault: BaseException) -> None:
+        """A fault while the process was only kept warm ends the process, and no more."""
+        self._warm.leave(held)
+        if held.has_slot:
+            await self._give_up(held.run, fault)
+        else:
+            log.error("a warm process was given up: %s", fault, extra={"run": held.run.id})
+
+    async def _save_early(self, run: Run) -> None:
         if run.state is RunState.WAITING_USER and not run.sticky and not self._stopping:
             workspace = self._context.workspaces.of(run.id)
             await self._context.early_saves.save(run, workspace, self._context.pools.turns)

@@ -35,6 +35,7 @@ from askback.engines.base import (
 )
 from askback.engines.codex.app_server import AppServerConversation
 from askback.engines.codex.items import Items, usage_in
+from askback.engines.codex.models import CodexModels
 from askback.engines.codex.strict_schema import strict_form
 from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
@@ -81,6 +82,7 @@ class Codex:
     handle_pattern = re.compile(UUID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
+    warm = True
     env_allow: tuple[str, ...] = (
         "CODEX_API_KEY",
         "OPENAI_API_KEY",
@@ -155,17 +157,26 @@ class Codex:
 
     def launch_resident(self, turn: Turn) -> Launch:
         argv = [*turn.command, "app-server", *turn.extra_args]
-        settings = [*_SETTINGS, _WITHOUT_SNAPSHOTS, *(_ASKING if turn.mode is Mode.INTERACTIVE else (_WITHOUT_ASKING,))]
+        asks = turn.mode is Mode.INTERACTIVE and turn.may_ask
+        settings = [*_SETTINGS, _WITHOUT_SNAPSHOTS, *(_ASKING if asks else (_WITHOUT_ASKING,))]
         if _key(turn) is not None:
             settings.append(_KEY_IN_MEMORY)
         for setting in (*settings, *_effort(turn)):
             argv += ["-c", setting]
         return Launch(argv=tuple(argv), env=_environment(turn), files={_HOME_FILE: b""})
 
+    def launch_models(self, turn: Turn) -> Launch:
+        return self.launch_resident(turn)
+
+    def model_query(self, turn: Turn) -> CodexModels:
+        return CodexModels(api_key=_key(turn))
+
     def conversation(self, turn: Turn) -> AppServerConversation:
         model = {"model": turn.model} if turn.model else {}
         thread = {"cwd": turn.cwd, "approvalPolicy": "never", "sandbox": "danger-full-access", **model}
-        return AppServerConversation(thread=thread, output_schema=_schema_of(turn), api_key=_key(turn))
+        return AppServerConversation(
+            thread=thread, output_schema=_schema_of(turn), api_key=_key(turn), may_ask=turn.may_ask
+        )
 
 
 def engine() -> Codex:

@@ -34,7 +34,7 @@ from askback.engines.protocols.json_rpc import JsonRpcChannel
 from askback.text.json_text import clean
 
 # Without `experimentalApi`, the ask tool is not available to the model.
-_CLIENT = {
+CLIENT = {
     "clientInfo": {"name": "askback", "title": "Askback", "version": "1"},
     "capabilities": {"experimentalApi": True},
 }
@@ -45,8 +45,14 @@ class AppServerConversation:
     """A turn ends with `turn/completed`, whose status is the outcome, or when Codex refuses one of our requests."""
 
     def __init__(
-        self, *, thread: Mapping[str, Json], output_schema: Mapping[str, Any] | None, api_key: str | None
+        self,
+        *,
+        thread: Mapping[str, Json],
+        output_schema: Mapping[str, Any] | None,
+        api_key: str | None,
+        may_ask: bool = True,
     ) -> None:
+        self._may_ask = may_ask
         self._thread = thread
         self._api_key = api_key
         self._output_schema = output_schema
@@ -78,7 +84,7 @@ class AppServerConversation:
         elif self._is_ready:
             yield self._sign_in()
         else:
-            yield self._line.request("initialize", _CLIENT)
+            yield self._line.request("initialize", CLIENT)
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         if stream is Stream.STDERR:
@@ -170,7 +176,7 @@ class AppServerConversation:
             yield self._line.refuse(request_id, method)
         elif isinstance(response, Mapping):
             yield self._line.answer(request_id, response)
-        elif (not self._is_open and not self._asked) or len(self._asked) >= MAX_ASKED:
+        elif not self._may_ask or (not self._is_open and not self._asked) or len(self._asked) >= MAX_ASKED:
             # Questions outside of a turn, and those beyond the limit, are declined.
             yield self._line.answer(request_id, response.answer(None))
         else:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,23 +25,32 @@ from askback.process.snapshot import manifest
 from askback.process.snapshot.manifest import Manifest, SavedFile, SavedFolder, SavedLink, SnapshotDamaged, sync
 from askback.process.snapshot.points import Points
 
+_NO_TURN = -1
+"""In place of the number of a turn: no turn begins with this snapshot."""
 _TICK_NS = 20_000_000
 """Longer than a tick of the kernel's clock for files."""
 _COARSE_TICK_NS = 2_000_000_000
 """The same for file systems with a resolution of one or two seconds."""
 
 
+class HomeLost(Exception):
+    """There is no home to save: somebody has removed it, with the engine's session."""
+
+
 def begin_turn(home: Path, snapshots: Path, attempt_number: int, keep_points: int = 0) -> None:
     """Save the home before the first try of a turn; restore it before any later try of the same turn.
 
-    `keep_points`: this turn becomes a fork point, and the newest so many are kept. Nothing may write to the home in the meantime. If this is interrupted, it can be repeated.
+    `keep_points`: this turn becomes a fork point, and the newest so many are kept. Nothing may write to the home in the
+    meantime. If this is interrupted, it can be repeated. Raises `HomeLost` if there is no home to save.
     """
     with _disk_full_errors(snapshots):
-        saved = manifest.read(snapshots) or Manifest(attempt_number=-1)
+        saved = manifest.read(snapshots) or Manifest(attempt_number=_NO_TURN)
         snapshot = _Snapshot(home, snapshots, saved)
         if saved.attempt_number == attempt_number:
             snapshot.restore()
             snapshot.drop_points(keep_points)
+        elif not home.is_symlink() and not home.is_dir():
+            raise HomeLost(f"{home} is missing")
         else:
             snapshot.save(attempt_number, keep_points)
 
@@ -53,10 +62,30 @@ def save_early(home: Path, snapshots: Path, attempt_number: int, keep_points: in
     later turn has begun.
     """
     with _disk_full_errors(snapshots):
-        saved = manifest.read(snapshots) or Manifest(attempt_number=-1)
+        saved = manifest.read(snapshots) or Manifest(attempt_number=_NO_TURN)
         if saved.attempt_number < attempt_number:
             # The turn may never begin: no earlier point is dropped for it yet.
             _Snapshot(home, snapshots, saved).save(attempt_number, keep_points and keep_points + 1)
+
+
+def begin_live_turn(
+    home: Path, snapshots: Path, attempt_number: int, keep_points: int = 0, *, leave_out: Collection[str] = ()
+) -> None:
+    """Save the home before a turn in a process that is alive and has nothing to do.
+
+    Raises `HomeBusy` if it writes all the same; then nothing was saved. Files in `leave_out` are not saved.
+    """
+    with _disk_full_errors(snapshots):
+        saved = manifest.read(snapshots) or Manifest(attempt_number=_NO_TURN)
+        snapshot = _Snapshot(home, snapshots, saved, leave_out)
+        snapshot.save(attempt_number, keep_points, live=True)
+
+
+def save_between_turns(home: Path, snapshots: Path, *, leave_out: Collection[str] = ()) -> None:
+    """Copy what the last turn has changed, so that the next one begins sooner. No turn restarts from this."""
+    with _disk_full_errors(snapshots):
+        saved = manifest.read(snapshots) or Manifest(attempt_number=_NO_TURN)
+        _Snapshot(home, snapshots, saved, leave_out).save(_NO_TURN, 0)
 
 
 def end(snapshots: Path) -> None:
@@ -66,9 +95,14 @@ def end(snapshots: Path) -> None:
         _sweep(snapshots / "files", Points(snapshots).numbers())
 
 
+class HomeBusy(Exception):
+    """The home changed while it was saved."""
+
+
 class _Snapshot:
-    def __init__(self, home: Path, folder: Path, saved: Manifest) -> None:
+    def __init__(self, home: Path, folder: Path, saved: Manifest, leave_out: Collection[str] = ()) -> None:
         self._home = home
+        self._leave_out = leave_out
         self._folder = folder
         self._copies = folder / "files"
         self._saved = saved
@@ -77,9 +111,9 @@ class _Snapshot:
         self._points = Points(folder)
         self._sweep(saved)
 
-    def save(self, attempt_number: int, keep_points: int) -> None:
+    def save(self, attempt_number: int, keep_points: int, *, live: bool = False) -> None:
         horizon_ns = _horizon_ns(self._folder)
-        listing = list_tree(self._home, READABLE)
+        listing = self._list()
         try:
             fresh = Manifest(
                 attempt_number=attempt_number,
@@ -88,6 +122,8 @@ class _Snapshot:
                 links=dict(_links(self._home, listing)),
             )
             self._settle(fresh)
+            if live and (changed := _changed(listing, self._list())):
+                raise HomeBusy(f"the engine writes to {changed[0]} between turns")
             if keep_points:
                 # Before the manifest: once that is written, this turn is only restored, never saved again.
                 self._points.add(fresh, keep_points)
@@ -100,6 +136,12 @@ class _Snapshot:
         finally:
             lock_again(listing)
         self._sweep(fresh)
+
+    def _list(self) -> Listing:
+        listing = list_tree(self._home, READABLE)
+        for path in self._leave_out:
+            listing.files.pop(path, None)
+        return listing
 
     def restore(self) -> None:
         if self._home.is_symlink() or not self._home.is_dir():
@@ -252,6 +294,15 @@ def _sweep(copies: Path, keep: set[int]) -> None:
     for copy in copies.iterdir():
         if copy.name not in names:
             copy.unlink()
+
+
+def _changed(before: Listing, after: Listing) -> list[str]:
+    """The files that were written, created or removed between the two."""
+    return sorted({path for path, _ in _times(before).items() ^ _times(after).items()})
+
+
+def _times(listing: Listing) -> dict[str, tuple[int, int, int]]:
+    return {path: (each.st_ino, each.st_size, each.st_ctime_ns) for path, each in listing.files.items()}
 
 
 def _file(number: int, status: os.stat_result, horizon_ns: int) -> SavedFile:

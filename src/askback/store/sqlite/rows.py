@@ -110,6 +110,7 @@ def run_columns(run: Run, doc: str, added: int) -> Columns:
         "asked_at": None if pending is None else micros(pending.asked_at),
         "deadline_at": None if deadline is None else micros(deadline),
         "added": added,
+        "workdir": None if run.workdir is None else run.workdir.path,
         "doc": doc,
     }
 

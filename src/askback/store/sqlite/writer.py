@@ -64,7 +64,7 @@ class Writer:
         self._wake = wake
         self._measure = measure
         self.committed_at = 0.0
-        """When the changes that `notify` is told of were committed, on the monotonic clock."""
+        """When the changes of the current `notify` were committed, on the monotonic clock."""
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._log_pages = 0

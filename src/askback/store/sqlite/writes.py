@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Protocol
 
 import apsw
@@ -108,6 +109,7 @@ class Creation:
         if self.key is not None and (earlier := _made_by(connection, self.key)) is not None:
             return Change(run=earlier)
         self._refuse_over_quota(connection)
+        self._refuse_shared_workdir(connection)
         sql = statements("writes")
         made = fetch(connection, sql["insert_run"], self.columns)
         if not made:
@@ -135,6 +137,18 @@ class Creation:
         if count >= self.max_open:
             message = f"this token has {count} unfinished runs, which is its limit; wait, or cancel some"
             raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
+
+    def _refuse_shared_workdir(self, connection: apsw.Connection) -> None:
+        """One run at a time: two would change each other's files, and nobody could tell whose changes are whose."""
+        if self.run.workdir is None:
+            return
+        wanted = PurePath(self.run.workdir.path)
+        for run_id, path in fetch(connection, statements("writes")["open_workdirs"]):
+            if wanted.is_relative_to(path) or PurePath(path).is_relative_to(wanted):
+                message = (
+                    f"run {run_id} works in {path} and is not over; wait for it, answer its question, or cancel it"
+                )
+                raise Conflict(RefusalCode.WORKDIR_IN_USE, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

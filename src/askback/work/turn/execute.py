@@ -1,16 +1,19 @@
 """The turns of one run, for as long as a worker holds the run: prepare, execute, observe, verdict.
 
-A resumable run gets a new process for every turn, which ends with the turn. A sticky run has one resident process from
-its first turn to its end, also while it waits. In both cases a turn is over, and a run final, only when every process
-that should have ended has ended.
+A resumable run gets a new process for every turn, which ends with the turn, unless it is kept warm for the next one. A
+sticky run has one resident process from its first turn to its end, also while it waits. In all cases a turn is over, and
+a run final, only when every process that should have ended has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from askback.core.errors import RunError
 from askback.core.outcomes import TurnError, TurnOutcome
@@ -21,14 +24,18 @@ from askback.engines.base import Completed, Exit, TurnFailed
 from askback.store.base import move
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.observe import EventFeed, TurnObserver
-from askback.work.turn.prepare import TurnContext
+from askback.work.turn.prepare import TurnContext, Unfit
 from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
 from askback.work.turn.verdict import limit_error, verdict
 from askback.work.turn.versions import record_inherited, record_versions
+from askback.work.turn.workdir import record_end, record_start
+
+log = logging.getLogger(__name__)
 
 LINGER_SEC = 5.0
 """How long the process of one turn may live after the engine's own end-of-turn event."""
+_WARM_LOST = "the process that was kept for it had ended"
 _KEEPER_KILLED = "the keeper of the engine's process was killed"
 
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
@@ -80,11 +87,14 @@ class RunExecutor:
                 return TurnLost(epoch=epoch, at=clock())
             await record_inherited(self._context, run)
             try:
+                await record_start(self._context, run)
                 self._process = await start_process(self._context, run, self._control)
             except CannotStart as refusal:
                 return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
             except Stopped:
                 return self._stopped(run)
+        elif not run.sticky and not self._process.usable:
+            return await self._not_warm(run)
         elif self._process.child.has_exited:
             error = _limit_error(run, self._process)
             await self.end()
@@ -93,17 +103,26 @@ class RunExecutor:
             return TurnLost(epoch=epoch, at=clock())
         return await self._execute(run, self._process)
 
-    def _stopped(self, run: Run) -> TurnSignal:
+    async def _not_warm(self, run: Run) -> TurnSignal:
+        """The process cannot be used for this turn. Nothing of the turn has happened, and it gets a new process."""
+        await self.end()
+        return TurnLost(epoch=run.epoch, at=self._context.clock(), counted=False, why=_WARM_LOST)
+
+    def _stopped(self, run: Run, why: str = _KEEPER_KILLED) -> TurnSignal:
         """How a stopped turn ends. A planned stop does not count as a restart. A killed keeper does: the engine may have
         killed it."""
         at, reason = self._context.clock(), self._control.reason
         if reason is StopReason.CANCEL:
             return ProcessTreeEnded(epoch=run.epoch, at=at)
-        return TurnLost(epoch=run.epoch, at=at, counted=reason is None, why=_KEEPER_KILLED)
+        return TurnLost(epoch=run.epoch, at=at, counted=reason is None, why=why)
 
     async def _execute(self, run: Run, process: EngineProcess) -> TurnSignal:
         feed = EventFeed(self._context.store, run.id, run.epoch)
-        observer = await process.begin_turn(self._context, run, feed)
+        try:
+            observer = await process.begin_turn(self._context, run, feed)
+        except Unfit as reason:
+            log.info("a process that was kept is not used: %s", reason, extra={"run": run.id})
+            return await self._not_warm(run)
         async with asyncio.TaskGroup() as group:
             group.create_task(feed.run())
             result = await self._observe(run, process, observer)
@@ -111,17 +130,24 @@ class RunExecutor:
             feed.close()
         signal = await self._signal(run, process, observer, result)
         if not isinstance(signal, TurnLost):
+            warnings = await record_end(self._context, run, process.prepared.redactor)
             await record_versions(self._context, run)
+            if isinstance(signal, TurnEnded) and warnings:
+                signal = replace(signal, warnings=(*signal.warnings, *warnings))
         return signal
 
     async def _observe(self, run: Run, process: EngineProcess, observer: TurnObserver) -> Completed | TurnFailed | None:
         """Observe the process until the turn is over. None: it was stopped, or its process was lost."""
-        if process.life is None:
+        if run.process != process.child.identity:
             signal = ProcessStarted(epoch=run.epoch, process=process.child.identity, at=self._context.clock())
             observer.run = await move(self._context.store, run.id, signal, seen=run)
+        if process.life is None:
             process.life = self._group.create_task(process.live())
         ended = await self._until_over(run, process, observer, process.life)
         read: Callable[[], Completed | TurnFailed]
+        if ended is not None and not run.sticky and process.continued and _ended_by_itself(process, ended):
+            # In a new process the turn might succeed, and that is all that a run without a warm process knows.
+            return None
         if ended is not None:
             read = partial(process.reader.finish, ended)
         elif process.conversation is not None and observer.turn_over.is_set():
@@ -165,18 +191,20 @@ class RunExecutor:
     ) -> TurnSignal:
         """How the turn ended. A process that the run no longer needs is ended first."""
         canceled = self._control.reason is StopReason.CANCEL
-        if not run.sticky or canceled or result is None:
+        if canceled or result is None or not await self._may_stay(run, process):
             await self.end()
         error = _limit_error(run, process)
         outcome: TurnOutcome
         if canceled or (error is None and result is None):
-            return self._stopped(run)
+            return self._stopped(run) if process.child.lost or not process.continued else self._stopped(run, _WARM_LOST)
         if error is not None:
             outcome = TurnError(error=error)
         else:
             assert result is not None
-            outcome = await verdict(self._context.parsing, run, process.prepared.package, observer, result)
-        if ends_run(run, outcome):
+            resuming = process.prepared.turn.handle is not None and not process.continued
+            outcome = await verdict(self._context.parsing, run, process.prepared, observer, result, resuming=resuming)
+        # With the handle that the turn has named.
+        if ends_run(observer.run, outcome):
             await self.end()
         return TurnEnded(
             epoch=run.epoch,
@@ -185,6 +213,12 @@ class RunExecutor:
             usage=observer.usage,
             warnings=(*observer.warnings, *process.sign_in_warnings),
         )
+
+    async def _may_stay(self, run: Run, process: EngineProcess) -> bool:
+        """A renewed sign-in is merged when its process has ended. That must not wait for the answer of a user."""
+        if run.sticky:
+            return True
+        return process.conversation is not None and process.usable and await process.sign_in_is_current()
 
     # A wait.
 
@@ -205,12 +239,39 @@ class RunExecutor:
         return ProcessLost(epoch=run.epoch, at=at, error=_limit_error(run, process))
 
     async def _change_or_exit(self, process: EngineProcess) -> None:
-        waits = (self._control.changed, process.child.exited, process.child.over_limit.wait)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(wait()) for wait in waits]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
+        await _first(self._control.changed, process.child.exited, process.child.over_limit.wait)
+
+    # A warm process.
+
+    @property
+    def warm_pid(self) -> int | None:
+        """The process that can be kept while its resumable run waits; None if there is none."""
+        return self._process.child.identity.pid if self._process is not None and self._process.usable else None
+
+    async def save_home(self, run: Run) -> None:
+        """Save the home now, while the run waits: its next turn then begins sooner."""
+        await self._context.pools.turns.run(self._context.workspaces.of(run.id).save_between_turns)
+
+    async def idle(self, settled: asyncio.Event, seconds: float) -> bool:
+        """Keep the process until `settled` is set. False if it was not within this time, or the process has ended."""
+        process = self._process
+        if process is None or not process.usable:
+            return settled.is_set()
+        await _first(settled.wait, process.child.exited, process.child.over_limit.wait, timeout=seconds)
+        return settled.is_set()
+
+    @property
+    def is_usable(self) -> bool:
+        return self._process is not None and self._process.usable
+
+
+async def _first(*waits: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> None:
+    """Wait for the first of these."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(wait()) for wait in waits]
+        await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
 
 
 async def _converse(process: EngineProcess, observer: TurnObserver) -> None:
@@ -223,6 +284,10 @@ async def _converse(process: EngineProcess, observer: TurnObserver) -> None:
     await observer.turn_over.wait()
     if process.conversation is None:
         await asyncio.sleep(LINGER_SEC)
+
+
+def _ended_by_itself(process: EngineProcess, ended: Exit) -> bool:
+    return not (ended.timed_out or ended.over_limit) and process.child.breach is None
 
 
 def _limit_error(run: Run, process: EngineProcess | None) -> RunError | None:

@@ -81,6 +81,7 @@ class TurnObserver:
         record: Callable[[str, bytes], None],
         send: Callable[[bytes], Awaitable[None]],
         first_output: Callable[[], None],
+        decline: Callable[[], Iterable[EngineEvent]] | None = None,
         store: Store,
         feed: EventFeed,
         redactor: Redactor,
@@ -103,6 +104,8 @@ class TurnObserver:
         self._record = record
         self._send = send
         self._first_output = first_output
+        self._decline = decline
+        """How a question in the engine's own protocol is declined; None: it becomes the run's question."""
         self._store = store
         self._feed = feed
         self._clock = clock
@@ -164,11 +167,14 @@ class TurnObserver:
             case SessionNamed(value=value):
                 await self._name_session(value)
             case UsageSeen(usage=usage, whole_session=whole_session):
-                self.usage = usage.beyond(self._usage_so_far) if whole_session else usage
+                self.usage = usage.beyond(self.run.session_usage) if whole_session else usage
             case TurnOver():
                 self.turn_over.set()
             case Send(data=data):
                 await self._send(data)
+            case Asked() if self._decline is not None:
+                for each in self._decline():
+                    await self._report(each)
             case Asked(question=question):
                 self.asked = question
                 self.turn_over.set()
@@ -183,11 +189,6 @@ class TurnObserver:
                 await self._event(EventType.TOOL_ENDED, **_call(seen), ok=seen.ok, output=output)
             case _:
                 assert_never(seen)
-
-    @property
-    def _usage_so_far(self) -> Usage:
-        """What the session had used before this turn."""
-        return (self.run.usage_before or Usage()) + (self.run.usage or Usage())
 
     async def _name_session(self, value: str) -> None:
         if self.run.handle is not None:

@@ -1,7 +1,7 @@
 """The process of an engine, with everything that belongs to it: its lock, its sign-in, its raw output, its input.
 
-It executes one turn, or, as the resident process of a sticky run, one turn after another. After its end,
-its process tree is gone and nothing is held for it.
+It executes one turn or, as a resident process, one turn after another: for a sticky run always, for a resumable run
+as long as it is kept warm. After its end, its process tree is gone and nothing is held for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from askback.core.errors import ErrorCode, RunWarning, WarningCode, is_temporary
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
-from askback.engines.base import Conversation, Parser, ResidentEngine
+from askback.engines.base import Conversation, EngineEvent, Parser, Reply, ResidentEngine
 from askback.process import tree
 from askback.process.child import Child, NotStarted, Pipe, SpawnRequest
 from askback.process.locks import FileLock
@@ -58,6 +58,8 @@ class EngineProcess:
         """Released when the process has been ended."""
         self.sign_in_warnings: tuple[RunWarning, ...] = ()
         """Known once the process has been ended."""
+        self.turns = 0
+        """How many turns have begun in it."""
         self._run_id = run.id
         self._lock = lock
         self._raw = raw
@@ -77,6 +79,7 @@ class EngineProcess:
         later = self._observer is not None
         if later:
             self.prepared = await prepare_next(context, run, self.prepared)
+        self.turns += 1
         async with self.reader_lock:
             if later:
                 last, self._raw = self._raw, RawOutput(self.prepared.workspace, turn_name(run))
@@ -95,10 +98,26 @@ class EngineProcess:
                 lock=self.reader_lock,
                 send=self.send,
                 first_output=lambda: context.printed(run),
+                decline=None if run.sticky else self._decline,
             )
         if self._delayed and not later:
             observer.warn_of_delay()
         return observer
+
+    def _decline(self) -> tuple[EngineEvent, ...]:
+        """Let the engine decide by itself: its own question would end with its process."""
+        assert self.conversation is not None
+        return tuple(self.conversation.say("", Reply(response=None, answered=False)))
+
+    @property
+    def continued(self) -> bool:
+        """Whether the turn is not the first of the process."""
+        return self.turns > 1
+
+    async def sign_in_is_current(self) -> bool:
+        """Whether the sign-in of the process is still the user's, and was not renewed by it."""
+        copies = self.prepared.sign_in_copies
+        return copies is None or await asyncio.to_thread(copies.current)
 
     async def live(self) -> int:
         """Read the process and write to it until it has exited; return its exit code."""
@@ -162,11 +181,14 @@ async def start_process(context: TurnContext, run: Run, control: RunControl) -> 
         prepared, delayed = await context.shortage.retry(lambda: prepare(context, run), control)
         async with AsyncExitStack() as unless_started:
             unless_started.push_async_callback(_merge_sign_in, run.id, prepared)
-            conversation = _conversation(run, prepared)
+            conversation = _conversation(prepared)
             reader = conversation or prepared.engine.parser(prepared.turn)
             (child, raw), again = await context.shortage.retry(lambda: _spawn(context, run, prepared, lock), control)
             unless_started.pop_all()
         process = EngineProcess(run, prepared, reader, conversation, child, lock, raw, delayed=delayed or again)
+        if prepared.sign_in_copies is not None and prepared.resident and not run.sticky:
+            await asyncio.to_thread(context.workspaces.note_sign_in, run.id)
+            resources.callback(context.workspaces.forget_sign_in, run.id)
         resources.callback(process.close_raw)
         resources.push_async_callback(process.merge_sign_in)
         resources.callback(child.close)
@@ -174,8 +196,8 @@ async def start_process(context: TurnContext, run: Run, control: RunControl) -> 
     return process
 
 
-def _conversation(run: Run, prepared: PreparedTurn) -> Conversation | None:
-    if run.sticky and isinstance(prepared.engine, ResidentEngine):
+def _conversation(prepared: PreparedTurn) -> Conversation | None:
+    if prepared.resident and isinstance(prepared.engine, ResidentEngine):
         return prepared.engine.conversation(prepared.turn)
     return None
 
@@ -202,20 +224,22 @@ async def _spawn(context: TurnContext, run: Run, prepared: PreparedTurn, lock: F
 
 def _spawn_request(context: TurnContext, run: Run, prepared: PreparedTurn, lock: FileLock) -> SpawnRequest:
     workspace, launch, setup = prepared.workspace, prepared.launch, prepared.setup
+    cwd = workspace.engine_cwd(run.workdir)
     private = {
         "HOME": str(workspace.home),
         "TMPDIR": str(workspace.tmp),
-        "PWD": str(workspace.cwd),
+        "PWD": str(cwd),
         tree.MARK: run.id,
     }
     return SpawnRequest(
         argv=launch.argv,
         env={**prepared.turn.env, **private, **launch.env},
-        cwd=workspace.cwd,
-        stdin=Pipe.KEPT if run.sticky else launch.stdin,
+        cwd=cwd,
+        stdin=Pipe.KEPT if prepared.resident else launch.stdin,
         limits=context.limits,
         keep_fds=(lock.fd,),
         writable=(workspace.cwd, workspace.home, workspace.tmp),
+        workdir=None if run.workdir is None else cwd,
         readable=setup.files,
         resources=setup.resources,
         network=setup.network,

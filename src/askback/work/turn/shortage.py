@@ -37,8 +37,10 @@ class Stopped(Exception):
 class Shortage:
     """Shared by all turns, so that the start and the end of a shortage are logged once."""
 
-    def __init__(self, patience_sec: float = _PATIENCE_SEC) -> None:
+    def __init__(self, patience_sec: float = _PATIENCE_SEC, relieve: Callable[[], object] = lambda: None) -> None:
+        """`relieve` is called before each further attempt, and may end something that can be spared."""
         self._patience_sec = patience_sec
+        self._relieve = relieve
         self._is_on = False
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], control: RunControl) -> tuple[T, bool]:
@@ -57,6 +59,7 @@ class Shortage:
                 self._begins(error)
                 if time.monotonic() >= deadline:
                     raise CannotStart(_failure(error)) from error
+                self._relieve()
             else:
                 self._ends()
                 return result, delayed
