@@ -84,10 +84,8 @@ fmt: $(VENV)/.dev ## format the source and fix what the linter can
 docs: $(VENV)/.dev ## generate the reference pages from the code
 	@$(BIN)/python tools/generate_docs.py
 
-bench: $(VENV)/.dev ## run the benchmarks
-	@set -e; for file in $$(grep -l __main__ benchmarks/*.py); do \
-		echo "== $$file"; $(BIN)/python "$$file" $(ARGS); \
-	done
+bench: $(VENV)/.dev ## run the benchmarks, and make the figures of the performance page; ARGS='--only events' for some
+	@$(BIN)/python benchmarks/all.py $(ARGS)
 
 dist: $(VENV)/.dev ## build wheels and source distributions into dist/: the server, and the client alone
 	@$(BIN)/python -m hatchling build -d dist
