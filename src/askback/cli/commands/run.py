@@ -147,9 +147,7 @@ def command(
             params=params,
             run_options=run_options,
             env=_env(variables, variable_files),
-            origin=None
-            if source is None
-            else _origin(source, from_files, from_question, session=from_session, workdir=workdir),
+            origin=_origin(source, from_files, from_question, session=from_session, workdir=workdir),
             workdir=None if workdir is None else _absolute(workdir),
         )
         package = open_library(settings).find(skill)
@@ -233,7 +231,11 @@ def _absolute(workdir: str) -> str:
     return str(Path.cwd() / options.path_of(workdir))
 
 
-def _origin(source: str, files: str | None, question: str | None, *, session: bool, workdir: str | None) -> Origin:
+def _origin(
+    source: str | None, files: str | None, question: str | None, *, session: bool, workdir: str | None
+) -> Origin | None:
+    if source is None:
+        return None
     session = session or question is not None
     default = None if workdir is not None else InheritedFiles.WORKSPACE if session else InheritedFiles.ARTIFACTS
     chosen = default if files is None else InheritedFiles(files)
