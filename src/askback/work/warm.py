@@ -18,6 +18,8 @@ from askback.work.turn.prepare import TurnContext, warm_sec
 
 log = logging.getLogger(__name__)
 
+_SETTLING_SEC = 0.1
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Held:
@@ -67,9 +69,11 @@ class WarmWaits:
         parked = held.parked
         assert parked is not None
         try:
-            await executor.save_home(held.run)
-            await self.pool.measure(parked)
-            self.pool.trim()
+            # Files that have just been written cannot be told apart from those that change now: see `snapshot`.
+            if not await executor.idle(parked.settled, _SETTLING_SEC):
+                await executor.save_home(held.run)
+                await self.pool.measure(parked)
+                self.pool.trim()
         except Exception as error:
             log.warning("a process is not kept: %s", error, extra={"run": held.run.id})
             self.pool.give_up(parked, DropReason.LOST)
