@@ -41,8 +41,10 @@ engines-latest: $(VENV)/.dev $(SYSTEM) ## install the newest engine CLIs in a sc
 	names=$$($(PYTHON) -c 'import json; print(*(f"{name}@latest" for name in json.load(open("$(REAL)/package.json"))["dependencies"]))'); \
 	echo "installing $$names (about 1.2 GB)"; \
 	npm install --silent --prefix "$$scratch" $$names; \
-	npm ls --prefix "$$scratch" --depth 0; \
-	ASKBACK_TEST_CLIS="$$scratch/node_modules" $(BIN)/pytest -n 2 --dist loadgroup $(REAL) $(ARGS)
+	versions=$$(npm ls --prefix "$$scratch" --depth 0 --parseable --long | sed -n 's|.*node_modules/.*:\(.*\)|\1|p' | tr '\n' ' '); \
+	echo "testing $$versions"; \
+	ASKBACK_TEST_CLIS="$$scratch/node_modules" $(BIN)/pytest -n 2 --dist loadgroup $(REAL) $(ARGS) \
+		&& echo "passed: $$versions" || { echo "failed with: $$versions"; exit 1; }
 
 image-check: $(VENV)/.dev ## lint the Dockerfile and run its steps in a new Debian root; needs root and debootstrap
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
@@ -80,7 +82,7 @@ lock: ## resolve the dependencies of pyproject.toml again, with hashes
 	$(PYTHON) -m venv "$$scratch/venv"; \
 	"$$scratch/venv/bin/pip" install -qq uv; \
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "editables", sep="\n")' >"$$scratch/build.in"; \
-	for extra in "" dev; do \
+	for extra in "" otel dev; do \
 		file=requirements$${extra:+-$$extra}.txt; \
 		echo "# Made by 'make lock' from pyproject.toml; not to be edited." >"$$scratch/$$file"; \
 		"$$scratch/venv/bin/uv" pip compile $(LOCK) $${extra:+--extra $$extra} pyproject.toml "$$scratch/build.in" >>"$$scratch/$$file"; \

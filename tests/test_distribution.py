@@ -3,105 +3,34 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-import tarfile
 import tomllib
-import venv
 import zipfile
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 import httpx
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from askback import __version__
 from support.data_folder import World
-from support.program import DEADLINE_SEC, environment
+from support.installation import CLIENT, ROOT, SERVER, Installation, build_wheel
+from support.program import DEADLINE_SEC
 from support.server import Server
 
 pytestmark = pytest.mark.xdist_group("distribution")
-ROOT = Path(__file__).resolve().parent.parent
-SERVER, CLIENT = ROOT, ROOT / "clients/python"
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both distributions: each wheel is made from the unpacked sdist, which has no clone around it."""
+    """The folder of both distributions."""
     folder = tmp_path_factory.mktemp("built")
     for project, name in ((SERVER, "askback"), (CLIENT, "askback_client")):
-        _build(project, "sdist", folder)
-        stem = f"{name}-{__version__}"
-        with tarfile.open(folder / f"{stem}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
-        _build(folder / stem, "wheel", folder)
+        build_wheel(project, name, folder)
     return folder
-
-
-def _build(project: Path, target: str, folder: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
-    ran = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=DEADLINE_SEC, check=False)
-    assert ran.returncode == 0, ran.stderr
 
 
 def wheel(built: Path, name: str) -> Path:
     return built / f"{name}-{__version__}-py3-none-any.whl"
-
-
-class Installation:
-    """A new virtual environment with one wheel, and links to the packages that it requires, directly or not."""
-
-    def __init__(self, folder: Path, file: Path) -> None:
-        self.world = World(folder)
-        (folder / "home").mkdir(parents=True)
-        venv.create(folder / "venv", with_pip=False, symlinks=True)
-        self.bin = folder / "venv/bin"
-        (self.packages,) = (folder / "venv/lib").glob("python*/site-packages")
-        command = [sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install", "-q"]
-        options = ["--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check"]
-        subprocess.run([*command, *options, str(file)], check=True, timeout=DEADLINE_SEC)
-        self.names = sorted(self._link_requirements(metadata.Distribution.at(next(self.packages.glob("*.dist-info")))))
-
-    def _link_requirements(self, distribution: metadata.Distribution) -> set[str]:
-        linked: set[str] = set()
-        open_requirements = _required(distribution)
-        while open_requirements:
-            name = open_requirements.pop()
-            if name not in linked:
-                linked.add(name)
-                found = metadata.distribution(name)
-                self._link(found)
-                open_requirements |= _required(found)
-        return linked
-
-    def _link(self, distribution: metadata.Distribution) -> None:
-        for top in {path.parts[0] for path in distribution.files or ()} - {"..", "__pycache__"}:
-            if not (self.packages / top).exists():
-                (self.packages / top).symlink_to(Path(str(distribution.locate_file(top))))
-
-    def run(self, *command: str, stdin: str = "", **env: str) -> str:
-        ran = subprocess.run(
-            [str(self.bin / command[0]), *command[1:]],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            env=environment(self.world, **env),
-            cwd=self.world.folder,
-            timeout=DEADLINE_SEC,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
-
-
-def _required(distribution: metadata.Distribution) -> set[str]:
-    requirements = [Requirement(text) for text in distribution.requires or ()]
-    return {
-        canonicalize_name(each.name) for each in requirements if not each.marker or each.marker.evaluate({"extra": ""})
-    }
 
 
 @pytest.fixture(scope="module")

@@ -70,8 +70,8 @@ def _tests_of(path: Path) -> list[str]:
 
 def test_every_dependency_is_locked_with_its_hashes() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    dev = project["optional-dependencies"]["dev"]
-    for file, needed in (("requirements.txt", project["dependencies"]), ("requirements-dev.txt", dev)):
+    extras = {f"requirements-{name}.txt": needed for name, needed in project["optional-dependencies"].items()}
+    for file, needed in {"requirements.txt": project["dependencies"], **extras}.items():
         locked = (ROOT / file).read_text(encoding="utf-8")
         for each in needed:
             name = re.split(r"[<>=~!\[; ]", each)[0]

@@ -70,6 +70,36 @@ def test_a_restored_backup_has_its_waiting_run_which_can_be_answered(tmp_path: P
         assert client.result(run.id).data == {"colour": "blue"}
 
 
+# Skill-Runner.
+
+
+@pytest.mark.contract("J-7")
+def test_a_package_of_skill_runner_is_checked_run_and_called_as_the_guide_says(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (world.folder / "paper.pdf").write_text("Long.")
+    script = [{"write": {"path": "digest.md", "text": "Short."}}, {"finish": {"digest_path": "digest.md"}}]
+    digest = {"type": "string", "x-type": "artifact"}
+    folder = world.skill(
+        script,
+        name="literature-digest",
+        runner={"engines": ["scripted"], "entrypoint": {"prompts": {"common": "Read `{{ input.source_path }}`."}}},
+        output={"type": "object", "properties": {"digest_path": digest}, "required": ["digest_path"]},
+        schemas={
+            "input": {"type": "object", "properties": {"source_path": {"type": "string"}}, "required": ["source_path"]},
+            "parameter": {"type": "object", "properties": {"language": {"type": "string"}}},
+        },
+    )
+    shutil.move(folder, world.folder / "literature-digest")
+    commands, request = blocks("coming-from-skill-runner.md", "sh")
+    assert '"digest_path": "artifacts/digest.md"' in shell(world, commands)
+    with Server(world) as server, server.client() as client:
+        auth = f"Authorization: Bearer {server.token}"
+        created = json.loads(shell(world, request, AUTH=auth, ASKBACK_URL=server.url))
+        assert client.wait(created["id"]).state == "succeeded"
+        assert client.result(created["id"]).data == {"digest_path": "artifacts/digest.md"}
+        assert [each.path for each in client.artifacts(created["id"])] == ["digest.md"]
+
+
 # A proxy with TLS.
 
 

@@ -28,7 +28,7 @@ LAYERS = (
     ("submission",),
     ("deletion", "following", "inheritance", "installed", "recovery", "testing"),
     ("wire",),
-    ("engines", "process", "skills", "store"),
+    ("engines", "process", "skills", "store", "telemetry"),
     ("files",),
     ("text",),
     ("core",),

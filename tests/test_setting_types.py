@@ -16,7 +16,12 @@ from askback.settings import Settings, load
 from askback.trust import Shown
 
 HERE = "x"
-HIDDEN = {"server.token": Shown.NOTHING, "webhooks": Shown.NOTHING, "engines.name.env": Shown.NAMES}
+HIDDEN = {
+    "server.token": Shown.NOTHING,
+    "webhooks": Shown.NOTHING,
+    "engines.name.env": Shown.NAMES,
+    "telemetry.otlp_headers": Shown.NAMES,
+}
 """Every other setting is shown with its value when its file is trusted."""
 NO_SECRETS = {"quotas.tokens"}
 """Settings that sound like a secret and are none."""

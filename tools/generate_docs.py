@@ -8,17 +8,22 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pages import api, commands, errors, lifecycle, settings, typescript
+from pages import api, commands, errors, lifecycle, metrics, settings, skill_runner, typescript
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/lifecycle.md": lifecycle.page,
     "docs/reference/errors.md": errors.page,
     "docs/reference/settings.md": settings.page,
+    "docs/reference/metrics.md": metrics.page,
     "docs/reference/cli.md": commands.page,
     "docs/reference/api_reference.md": api.page,
     "docs/reference/openapi.json": api.openapi,
 }
+TABLES: dict[str, Callable[[str], str]] = {
+    "docs/guides/coming-from-skill-runner.md": skill_runner.with_table,
+}
+"""Written pages with a table that is made from the code."""
 MODULES: dict[str, Callable[[], str]] = {
     "clients/typescript/src/schema.ts": typescript.module,
 }
@@ -33,6 +38,7 @@ def main() -> int:
     arguments.add_argument("--check", action="store_true", help="change nothing; fail when a page is stale")
     check = arguments.parse_args().check
     texts = {name: _text(name, make) for name, make in PAGES.items()}
+    texts |= {name: fill((ROOT / name).read_text(encoding="utf-8")) for name, fill in TABLES.items()}
     texts |= {name: SOURCE_NOTE + make() for name, make in MODULES.items()}
     stale = [name for name, text in texts.items() if _settle(ROOT / name, text, check=check)]
     if check and stale:

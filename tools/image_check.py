@@ -144,7 +144,7 @@ def add_packages(root: Path) -> None:
         "--python-version",
         version,
     ]
-    locked = ["--require-hashes", "-r", str(ROOT / "requirements.txt")]
+    locked = ["--require-hashes", "-r", str(ROOT / "requirements-otel.txt")]
     subprocess.run([*pip, "-d", str(root / "wheels"), *locked], check=True)
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
 

@@ -14,7 +14,7 @@ from askback.core.errors import FULL_DISK, Conflict, Invalid, NotFound, RefusalC
 from askback.core.events import EventType
 from askback.core.interactions import Interaction
 from askback.core.lifecycle import Decision
-from askback.core.runs import Mode, Origin, Run, RunState, Usage
+from askback.core.runs import Mode, Origin, Run, RunState, Usage, Workdir
 from askback.engines.base import PortableEngine
 from askback.engines.registry import Engines
 from askback.files.copies import CopyLimits, CopyRefused, TreeCopy
@@ -92,10 +92,11 @@ class Inheritance:
     async def _usage_at(self, source: Run, question: Interaction) -> Usage:
         """What the session had used when the question was asked."""
         used, after = source.usage_before or Usage(), 0
+        begun = 0 if source.handle is None else source.handle.created_at_turn
         while True:
             page = await self._store.events(source.id, after)
             for event in page:
-                if event.type is EventType.USAGE and event.data["attempt_number"] <= question.attempt_number:
+                if event.type is EventType.USAGE and begun <= event.data["attempt_number"] <= question.attempt_number:
                     used += Usage(**{name: event.data[name] for name in _COUNTS})
             if not page.more:
                 return used
@@ -109,10 +110,9 @@ class Inheritance:
         if run.sticky:
             message = f"a run that continues a session must be resumable; {run.profile.reason}"
             raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, message)
-        used = (source.usage_before or Usage()) + (source.usage or Usage())
-        return run.evolve(handle=replace(source.handle, created_at_turn=0), usage_before=used)
+        return run.evolve(handle=replace(source.handle, created_at_turn=0), usage_before=source.session_usage)
 
-    async def copy(self, source: Run, origin: Origin, run_id: str, limits: CopyLimits) -> None:
+    async def copy(self, source: Run, origin: Origin, run: Run, limits: CopyLimits) -> None:
         """Copy what the new run takes over. If this fails, the caller removes the new run's files."""
         try:
             before = await self._turn_after(source, origin)
@@ -120,7 +120,7 @@ class Inheritance:
                 # Nothing may write to the session while it is copied.
                 await self._warm.drop(source.id)
             await self._pool.run_abandonable(
-                lambda checkpoint: self._copy(source, origin, before, run_id, limits, checkpoint)
+                lambda checkpoint: self._copy(source, origin, before, run, limits, checkpoint)
             )
         except CopyRefused as error:
             message = f"the files of run {source.id} cannot be copied"
@@ -148,10 +148,10 @@ class Inheritance:
         return None if source.attempt_number == question.attempt_number else question.attempt_number + 1
 
     def _copy(
-        self, run: Run, origin: Origin, before: int | None, run_id: str, limits: CopyLimits, checkpoint: Checkpoint
+        self, source_run: Run, origin: Origin, before: int | None, run: Run, limits: CopyLimits, checkpoint: Checkpoint
     ) -> None:
         """`before`: copy the session as it was before that turn."""
-        source, target = self._workspaces.of(run.id), self._workspaces.of(run_id)
+        source, target = self._workspaces.of(source_run.id), self._workspaces.of(run.id)
         _check_complete(origin, source.started)
         target.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         copying = TreeCopy(target.root, limits, checkpoint)
@@ -164,18 +164,29 @@ class Inheritance:
         copying.sync()
         _check_complete(origin, source.started)
         if origin.session:
-            self._move_session(run.engine, source, target)
+            moved = str(source.engine_cwd(source_run.workdir)), str(target.engine_cwd(run.workdir))
+            self._move_session(run.engine, target, *moved)
 
-    def _move_session(self, engine_name: str, source: Workspace, target: Workspace) -> None:
+    def _move_session(self, engine_name: str, target: Workspace, old_cwd: str, new_cwd: str) -> None:
         engine = self._engines[engine_name]
         assert isinstance(engine, PortableEngine)
-        move = engine.move_session(str(source.cwd), str(target.cwd))
+        move = engine.move_session(old_cwd, new_cwd)
         for old_name, new_name in move.renamed.items():
             target.rename_in_home(old_name, new_name)
         for pattern in move.removed:
             target.remove_in_home(pattern)
         for pattern, (old, new) in move.rewritten.items():
             target.rewrite_in_home(pattern, old, new)
+
+
+def check_workdir(workdir: Workdir | None, origin: Origin, source: Run) -> None:
+    """Refuse a run that would put copies into a user's folder, or take a session out of the folder that it knows."""
+    if workdir is not None and origin.files is not None:
+        problem = "from_run.files: a run with a workdir works with the files there; leave it out, or leave out workdir"
+        raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", [problem])
+    if origin.session and source.workdir is not None and (workdir is None or workdir.path != source.workdir.path):
+        problem = f"workdir: the session of run {source.id} belongs to {source.workdir.path}; set workdir to it"
+        raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", [problem])
 
 
 _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "total_tokens")

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
+from askback.core.changes import Changes, NoSummary
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode
 from askback.core.events import Event, EventType
 from askback.core.interactions import InboxOrder, Json
@@ -31,6 +32,7 @@ from askback.process.slots import Slots
 from askback.process.tree import Tree
 from askback.process.versions import Version, Versions
 from askback.process.warm import WarmPool
+from askback.process.workdir_record import WorkdirRecord
 from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
 from askback.recovery import Recovery
 from askback.skills.library import Library
@@ -47,6 +49,8 @@ class Result:
     run: Run
     data: Json
     artifacts: tuple[Artifact, ...]
+    changes: Changes | None = None
+    """What it has changed in its workdir; None if it has none."""
 
 
 class Service:
@@ -93,6 +97,11 @@ class Service:
         """Validate everything that can be validated, then store a queued run."""
         return await self._submissions.submit(wanted)
 
+    @property
+    def workdirs(self) -> tuple[str, ...]:
+        """The folders of this machine that the settings allow runs to work in."""
+        return self._submissions.workdirs
+
     # Answering and ending.
 
     async def reply(self, run_id: str, response: Json, interaction_id: str | None = None) -> Run:
@@ -133,6 +142,8 @@ class Service:
         key = f"answer-{run.attempt_number}-{self._new_id()}"
         try:
             path = await self.pools.files.run(workspace.stage_input, key, file)
+            if run.workdir is not None:
+                path = str(workspace.cwd / path)
             return await self.reply(run_id, f"The answer is the file {path}", interaction_id)
         except (AskbackError, OSError):
             await self.pools.files.run(workspace.drop_input, key, admitted=True)
@@ -216,7 +227,15 @@ class Service:
         if not run.state.final:
             raise Conflict(RefusalCode.RUN_NOT_FINAL, f"run {run.id} is {run.state}: it has no result yet")
         artifacts = tuple(await self.artifacts(run_id))
-        return Result(run=run, data=await self.store.result(run_id), artifacts=artifacts)
+        data, changes = await self.store.result(run_id), await self.changes(run)
+        return Result(run=run, data=data, artifacts=artifacts, changes=changes)
+
+    async def changes(self, run: Run) -> Changes | None:
+        """What the run has changed in its workdir at the end of its last turn; None if it has no workdir."""
+        if run.workdir is None:
+            return None
+        record = WorkdirRecord(self._workspaces.of(run.id))
+        return await self.pools.files.run(record.changes) or Changes(unavailable=NoSummary.NOT_STARTED)
 
     async def artifacts(self, run_id: str) -> Sequence[Artifact]:
         run = await self.store.get(run_id)

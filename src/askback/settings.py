@@ -143,6 +143,12 @@ class Limits(_Section):
     cpu_sec: float = Field(
         0, ge=0, description="CPU time of one turn (for a sticky run: of all turns), in seconds; 0: no limit."
     )
+    turn_sec: float = Field(
+        0,
+        ge=0,
+        description="The time that a turn may take, in seconds: a longer `turn_timeout_sec` of a run or of a skill is "
+        "shortened; 0: no limit.",
+    )
     disk: float = Field(
         10_240, ge=0, description="Disk space of one run (workspace, home and temporary files), in MB; 0: no limit."
     )
@@ -316,6 +322,23 @@ class LogSettings(_Section):
     )
 
 
+class TelemetrySettings(_Section):
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
+        max_length=500,
+        description="The OpenTelemetry collector that gets traces and metrics, by OTLP over HTTP: `http://127.0.0.1:4318`. `/v1/traces` and `/v1/metrics` are appended. Needs `askback[otel]`; default: nothing is sent.",
+    )
+    otlp_headers: Annotated[dict[str, str], Shown.NAMES] = Field(
+        default_factory=dict,
+        description="Headers of the requests to the collector, such as `authorization`.",
+        repr=False,
+    )
+    metrics_sec: float = Field(
+        60, ge=1, description="How often metrics are sent to the collector, in seconds. Only a server sends them."
+    )
+
+
 def _user_folder(variable: str, fallback: str) -> Path:
     base = os.environ.get(variable, "")
     return (Path(base) if base.startswith("/") else Path.home() / fallback) / "askback"
@@ -378,6 +401,14 @@ class Settings(BaseSettings):
         None,
         description="The engine if neither run nor skill names one; default: an installed one, signed-in ones first.",
     )
+    workdirs: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (),
+        description=(
+            "Folders of this machine: a caller of the API may let a run work in one of them, or in a folder below."
+            " In the environment separated by `:`, or as JSON. `askback run --workdir` needs no setting."
+            " See [work in your own repository](../guides/workdir.md)."
+        ),
+    )
     sandbox: Literal["auto", "on", "off"] = Field(
         "auto",
         description=(
@@ -423,6 +454,9 @@ class Settings(BaseSettings):
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
     log: LogSettings = Field(default_factory=LogSettings, description="What a server logs, and how.")
+    telemetry: TelemetrySettings = Field(
+        default_factory=TelemetrySettings, description="Traces and metrics for an OpenTelemetry collector."
+    )
     _origins: dict[tuple[str, ...], Origin] = PrivateAttr(default_factory=dict)
     _files: tuple[Path, ...] = PrivateAttr(())
 
@@ -436,7 +470,7 @@ class Settings(BaseSettings):
         keys = (tuple(path[:length]) for length in range(len(path), 0, -1))
         return next((self._origins[key] for key in keys if key in self._origins), Origin(source="default"))
 
-    @field_validator("skills_dir", mode="before")
+    @field_validator("skills_dir", "workdirs", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if not isinstance(value, str):

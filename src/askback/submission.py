@@ -15,13 +15,26 @@ from askback.core.errors import AskbackError, Invalid, RefusalCode
 from askback.core.interactions import Interaction, Json
 from askback.core.lifecycle import Decision
 from askback.core.run_env import env_problems
-from askback.core.runs import Mode, Origin, Run, RunOptions, RunRequest, RunState, SkillRef, TurnKind, TurnOrder
+from askback.core.runs import (
+    Mode,
+    Origin,
+    Run,
+    RunOptions,
+    RunRequest,
+    RunState,
+    SkillRef,
+    TurnKind,
+    TurnOrder,
+    Workdir,
+)
 from askback.core.signals import Replied
+from askback.core.trace_context import TraceParent
 from askback.core.webhooks import Webhook, webhook_problems
 from askback.engines.base import Engine
-from askback.inheritance import Inheritance
+from askback.inheritance import Inheritance, check_workdir
 from askback.installed.engines import EnginesHere
 from askback.process.pools import Pools
+from askback.process.workdirs import Workdirs
 from askback.process.workspace import Workspaces
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
@@ -38,7 +51,7 @@ class Submission:
 
     skill: str = ""
     by_path: bool = True
-    """Whether `skill` may be a folder on this machine, or only an id."""
+    """Whether the caller is a user of this machine: `skill` may be a folder, and `workdir` any folder."""
     archive: Path | None = None
     """A zip with the skill, instead of `skill`."""
     engine: str | None = None
@@ -52,11 +65,15 @@ class Submission:
     key: IdempotencyKey | None = None
     origin: Origin | None = None
     """The run that this one continues."""
+    workdir: str | None = None
+    """A folder of the user for the engine to work in: an absolute path."""
     answer: Json = None
     """The answer to the question of `origin.at`; None: the run waits for it."""
     webhooks: tuple[Webhook, ...] = ()
     created_by: str | None = None
     """The name of the caller's token."""
+    trace_parent: TraceParent | None = None
+    """The caller's span."""
     max_open: int | None = None
     """How many unfinished runs this caller may have."""
 
@@ -95,6 +112,8 @@ class Submissions:
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         private_webhooks: bool,
+        workdirs: Workdirs,
+        longest_turn_sec: float = 0,
     ) -> None:
         self._store = store
         self._library = library
@@ -106,6 +125,13 @@ class Submissions:
         self._clock = clock
         self._new_id = new_id
         self._private_webhooks = private_webhooks
+        self._longest_turn_sec = longest_turn_sec
+        self._workdirs = workdirs
+
+    @property
+    def workdirs(self) -> tuple[str, ...]:
+        """The folders of this machine that the settings allow runs to work in."""
+        return self._workdirs.allowed
 
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
@@ -139,6 +165,8 @@ class Submissions:
             "mode": run.mode,
             "interactive_profile": asdict(run.profile),
         }
+        if run.workdir is not None:
+            data["workdir"] = run.workdir.path
         if source is None or origin is None:
             return await self._create(lifecycle.create(run, data), wanted, None)
         data["from_run"] = asdict(origin)
@@ -160,6 +188,7 @@ class Submissions:
             checked = self._check(package, wanted)
         engine = named or await self._engines.choose(package, None)
         await self._check_env(engine, wanted.env)
+        workdir = await self._workdir(wanted, source)
         now = self._clock()
         run = Run(
             id=run_id,
@@ -182,12 +211,24 @@ class Submissions:
             env_names=tuple(wanted.env),
             secret_inputs=checked.secret_inputs,
             origin=wanted.origin,
+            trace_parent=None if wanted.trace_parent is None else str(wanted.trace_parent),
+            workdir=workdir,
             created_at=now,
             updated_at=now,
         )
         named_effort = wanted.options.get("effort") is not None
         warning = await self._engines.ignored_effort(run, required=named_effort)
         return run if warning is None else run.evolve(warnings=(warning,))
+
+    async def _workdir(self, wanted: Submission, source: Run | None) -> Workdir | None:
+        workdir = None
+        if wanted.workdir is not None:
+            workdir = await self._pools.files.run(
+                lambda: self._workdirs.admit(wanted.workdir or "", by_user=wanted.by_path)
+            )
+        if source is not None and wanted.origin is not None:
+            check_workdir(workdir, wanted.origin, source)
+        return workdir
 
     async def _answered(self, asking: Decision, answer: Json) -> Decision:
         """A run that starts with a question and its answer, if there is one."""
@@ -234,7 +275,7 @@ class Submissions:
         secrets = secret_inputs(given, package.input_schema)
         return _Checked(
             mode=mode,
-            options=merge_options(package.options, options),
+            options=merge_options(package.options, options, longest_turn_sec=self._longest_turn_sec),
             summary=summarize(given, template=package.summary, schema=package.input_schema, secrets=secrets),
             # A large input would be read and sent with every look at the run.
             secret_inputs=None if is_large(given) else secrets,
@@ -246,7 +287,7 @@ class Submissions:
         try:
             if source is not None and wanted.origin is not None:
                 limits = self._engines.copy_limits(decision.run.engine)
-                await self._inheritance.copy(source, wanted.origin, run_id, limits)
+                await self._inheritance.copy(source, wanted.origin, decision.run, limits)
             request = await self._stage(run_id, wanted)
             run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
         except (AskbackError, OSError):

@@ -225,6 +225,14 @@ class EngineContract:
                 assert not name.startswith("/")
                 assert ".." not in name.split("/")
 
+    def test_nothing_is_written_to_a_folder_of_the_user(self) -> None:
+        turn = self.turn(users_cwd=True, cwd="/users/code", skill_dir="/run/work/skill")
+        starts = [self.engine.launch(turn), self.engine.launch(replace(turn, handle=self.handle))]
+        if isinstance(self.engine, ResidentEngine):
+            starts.append(self.engine.launch_resident(turn))
+        for made in starts:
+            assert not made.work_files, "pass them as variables, options, or files in the home"
+
     # The probe.
 
     def probe(self, exit_code: int | None = 0) -> Probe:

@@ -39,6 +39,7 @@ COMMANDS = (
     ["skills", "check"],
     ["skills", "install"],
     ["engines"],
+    ["engines", "models"],
     ["doctor"],
 )
 

@@ -29,6 +29,25 @@ def findings(world: World) -> dict[str, bool | None]:
     return {each["what"]: each["ok"] for each in askback(world, "doctor", "--json").json["findings"]}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("skills", "install", "tested"),
+        ("engines",),
+        ("doctor",),
+        ("tokens", "create", "app", "--scope", "read"),
+        ("run", "tested", "--engine", "scripted"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_whichever_command_comes_first_the_folder_is_for_its_owner_alone(world: World, words: tuple[str, ...]) -> None:
+    skill = world.skill([FINISH])
+    outer = world.folder / "share"
+    env = {"ASKBACK_DATA_DIR": str(outer / "askback")}
+    askback(world, *(skill if word == "tested" else word for word in words), env=env)
+    assert [mode(path) for path in (outer, outer / "askback")] == [0o700, 0o700]
+
+
 @pytest.mark.parametrize("bits", [0o777, 0o775, 0o722])
 def test_write_access_of_others_is_withdrawn_and_told(world: World, bits: int) -> None:
     world.data_dir.mkdir()

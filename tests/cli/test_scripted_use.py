@@ -298,6 +298,52 @@ def test_checking_a_skill_shows_what_it_takes_and_returns(tmp_path: Path) -> Non
     assert [each["severity"] for each in document["problems"]] == ["warning"]
 
 
+@pytest.mark.contract("J-7")
+def test_checking_a_package_for_skill_runner_says_what_is_honoured(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    runner = {
+        "runtime": {"default_options": {"hard_timeout_seconds": 1800, "no_cash": True}},
+        "entrypoint": {"prompts": {"common": "{{ input.paper }}", "kilo": "x"}},
+        "engine_configs": {"codex": "assets/codex.toml"},
+    }
+    given = {"type": "object", "properties": {"paper": {"type": "string"}}}
+    page = {"type": "object", "properties": {"page": {"type": "string", "x-type": "artifact"}}}
+    skill = world.skill([FINISH], schemas={"input": given}, runner=runner, output=page)
+    checked = askback(world, "skills", "check", skill)
+    unknown, ignored, engine, *lines = checked.stdout.splitlines()
+    assert unknown.endswith("runtime.default_options.no_cash: is unknown; did you mean 'no_cache'?")
+    assert ignored == "    → it is ignored until that is corrected"
+    assert 'entrypoint.prompts: "kilo" is unknown' in engine
+    assert (checked.code, lines) == (
+        0,
+        [
+            "✔ tested can be run",
+            "  inputs   paper, optional: file",
+            "  modes    auto, interactive",
+            "  engines  any",
+            "  options  turn_timeout_sec=1800",
+            "  output   page, optional: text",
+            "  Fields of Skill-Runner:",
+            "    ✔ runtime.default_options.hard_timeout_seconds: the default of the option `turn_timeout_sec`",
+            "    ✔ entrypoint.prompts.common: a template for the first prompt; that of the engine, else `common`",
+            "    - entrypoint.prompts.kilo is ignored: there is no engine with this name",
+            "    - engine_configs.codex is ignored: a package must not configure an engine: use `engines.NAME` in the settings",
+            "    ✔ input schema: no x-input-source: a file, if the package has a key that only Skill-Runner has",
+            "    ✔ output schema: x-type: artifact: the file must exist when the run completes",
+        ],
+    )
+    document = askback(world, "skills", "check", skill, "--json").json
+    assert document["skill"]["options"] == {"turn_timeout_sec": 1800}
+    assert {each["field"]: each["status"] for each in document["skill_runner"]} == {
+        "runtime.default_options.hard_timeout_seconds": "honoured",
+        "entrypoint.prompts.common": "honoured",
+        "entrypoint.prompts.kilo": "ignored",
+        "engine_configs.codex": "ignored",
+        "input schema: no x-input-source": "honoured",
+        "output schema: x-type: artifact": "honoured",
+    }
+
+
 def test_the_name_of_a_broken_skill_moves_no_cursor(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.skill([FINISH], name="red\x1b[31m\x07")

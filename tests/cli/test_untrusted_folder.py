@@ -116,6 +116,7 @@ LOOKS = [
     ("doctor", "--json"),
     ("engines",),
     ("engines", "--json"),
+    ("engines", "models", "codex"),
     ("runs",),
     ("show", "0123456789abcdef"),
     ("watch", "0123456789abcdef"),

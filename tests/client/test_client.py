@@ -241,6 +241,24 @@ def test_a_link_lets_its_holder_answer_without_a_token(client: Client, server: S
     assert link.expires_at > client.get_run(run_id).created_at
 
 
+def test_links_are_listed_and_revoked(client: Client, server: Server) -> None:
+    run_id = client.wait(start(client)).id
+    first, second, third = (client.link(run_id) for _ in range(3))
+    client.revoke_link(run_id, second.id)
+    assert [each.id for each in client.links(run_id)] == [first.id, third.id]
+    refused(lambda: client.revoke_link(run_id, second.id), NotFound, "LINK_NOT_FOUND")
+
+    async def main() -> None:
+        async with AsyncClient(server.url, server.token) as other:
+            await other.revoke_link(run_id, first.id)
+            assert [each.id for each in await other.links(run_id)] == [third.id]
+            await other.revoke_links(run_id)
+
+    asyncio.run(main())
+    assert client.links(run_id) == []
+    client.revoke_links(run_id)
+
+
 def test_a_skill_is_deleted_and_runs_tell_no_webhook_that_there_is_none(
     client: Client, world: World, tmp_path: Path
 ) -> None:

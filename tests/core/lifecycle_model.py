@@ -27,6 +27,7 @@ class Model:
     require_reply: bool
     max_attempt: int | None
     repair_attempts: int
+    rebuild: bool
     state: str = "queued"
     attempt: int = 1
     next_attempt: int = 1
@@ -35,6 +36,7 @@ class Model:
     version: int = 1
     restarts: int = 0
     repairs: int = 0
+    rebuilds: int = 0
     session: str | None = None
     session_turn: int = 0
     canceling: bool = False
@@ -51,8 +53,8 @@ class Model:
         return self.sticky and not self.auto
 
     def facts(self) -> dict[str, Any]:
-        names = ("state", "owner", "attempt", "epoch", "version", "restarts", "repairs", "session", "canceling")
-        facts = {name: getattr(self, name) for name in (*names, "pending", "deadline", "error", "tokens")}
+        names = ("state", "owner", "attempt", "epoch", "version", "restarts", "repairs", "rebuilds", "session")
+        facts = {name: getattr(self, name) for name in (*names, "canceling", "pending", "deadline", "error", "tokens")}
         return {**facts, "next attempt": self.next_attempt}
 
     # Turns.
@@ -86,6 +88,8 @@ class Model:
             return True if self.stays else self.become("canceled")
         if kind == "error":
             return self.fail("ENGINE_CRASHED")
+        if kind == "lost":
+            return self.lose_session()
         if kind == "wrong" or (kind == "ask" and self.auto):
             return self.repair()
         if kind == "ask":
@@ -106,6 +110,20 @@ class Model:
         self.repairs += 1
         self.attempt = self.next_attempt = self.attempt + 1
         self.first_turn = False
+        self.events["turn.started"] += 1
+        return True
+
+    def resumes(self) -> bool:
+        return self.session is not None and self.session_turn < self.attempt and not self.stays
+
+    def lose_session(self) -> bool:
+        """Only a turn that resumes can find its session gone, and only once after each wait is it told all again."""
+        if not self.rebuild or not self.resumes() or self.rebuilds or self.at_the_last_attempt():
+            return self.fail("SESSION_RESUME_FAILED")
+        self.rebuilds += 1
+        self.session, self.session_turn = None, 0
+        self.attempt = self.next_attempt = self.attempt + 1
+        self.events["run.warning"] += 1
         self.events["turn.started"] += 1
         return True
 
@@ -130,7 +148,7 @@ class Model:
             return self.fail("INTERACTIVE_MAX_ATTEMPT_EXCEEDED")
         if not self.can_go_on():
             return self.fail("SESSION_RESUME_FAILED")
-        self.repairs = 0
+        self.repairs = self.rebuilds = 0
         self.pending = TO_BE_SEEN
         self.events["interaction.asked"] += 1
         return self.become("waiting_user")
@@ -237,6 +255,7 @@ def facts_of(run: Run) -> dict[str, Any]:
         "version": run.version,
         "restarts": run.restarts,
         "repairs": run.repairs,
+        "rebuilds": run.rebuilds,
         "session": None if run.handle is None else run.handle.handle_value,
         "canceling": run.cancel_requested,
         "pending": None if run.pending_interaction is None else run.pending_interaction.interaction_id,

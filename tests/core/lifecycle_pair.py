@@ -19,6 +19,7 @@ from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
 from askback.core.runs import (
     Handle,
     Mode,
+    OnLostSession,
     ProcessIdentity,
     Profile,
     ProfileKind,
@@ -52,6 +53,7 @@ OUTCOMES: dict[str, TurnOutcome] = {
     "done": Final(data={"ok": True}, done=True),
     "soft": Final(data={"ok": True}, done=False),
     "wrong": Final(data=1, done=True, problems=("output: 1 is not an object",)),
+    "lost": TurnError(error=RunError(code=ErrorCode.SESSION_RESUME_FAILED, message="no such session")),
     "error": TurnError(error=RunError(code=ErrorCode.ENGINE_CRASHED, message="it ended")),
 }
 
@@ -217,7 +219,11 @@ class Pair:
 
     def new_run(self, model: Model) -> Run:
         kind = ProfileKind.STICKY_PROCESS if model.sticky else ProfileKind.RESUMABLE
-        options = RunOptions(interactive_require_user_reply=model.require_reply, repair_attempts=model.repair_attempts)
+        options = RunOptions(
+            interactive_require_user_reply=model.require_reply,
+            repair_attempts=model.repair_attempts,
+            on_lost_session=OnLostSession.REBUILD if model.rebuild else OnLostSession.FAIL,
+        )
         return Run(
             id=model.id,
             state=RunState.QUEUED,

@@ -39,6 +39,7 @@ DONE = Final(data={"ok": True}, done=True)
 SOFT = Final(data={"ok": True}, done=False)
 WRONG = Final(data={"ok": 1}, done=True, problems=("output.ok: 1 is not a boolean",))
 ASKING = AskUser(question=QUESTION)
+LOST = TurnError(error=RunError(code=ErrorCode.SESSION_RESUME_FAILED, message="the engine no longer has the session"))
 BROKEN = TurnError(error=RunError(code=ErrorCode.ENGINE_CRASHED, message="the engine ended without its last event"))
 
 

@@ -4,6 +4,7 @@ The table is read from the top; the first row that fits is the expected answer:
 
     -> STATE        the run moves to that state (with the error code, where it fails)
     repairs         the run stays `running` and begins a repair turn
+    rebuilds        the run stays `running` and begins a turn in a new session
     noted           the run is changed and keeps its state
     stays           the signal is in order and changes nothing
     refused CODE    nothing changes, and the sender gets the code
@@ -15,6 +16,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, get_args
 
 import pytest
@@ -25,6 +27,7 @@ from specimens import (
     DONE,
     EPOCH,
     HANDLE,
+    LOST,
     NOW,
     OTHER_HANDLE,
     OWNER,
@@ -39,7 +42,7 @@ from specimens import (
 )
 
 from askback.core.lifecycle import Decision, Refusal, Stay, decide
-from askback.core.runs import Mode, ProfileKind, Run, RunOptions, RunState, TurnKind, TurnOrder
+from askback.core.runs import Mode, OnLostSession, ProfileKind, Run, RunOptions, RunState, TurnKind, TurnOrder
 from askback.core.signals import (
     Adopted,
     CancelRequested,
@@ -104,22 +107,32 @@ TABLE = """
   ends-wrong        running       resumable  *            asked   current  -> canceled
   ends-asking       running       resumable  *            asked   current  -> canceled
   ends-broken       running       resumable  *            asked   current  -> canceled
+  ends-lost         running       resumable  *            asked   current  -> canceled
+  ends-lost-rebuild running       resumable  *            asked   current  -> canceled
   ends-done         running       sticky     *            asked   current  noted
   ends-soft         running       sticky     *            asked   current  noted
   ends-wrong        running       sticky     *            asked   current  noted
   ends-asking       running       sticky     *            asked   current  noted
   ends-broken       running       sticky     *            asked   current  noted
+  ends-lost         running       sticky     *            asked   current  noted
+  ends-lost-rebuild running       sticky     *            asked   current  noted
   ends-done         running       *          *            no      current  -> succeeded
   ends-soft         running       *          *            no      current  -> succeeded
   ends-wrong        running       *          *            no      current  repairs
   ends-asking       running       *          interactive  no      current  -> waiting_user
   ends-asking       running       *          auto         no      current  repairs
   ends-broken       running       *          *            no      current  -> failed ENGINE_CRASHED
+  ends-lost         running       *          *            no      current  -> failed SESSION_RESUME_FAILED
+  ends-lost-rebuild running       resumable  *            no      current  rebuilds
+  ends-lost-rebuild running       sticky     auto         no      current  rebuilds
+  ends-lost-rebuild running       sticky     interactive  no      current  -> failed SESSION_RESUME_FAILED
   ends-done         *             *          *            *       *        refused RUN_STALE
   ends-soft         *             *          *            *       *        refused RUN_STALE
   ends-wrong        *             *          *            *       *        refused RUN_STALE
   ends-asking       *             *          *            *       *        refused RUN_STALE
   ends-broken       *             *          *            *       *        refused RUN_STALE
+  ends-lost         *             *          *            *       *        refused RUN_STALE
+  ends-lost-rebuild *             *          *            *       *        refused RUN_STALE
 
 # The end of a wait (H-6, W-6 to W-10, W-13).
   reply             waiting_user  *          *            asked   *        refused INTERACTION_NOT_PENDING
@@ -260,6 +273,12 @@ def in_later_turn(run: Run) -> Run:
     return run.evolve(attempt_number=2, next_turn=order)
 
 
+def rebuilding(run: Run) -> Run:
+    """One in a later turn that allows a new session."""
+    options = replace(run.options, on_lost_session=OnLostSession.REBUILD)
+    return in_later_turn(run).evolve(options=options)
+
+
 SIGNALS: dict[str, Maker] = {
     "slot": lambda run, epoch: (run, SlotAcquired(worker="worker", at=NOW)),
     "process": lambda run, epoch: (run, ProcessStarted(epoch=epoch, process=PROCESS, at=NOW)),
@@ -271,6 +290,8 @@ SIGNALS: dict[str, Maker] = {
     "ends-wrong": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=WRONG, at=NOW)),
     "ends-asking": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=ASKING, at=NOW)),
     "ends-broken": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=BROKEN, at=NOW)),
+    "ends-lost": lambda run, epoch: (in_later_turn(run), TurnEnded(epoch=epoch, outcome=LOST, at=NOW)),
+    "ends-lost-rebuild": lambda run, epoch: (rebuilding(run), TurnEnded(epoch=epoch, outcome=LOST, at=NOW)),
     "reply": lambda run, epoch: (run, Replied(interaction_id="colour", response="red", owner=OWNER, at=NOW)),
     "reply-other": lambda run, epoch: (run, Replied(interaction_id="size", response="red", owner=OWNER, at=NOW)),
     "deadline-required": lambda run, epoch: (
@@ -331,7 +352,8 @@ def cell(run: Run, answer: Decision | Stay | Refusal) -> str:
             error = f" {answer.run.error.code}" if answer.run.error else ""
             return f"-> {answer.run.state}{error}"
         case Decision():
-            return "repairs" if answer.run.next_turn.kind is TurnKind.REPAIR else "noted"
+            began = {TurnKind.REPAIR: "repairs", TurnKind.REBUILD: "rebuilds"}
+            return began.get(answer.run.next_turn.kind, "noted")
 
 
 def check_soundness(run: Run, answer: Decision) -> None:

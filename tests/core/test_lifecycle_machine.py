@@ -36,6 +36,7 @@ FACTS: dict[str, list[Any]] = {
     "require_reply": [False, True],
     "max_attempt": [None, None, 3, 5],
     "repair_attempts": [1, 0, 2],
+    "rebuild": [True, False],
 }
 KINDS = [dict(zip(FACTS, facts, strict=True)) for facts in itertools.product(*FACTS.values())]
 
@@ -78,6 +79,10 @@ class Lifecycles(RuleBasedStateMachine):
                 self.pair.start(run)
             case "running" | "waiting_user", 0 if model.canceling:
                 self.pair.tree_gone(run, 0)
+            case "running", 0 | 8 | 9 if model.resumes() and model.rebuild:
+                self.pair.end_turn(run, 0, "lost", choice)
+            case "running", 0 | 1 | 2 | 3 | 4 if model.rebuilds and model.session is None:
+                self.pair.name_session(run, 0, "s-3")
             case "running", 3 | 4 | 5 if model.restarts:
                 self.pair.lose_turn(run, 0, counted=True)
             case "running", 0 | 1 | 2 if model.session is None:
@@ -101,7 +106,7 @@ class Lifecycles(RuleBasedStateMachine):
             lambda: self.pair.start(run),
             lambda: self.pair.note_process(run, off),
             lambda: self.pair.name_session(run, off, "s-2"),
-            lambda: self.pair.end_turn(run, off, sorted(OUTCOMES)[choice % 4], choice),
+            lambda: self.pair.end_turn(run, off, sorted(OUTCOMES)[choice % len(OUTCOMES)], choice),
             lambda: self.pair.ask(run, off, None),
             lambda: self.pair.reply(run, off == 0, "blue", "first"),
             lambda: self.pair.pass_deadline(run, off == 0, TIMEOUT_SEC),
@@ -147,7 +152,7 @@ def search() -> settings:
     )
 
 
-@pytest.mark.contract("A-2", "W-13", "B-1", "C-3", "C-6")
+@pytest.mark.contract("A-2", "W-13", "B-1", "C-3", "C-6", "J-5")
 def test_model_and_store_never_differ(tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
         store = runner.run(SqliteStore.open(tmp_path / "askback.db"))

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
-from specimens import ASKING, BROKEN, DONE, HANDLE, NOW, OTHER_HANDLE, PROCESS, SOFT, WRONG, queued_run
+from specimens import ASKING, BROKEN, DONE, HANDLE, LOST, NOW, OTHER_HANDLE, PROCESS, SOFT, WRONG, queued_run
 from test_decide_table import TRANSITIONS
 
 from askback.core.interactions import InteractionOutcome
 from askback.core.lifecycle import MAX_RESTARTS, Decision, Refusal, decide
-from askback.core.runs import Mode, ProfileKind, Run, RunOptions, RunState
+from askback.core.runs import Mode, OnLostSession, ProfileKind, Run, RunOptions, RunState, TurnKind
 from askback.core.signals import (
     Adopted,
     CancelRequested,
@@ -61,9 +62,10 @@ def signals_for(run: Run) -> Iterator[Signal]:
     yield SlotAcquired(worker="worker", at=NOW)
     for epoch in (run.epoch, run.epoch - 1):
         yield ProcessStarted(epoch=epoch, process=PROCESS, at=NOW)
-        yield HandleNamed(epoch=epoch, handle=HANDLE, at=NOW)
-        yield HandleNamed(epoch=epoch, handle=OTHER_HANDLE, at=NOW)
-        for outcome in (DONE, SOFT, WRONG, ASKING, BROKEN):
+        for handle in (HANDLE, OTHER_HANDLE):
+            named = replace(handle, created_at_turn=run.attempt_number)
+            yield HandleNamed(epoch=epoch, handle=named, at=NOW)
+        for outcome in (DONE, SOFT, WRONG, ASKING, BROKEN, LOST):
             yield TurnEnded(epoch=epoch, outcome=outcome, at=NOW)
         yield ProcessTreeEnded(epoch=epoch, at=NOW)
         yield TurnLost(epoch=epoch, at=NOW)
@@ -85,6 +87,7 @@ def likeness(run: Run) -> tuple[object, ...]:
         run.attempt_number,
         run.restarts,
         run.repairs,
+        run.rebuilds,
         run.handle,
         run.process,
         run.cancel_requested,
@@ -112,15 +115,15 @@ def walk(first: Run) -> Walk:
     return made
 
 
-def case_id(case: tuple[ProfileKind, Mode, bool]) -> str:
-    profile, mode, required = case
-    return f"{profile}-{mode}-{'required' if required else 'decided'}"
+def case_id(case: tuple[ProfileKind, Mode, bool, OnLostSession]) -> str:
+    profile, mode, required, on_lost = case
+    return f"{profile}-{mode}-{'required' if required else 'decided'}-{on_lost}"
 
 
-@pytest.fixture(scope="module", params=itertools.product(ProfileKind, Mode, (True, False)), ids=case_id)
+@pytest.fixture(scope="module", params=itertools.product(ProfileKind, Mode, (True, False), OnLostSession), ids=case_id)
 def walked(request: pytest.FixtureRequest) -> Walk:
-    profile, mode, required = request.param
-    options = RunOptions(interactive_require_user_reply=required)
+    profile, mode, required, on_lost = request.param
+    options = RunOptions(interactive_require_user_reply=required, on_lost_session=on_lost)
     return walk(queued_run(profile=profile, mode=mode, options=options, max_attempt=MAX_ATTEMPT))
 
 
@@ -236,12 +239,33 @@ def test_only_a_slot_opens_a_new_epoch(walked: Walk) -> None:
         assert step.after.epoch - step.before.epoch == isinstance(step.signal, SlotAcquired)
 
 
-@pytest.mark.contract("H-1")
-def test_a_handle_is_replaced_only_after_its_own_turn_was_lost(walked: Walk) -> None:
+@pytest.mark.contract("H-1", "J-5")
+def test_a_handle_is_replaced_only_after_its_own_turn_or_its_session_was_lost(walked: Walk) -> None:
     for step in walked.steps:
         if step.before.handle is not None and step.after.handle != step.before.handle:
-            assert isinstance(step.signal, TurnLost)
-            assert step.before.handle.created_at_turn == step.before.attempt_number
+            assert step.after.handle is None
+            if step.after.next_turn.kind is TurnKind.REBUILD and isinstance(step.signal, TurnEnded):
+                assert step.signal.outcome is LOST
+                assert step.before.handle.created_at_turn < step.before.attempt_number
+            else:
+                assert isinstance(step.signal, TurnLost)
+                assert step.before.handle.created_at_turn == step.before.attempt_number
+
+
+@pytest.mark.contract("J-5")
+def test_a_session_is_rebuilt_only_where_that_is_allowed_and_once_for_each_question(walked: Walk) -> None:
+    first = walked.runs[0]
+    begun = [step for step in walked.steps if step.after.rebuilds > step.before.rebuilds]
+    allowed = first.options.on_lost_session is OnLostSession.REBUILD and not first.sticky
+    assert bool(begun) == allowed
+    assert max(run.rebuilds for run in walked.runs) == allowed
+    assert all(run.rebuilds == 0 for run in runs_in(walked, RunState.WAITING_USER))
+    for step in walked.steps:
+        warned = [event.data["code"] for event in step.decision.events if event.type == "run.warning"]
+        assert ("CONTEXT_REBUILT" in warned) == (step in begun)
+    for step in begun:
+        kept = (step.after.state, step.after.epoch, step.after.worker, step.after.next_turn.interaction_id)
+        assert kept == (RunState.RUNNING, step.before.epoch, "worker", step.before.next_turn.interaction_id)
 
 
 def test_a_cancel_that_was_asked_for_ends_in_nothing_but_canceled(walked: Walk) -> None:

@@ -91,14 +91,14 @@ HELP = 'Usage: claude [options]\n  --output-format <format>  "text", "json" or "
 
 
 def probe(usage: str, code: int | None = 0) -> Probe:
-    calls = zip(engine().probe_calls(), (usage, "2.1.197 (Claude Code)\n"), strict=True)
+    calls = zip(engine().probe_calls(), (usage, "2.1.325 (Claude Code)\n"), strict=True)
     return engine().read_probe([CallResult(args=args, exit_code=code, stdout=text, stderr="") for args, text in calls])
 
 
 @pytest.mark.contract("P-1", "P-4")
 def test_the_help_says_whether_it_resumes() -> None:
     seen = probe(HELP + "  --settings <file-or-json>\n")
-    assert (seen.kind, seen.version, seen.features) == (ProfileKind.RESUMABLE, "2.1.197", (SETTINGS,))
+    assert (seen.kind, seen.version, seen.features) == (ProfileKind.RESUMABLE, "2.1.325", (SETTINGS,))
     assert probe(HELP).features == ()
     assert probe(HELP.replace("--resume", "--again")).kind is ProfileKind.STICKY_PROCESS
     assert probe(HELP.replace("stream-json", "lines")).kind is ProfileKind.STICKY_PROCESS
@@ -187,6 +187,21 @@ def test_tokens_include_the_cache_and_the_helpers() -> None:
     assert alone[0] == UsageSeen(usage=Usage(input_tokens=125, output_tokens=30, cached_tokens=20, total_tokens=155))
     assert both[0] == UsageSeen(usage=Usage(input_tokens=250, output_tokens=60, cached_tokens=40, total_tokens=310))
     assert alone[1:] == [TurnOver()]
+
+
+def test_tokens_of_earlier_processes_of_the_session_are_not_counted_again() -> None:
+    one = {"inputTokens": 100, "outputTokens": 30, "cacheReadInputTokens": 20, "cacheCreationInputTokens": 0}
+    two = {name: 2 * count for name, count in one.items()}
+    first = result(modelUsage={"a": two}, model_usage_since_last_result={"a": one})
+    resumed, _ = turn(first, result(modelUsage={"a": two}, model_usage_since_last_result={}))
+    counted = UsageSeen(usage=Usage(input_tokens=120, output_tokens=30, cached_tokens=20, total_tokens=150))
+    assert [event for event in resumed if isinstance(event, UsageSeen)] == [counted, counted]
+
+
+@pytest.mark.contract("E-5")
+def test_a_path_in_a_prompt_is_not_replaced_with_the_file() -> None:
+    for env in (launch(prompt="@secret.txt").env, engine().launch_resident(FIRST).env):
+        assert env["CLAUDE_CODE_DISABLE_FILE_MENTIONS"] == "1"
 
 
 @pytest.mark.contract("T-6")

@@ -26,7 +26,7 @@ class TestClaude(EngineContract):
     engine = claude.engine()
     session = "cbbac46f-d39e-4ff4-8672-cade0256c58f"
     features = (claude.SETTINGS,)
-    probes: ClassVar = {("--help",): TEXT, ("--version",): "2.1.197 (Claude Code)"}
+    probes: ClassVar = {("--help",): TEXT, ("--version",): "2.1.325 (Claude Code)"}
     recordings = FOLDER / "claude"
     retries: ClassVar = {
         code: (Stream.STDOUT, f'{{"type":"system","subtype":"api_retry","error_status":{status},"error":"x"}}')
@@ -89,7 +89,7 @@ class TestQwen(EngineContract):
     engine = qwen.engine()
     session = "caf77313-2750-4058-95ef-458826ac9171"
     features = (qwen.EXCLUDE_TOOLS,)
-    probes: ClassVar = {("--help",): TEXT, ("--version",): "0.15.10"}
+    probes: ClassVar = {("--help",): TEXT, ("--version",): "0.24.4"}
     recordings = FOLDER / "qwen"
 
     def is_success(self, line: bytes) -> bool:

@@ -60,6 +60,36 @@ def test_a_tree_is_removed_inside_while_folders_in_it_are_swapped_for_links(tmp_
     assert tree(victim) == before
 
 
+def test_files_get_a_second_name_inside_while_folders_are_swapped_for_links(tmp_path: Path) -> None:
+    victim, base = tmp_path / "victim", tmp_path / "run"
+    (victim / "answer").mkdir(parents=True)
+    for name in ("file", "answer/file"):
+        (victim / name).write_text("the user's own")
+    before = tree(victim)
+    beneath.make_folder(tmp_path, "run/inputs/answer")
+    with swapping(base, victim):
+        for _ in range(200):
+            with suppress(OSError):
+                beneath.write(base, "inputs/answer/file", b"x")
+                beneath.link_file(base, "inputs/answer/file", "inputs/copy/file")
+    assert tree(victim) == before
+    beneath.write(base, "file", b"new")
+    beneath.make_folder(base, "copies/file/below")
+    beneath.link_file(base, "file", "copies/file")
+    assert [(base / name).read_bytes() for name in ("file", "copies/file")] == [b"new", b"new"]
+
+
+def test_a_second_name_for_a_link_is_a_link_as_well(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("the user's own")
+    base = tmp_path / "run"
+    base.mkdir()
+    (base / "link").symlink_to(tmp_path / "secret")
+    beneath.link_file(base, "link", "copy")
+    assert (base / "copy").is_symlink()
+    with pytest.raises(FileNotFoundError):
+        beneath.link_file(base, "none", "copy")
+
+
 @pytest.mark.parametrize("name", ["", "/etc/x", "../x", "a/../x", "a//x", "./x", "a/", "x\0"])
 def test_a_path_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="below a folder"):

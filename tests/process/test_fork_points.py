@@ -59,6 +59,16 @@ def test_the_oldest_points_are_dropped_with_their_copies(home: Path) -> None:
     assert not [each for each in (home.parent / "snapshots" / "files").iterdir() if each.read_text() == "turn 2\n"]
 
 
+def test_an_early_save_drops_no_point_before_its_turn_begins(home: Path) -> None:
+    turn(home, 2, keep=1)
+    snapshot.save_early(home, home.parent / "snapshots", 3, 1)
+    assert not (forked(home, 2) / "deep" / "session").exists()
+    turn(home, 3, keep=1)
+    with pytest.raises(CopyRefused, match="no longer kept"):
+        Points(home.parent / "snapshots").copy(2, TreeCopy(home.parent, CopyLimits(), unchecked), "again")
+    assert (forked(home, 3) / "deep" / "session").read_text() == "turn 2\n"
+
+
 def test_points_that_are_too_large_are_dropped(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(points, "MAX_BYTES", 10)
     (home / "large").write_text("x" * 20)

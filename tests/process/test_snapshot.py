@@ -23,7 +23,7 @@ import pytest
 from askback.core.errors import RefusalCode, Unavailable
 from askback.files.tree import remove_tree
 from askback.process import snapshot
-from askback.process.snapshot import HomeBusy, begin_live_turn, begin_turn, save_between_turns
+from askback.process.snapshot import HomeBusy, begin_live_turn, begin_turn, save_between_turns, save_early
 from askback.process.snapshot.manifest import SnapshotDamaged
 from askback.process.workspace import Workspaces
 
@@ -41,6 +41,9 @@ class House:
 
     def begin(self, attempt_number: int) -> None:
         begin_turn(self.home, self.snapshots, attempt_number)
+
+    def save_early(self, attempt_number: int) -> None:
+        save_early(self.home, self.snapshots, attempt_number)
 
     def write(self, path: str, content: str) -> Path:
         full = self.home / path
@@ -406,6 +409,34 @@ def test_all_that_a_manifest_names_is_durable_before_it(house: House, monkeypatc
     house.begin(2)
     assert seen == [set(), set(), set()]
     assert house.snapshots.stat().st_ino in durable
+
+
+@pytest.mark.contract("B-4")
+def test_a_home_that_was_saved_early_is_not_copied_again_and_is_restored(house: House) -> None:
+    house.write("session", "question")
+    house.write("untouched", "same")
+    house.let_age()
+    house.save_early(2)
+    saved, inode = house.copies(), (house.home / "untouched").stat().st_ino
+    house.begin(2)
+    assert house.copies() == saved
+    assert (house.home / "untouched").stat().st_ino == inode
+    house.write("session", "question and half an answer")
+    house.begin(2)
+    assert (house.home / "session").read_text() == "question"
+
+
+@pytest.mark.contract("B-4")
+def test_an_early_save_that_comes_late_changes_nothing(house: House) -> None:
+    house.write("session", "first question")
+    house.begin(2)
+    house.write("session", "second question")
+    house.begin(3)
+    house.write("session", "half an answer")
+    for late in (2, 3):
+        house.save_early(late)
+    house.begin(3)
+    assert (house.home / "session").read_text() == "second question"
 
 
 CUT = """

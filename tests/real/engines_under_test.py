@@ -38,6 +38,8 @@ class EngineUnderTest:
     usage_is_counted: bool = True
     tells_its_tools: bool = True
     """It says what tools it uses, and where one message ends and the next begins."""
+    own_files_in_repositories: tuple[str, ...] = ()
+    """What it writes by itself into every repository that it is used in."""
     stands_in_for: str | None = None
     """The version of a program that can no longer be had, and that a program of ours plays."""
 
@@ -116,7 +118,10 @@ def _gemini(url: str) -> Aim:
 
 
 def _qwen(url: str) -> Aim:
-    return Aim(env={"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": KEY})
+    # It sends no prompt that it believes to be longer than the model can read.
+    settings = {"model": {"generationConfig": {"contextWindowSize": 4_000_000}}}
+    env = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": KEY}
+    return Aim(env=env, files={".qwen/settings.json": json.dumps(settings)})
 
 
 _QUESTION = {
@@ -149,6 +154,7 @@ ENGINES: Mapping[str, EngineUnderTest] = {
             sessions=(".local/share/opencode/opencode.db*",),
             ask_tool="question",
             ask_arguments={"questions": [_QUESTION]},
+            own_files_in_repositories=(".git/opencode",),
             turn_sec=60.0,
         ),
         EngineUnderTest(

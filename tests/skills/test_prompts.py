@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,18 @@ def plain(tmp_path: Path) -> SkillPackage:
     return read_package(make_skill(tmp_path, "plain"))
 
 
+def _assignment(package: SkillPackage, request: dict[str, Any], mode: Mode) -> prompts.Assignment:
+    return prompts.Assignment(package=package, request=RunRequest(**request), mode=mode, skill_dir="skill")
+
+
 def first(package: SkillPackage, mode: Mode, **request: Any) -> str:
-    return prompts.first_prompt(package, RunRequest(**request), mode, "skill")
+    return prompts.first_prompt(_assignment(package, request, mode))
+
+
+def rebuilt(
+    package: SkillPackage, mode: Mode, asked: Sequence[Interaction], problems: Sequence[str] = (), **request: Any
+) -> str:
+    return prompts.rebuilt_prompt(_assignment(package, request, mode), asked, problems)
 
 
 def blocks(text: str) -> list[Any]:
@@ -111,6 +122,7 @@ def test_the_interactive_text_bans_no_question_in_no_wording(tmp_path: Path, sch
         first(package, Mode.INTERACTIVE),
         prompts.repair_prompt(package, ["output.title: is required"], Mode.INTERACTIVE),
         *(prompts.reply_prompt(package, each) for each in replies),
+        *(rebuilt(package, Mode.INTERACTIVE, asked, ["output: wrong"]) for asked in ([], replies)),
     ]
     for text in texts:
         assert not BAN.search(text)

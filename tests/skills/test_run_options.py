@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.core.runs import ProfileChoice, RunOptions, Validation
+from askback.core.runs import OnLostSession, ProfileChoice, RunOptions, Validation
 from askback.skills.json_schema import compile_schema
 from askback.skills.manifest import MAX_MODEL_LENGTH, OPTION_SCHEMAS, TEN_YEARS_SEC, merge_options, read_options
 
@@ -31,6 +31,7 @@ def test_good_options_are_typed() -> None:
             "interactive_profile": "resumable",
             "ask_user_validation": "strict",
             "repair_attempts": 0,
+            "on_lost_session": "rebuild",
             "model": "-odd\nname",
         },
         "options",
@@ -38,6 +39,7 @@ def test_good_options_are_typed() -> None:
     assert problems == ()
     assert options["interactive_profile"] is ProfileChoice.RESUMABLE
     assert options["ask_user_validation"] is Validation.STRICT
+    assert options["on_lost_session"] is OnLostSession.REBUILD
     assert options["model"] == "-odd\nname"
 
 
@@ -65,6 +67,8 @@ def test_a_time_is_a_positive_number_of_seconds_up_to_ten_years(name: str, value
         ("interactive_profile", "sticky"),
         ("interactive_profile", ["auto"]),
         ("ask_user_validation", {}),
+        ("on_lost_session", "retry"),
+        ("on_lost_session", True),
         ("model", ""),
         ("model", "  "),
         ("model", "a\0b"),

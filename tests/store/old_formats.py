@@ -14,6 +14,7 @@ _UNDO = {
     5: ("DROP TABLE daily_runs",),
     6: ("DROP INDEX runs_waiting_by_deadline", "DROP INDEX interactions_closed"),
     7: ("ALTER TABLE requests DROP COLUMN env",),
+    8: ("DROP INDEX runs_open_in_workdirs", "ALTER TABLE runs DROP COLUMN workdir"),
 }
 """By the number of the migration. A new migration adds its entry."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from askback.bootstrap import App, opened
 from askback.core.events import Event
 from askback.core.runs import Run, RunState
+from askback.files.tree import remove_tree
 from askback.settings import Settings, load
 from askback.submission import Submission
 
@@ -76,6 +77,17 @@ class World:
         """A program that submits for any server and carries nothing out itself."""
         async with opened(self.settings(), serving=True) as app:
             yield app
+
+    def lose_session(self, run_id: str, *patterns: str) -> None:
+        """Remove the session's files, by default all of the engine `scripted`, and the copies that Askback has of them.
+
+        Only while no program works here: it saves the home of a run that has just asked.
+        """
+        folder = self.data_dir / "runs" / run_id
+        found = [path for pattern in patterns or (".scripted",) for path in (folder / "home").glob(pattern)]
+        assert found
+        for path in (*found, folder / "snapshots"):
+            remove_tree(path)
 
     def sessions(self, run_id: str) -> list[list[dict[str, Any]]]:
         """What the engine's own session files say: the evidence that is not ours."""

@@ -151,6 +151,10 @@ class Started:
             )
 
     @property
+    def stdout(self) -> str:
+        return self._out.read_text()
+
+    @property
     def stderr(self) -> str:
         return self._err.read_text()
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from client_programs import CLIENT, LIMIT_SEC, ran
 from playwright.sync_api import Route, sync_playwright
 
 from askback import __version__
@@ -18,25 +16,7 @@ from support.data_folder import ASK, FINISH, World
 from support.server import Server
 
 pytestmark = pytest.mark.xdist_group("typescript")
-CLIENT = Path(__file__).resolve().parents[2] / "clients/typescript"
-COMPILER = CLIENT / "node_modules/typescript/bin/tsc"
-NODE = shutil.which("node")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FILE = {"type": "object", "required": ["plan"], "properties": {"plan": {"type": "string", "x-input-source": "file"}}}
-LIMIT_SEC = 300
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The client and its tests as JavaScript."""
-    if NODE is None:
-        pytest.skip("there is no Node here: node is not on PATH")
-    if not COMPILER.exists():
-        pytest.skip("the TypeScript compiler is not installed: npm ci --prefix clients/typescript")
-    folder = tmp_path_factory.mktemp("compiled")
-    (folder / "package.json").write_text('{"type": "module"}')
-    ran(NODE, str(COMPILER), "-p", str(CLIENT / "tsconfig.test.json"), "--outDir", str(folder / "build"))
-    return folder / "build"
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +30,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-def ran(*command: str, **env: str) -> str:
-    done = subprocess.run(
-        command, env={**os.environ, **env}, cwd=CLIENT, capture_output=True, text=True, timeout=LIMIT_SEC, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_the_tests_of_the_client_pass_in_node(compiled: Path, server: Server) -> None:
+def test_the_tests_of_the_client_pass_in_node(compiled: Path, node: str, server: Server) -> None:
     files = sorted(map(str, (compiled / "test").glob("*.test.js")))
-    shown = ran(str(NODE), "--test", *files, ASKBACK_URL=server.url, ASKBACK_TOKEN=server.token)
+    shown = ran(node, "--test", *files, ASKBACK_URL=server.url, ASKBACK_TOKEN=server.token)
     passed = re.search(r"^# pass (\d+)$", shown, re.MULTILINE)
     assert passed is not None, shown
     assert int(passed[1]) >= 10
@@ -83,10 +55,7 @@ window.outcome = { data, first: types[0], asked: types.includes("interaction.ask
 </script>"""
 
 
-def test_a_page_in_a_browser_drives_a_run(compiled: Path, server: Server) -> None:
-    if CHROMIUM is None:
-        pytest.skip("there is no browser here: chromium is not on PATH")
-
+def test_a_page_in_a_browser_drives_a_run(compiled: Path, chromium: str, server: Server) -> None:
     def serve(route: Route) -> None:
         """What an app of the same origin would serve; every call of the API reaches the server."""
         name = route.request.url.partition("/app/")[2].partition("#")[0]
@@ -96,7 +65,7 @@ def test_a_page_in_a_browser_drives_a_run(compiled: Path, server: Server) -> Non
             route.fulfill(body=(compiled / name).read_text(), content_type="text/javascript")
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page()
         page.set_default_timeout(LIMIT_SEC * 1000)
         page.route("**/app/**", serve)

@@ -104,8 +104,8 @@ def test_a_session_that_is_gone_fails_the_resume(tmp_path: Path) -> None:
     async def main() -> None:
         async with world.working() as app:
             run = await waiting(app, (await submit(app, skill)).id)
-            for path in (app.workspaces.of(run.id).home / ".scripted" / "sessions").iterdir():
-                path.unlink()
+        world.lose_session(run.id)
+        async with world.working() as app:
             await app.service.reply(run.id, "red")
             ended = await over(app, run.id)
             assert ended.error is not None

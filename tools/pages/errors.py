@@ -107,6 +107,8 @@ def _state_change(warning: WarningCode) -> str:
     }
     if warning is WarningCode.EFFORT_IGNORED:
         return "new → queued"
+    if warning is WarningCode.CONTEXT_REBUILT:
+        return "a turn in a new session"
     if warning not in outcomes:
         carried = TurnEnded(epoch=EPOCH, outcome=DONE, at=LATE, warnings=(RunWarning(code=warning, message=""),))
         assert warning in _warnings(run_in(RunState.RUNNING), carried)

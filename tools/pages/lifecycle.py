@@ -17,6 +17,7 @@ COLUMNS = {
     "waiting_user, resumable": (RunState.WAITING_USER, False),
     STICKY_WAIT: (RunState.WAITING_USER, True),
 }
+_BEGUN = {TurnKind.REPAIR: "*repairs*", TurnKind.REBUILD: "*rebuilds*"}
 FINAL = [state for state in RunState if state.final]
 
 INTRODUCTION = """# The lifecycle of a run
@@ -29,8 +30,8 @@ writes the result in one transaction. The diagram and the tables below are compu
 LEGEND = """## Every state and every signal
 
 `→ state` changes the state, with the error code if the run fails. *noted* changes the run and keeps its state. *repairs*
-starts a turn that sends the problems to the engine. *stays* accepts the signal and changes nothing. A code alone is a
-refusal: nothing changes, and the sender gets the code.
+starts a turn that sends the problems to the engine, *rebuilds* one in a new session. *stays* accepts the signal and changes
+nothing. A code alone is a refusal: nothing changes, and the sender gets the code.
 
 """
 EPOCHS = """A worker's signals (`ProcessStarted`, `HandleNamed`, `TurnEnded`, `ProcessTreeEnded`, `TurnLost`, `ProcessLost`)
@@ -123,7 +124,7 @@ def _cell(run: Run, circumstance: Circumstance) -> str:
         case Decision(run=new) if new.state is not run.state:
             return f"→ **{new.state}**" + (f" {code(new.error.code)}" if new.error else "")
         case Decision(run=new):
-            return "*repairs*" if new.next_turn.kind is TurnKind.REPAIR else "*noted*"
+            return _BEGUN.get(new.next_turn.kind, "*noted*")
 
 
 def _final_cell(circumstance: Circumstance) -> str:

@@ -14,6 +14,7 @@ from askback.core.runs import (
     SHARED,
     Handle,
     Mode,
+    OnLostSession,
     ProcessIdentity,
     Profile,
     ProfileKind,
@@ -50,6 +51,7 @@ DONE = Final(data={}, done=True)
 SOFT = Final(data={}, done=False)
 WRONG = Final(data={}, done=True, problems=("output: wrong",))
 ASKS = AskUser(question=Question(interaction_id="q", prompt="?"))
+LOST = TurnError(error=RunError(code=ErrorCode.SESSION_RESUME_FAILED, message="lost"))
 FAILED = TurnError(error=RunError(code=ErrorCode.ENGINE_CRASHED, message="failed"))
 
 
@@ -141,6 +143,10 @@ def _often_lost(run: Run) -> Run:
     return run.evolve(restarts=MAX_RESTARTS)
 
 
+def _rebuilding(run: Run) -> Run:
+    return _in_later_turn(run).evolve(options=RunOptions(on_lost_session=OnLostSession.REBUILD))
+
+
 def circumstances() -> list[Circumstance]:
     """Without a cancel, and with the epoch under which the run is held."""
     reply = Replied(interaction_id="q", response="", owner="", at=LATE)
@@ -171,6 +177,8 @@ def circumstances() -> list[Circumstance]:
         Circumstance(when="it asks in turn `max_attempt`", signal=turn_ended(ASKS), prepare=_at_last_turn),
         Circumstance(when="it asks, and named no session", signal=turn_ended(ASKS), prepare=_without_handle),
         Circumstance(when="the turn failed", signal=turn_ended(FAILED)),
+        Circumstance(when="the engine has lost the session", signal=turn_ended(LOST), prepare=_in_later_turn),
+        Circumstance(when="the same, with `on_lost_session=rebuild`", signal=turn_ended(LOST), prepare=_rebuilding),
         Circumstance(when="the pending question is answered", signal=reply),
         Circumstance(when="another question is answered", signal=other_reply),
         Circumstance(when="a reply is required", signal=deadline),

@@ -4,13 +4,19 @@ import { type Call, Connection, either, type ConnectionOptions } from "./connect
 import { WaitTimedOut } from "./errors.js";
 import type {
   Artifact,
+  ArtifactDiff,
+  ArtifactVersion,
+  ClosedQuestion,
   Delivery,
   Engine,
+  EngineModels,
   Event,
   Health,
+  InboxOrder,
   Interaction,
   Json,
   Link,
+  ListedLink,
   PendingQuestion,
   Result,
   Run,
@@ -38,6 +44,14 @@ export interface ListOptions extends CallOptions {
   skill?: string;
   engine?: string;
   pageSize?: number;
+}
+
+export interface InboxOptions extends CallOptions {
+  skill?: string;
+  engine?: string;
+  /** Only questions with these words. */
+  words?: string;
+  order?: InboxOrder;
 }
 
 export interface FollowOptions extends CallOptions {
@@ -102,6 +116,11 @@ export class Client {
     return await this.#connection.json({ method: "POST", path: runPath(runId, "cancel"), ...options });
   }
 
+  /** Delete a run with everything that belongs to it. Rejects with `Conflict` until it is over. */
+  async deleteRun(runId: string, options: CallOptions = {}): Promise<void> {
+    await this.#connection.send({ method: "DELETE", path: runPath(runId), ...options });
+  }
+
   /** The result of the run. Rejects with `Conflict` until it is over. */
   async result(runId: string, options: CallOptions = {}): Promise<Result> {
     return await this.#get(runPath(runId, "result"), options);
@@ -129,9 +148,30 @@ export class Client {
     return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction/link"), json, ...options });
   }
 
-  /** The pending questions of all runs, oldest first. */
-  inbox(options: CallOptions = {}): AsyncGenerator<PendingQuestion, void, undefined> {
-    return this.#items("/v1/inbox", {}, options.signal);
+  /** The valid links to the pending question, without their URLs. */
+  async links(runId: string, options: CallOptions = {}): Promise<ListedLink[]> {
+    return (await this.#get<Page<ListedLink>>(runPath(runId, "interaction/links"), options)).items;
+  }
+
+  /** Revoke every link to the pending question. */
+  async revokeLinks(runId: string, options: CallOptions = {}): Promise<void> {
+    await this.#connection.send({ method: "DELETE", path: runPath(runId, "interaction/links"), ...options });
+  }
+
+  async revokeLink(runId: string, linkId: string, options: CallOptions = {}): Promise<void> {
+    const path = runPath(runId, `interaction/links/${encodeURIComponent(linkId)}`);
+    await this.#connection.send({ method: "DELETE", path, ...options });
+  }
+
+  /** The pending questions of all runs, oldest first; with `order: "deadline"` the nearest deadline first. */
+  inbox(options: InboxOptions = {}): AsyncGenerator<PendingQuestion, void, undefined> {
+    const { skill, engine, words, order, signal } = options;
+    return this.#items("/v1/inbox", { skill, engine, q: words, order }, signal);
+  }
+
+  /** The questions of all runs that are no longer pending, the last closed first. */
+  closedQuestions(options: CallOptions = {}): AsyncGenerator<ClosedQuestion, void, undefined> {
+    return this.#items("/v1/interactions", {}, options.signal);
   }
 
   // Events.
@@ -226,6 +266,18 @@ export class Client {
     return (await this.#get<Page<Artifact>>(runPath(runId, "artifacts"), options)).items;
   }
 
+  /** An artifact as it was at the end of each turn that changed it. */
+  async versions(runId: string, path: string, options: CallOptions = {}): Promise<ArtifactVersion[]> {
+    const call: Call = { method: "GET", path: runPath(runId, "versions"), query: { path }, ...options };
+    return (await this.#connection.json<Page<ArtifactVersion>>(call)).items;
+  }
+
+  /** What has changed in a text file since the end of a turn (0: before the first), until the end of `to`, or now. */
+  async diff(runId: string, path: string, from: number, to?: number, options: CallOptions = {}): Promise<ArtifactDiff> {
+    const query = { path, from, to: to ?? "now" };
+    return await this.#connection.json({ method: "GET", path: runPath(runId, "diff"), query, ...options });
+  }
+
   /** One artifact. */
   async download(runId: string, path: string, options: CallOptions = {}): Promise<Blob> {
     const inner = path.split("/").map(encodeURIComponent).join("/");
@@ -261,6 +313,11 @@ export class Client {
 
   async engines(options: CallOptions = {}): Promise<Engine[]> {
     return (await this.#get<Page<Engine>>("/v1/engines", options)).items;
+  }
+
+  /** The models that a run on this engine can name. `models` is null if the engine cannot list them. */
+  async models(engine: string, options: CallOptions = {}): Promise<EngineModels> {
+    return await this.#get(`/v1/engines/${encodeURIComponent(engine)}/models`, options);
   }
 
   /** Deliveries to webhooks, done and due, of one run or of all runs. */

@@ -63,6 +63,34 @@ export interface ArtifactVersion {
   removed?: boolean;
 }
 
+export type ChangeStatus = "added" | "modified" | "deleted";
+
+/** A file in the `workdir` that a run has changed. */
+export interface ChangedFile {
+  /** Relative to the `workdir`, with `/` between folders. */
+  path: string;
+  /** What happened to it. */
+  status: ChangeStatus;
+  /** Added lines. Null if it is not text. */
+  insertions: number | null;
+  /** Removed lines. Null if it is not text. */
+  deletions: number | null;
+}
+
+/** What a run has changed in its `workdir`, compared with the folder as it was when the run started. Covers all files that git does not ignore, except those below `artifacts/`. */
+export interface Changes {
+  /** The first 200 changed files. */
+  files: Array<ChangedFile>;
+  /** The number of changed files. */
+  total: number;
+  /** Added lines in all files. */
+  insertions: number;
+  /** Removed lines in all files. */
+  deletions: number;
+  /** Why there is no summary. `not_a_repository`: the folder is not the top folder of a git repository. `git_missing`: the server has no git. `too_slow`, `unreadable`: git could not compare the folder in time, or not at all. `not_started`: the run never started a turn there. Null if there is a summary. */
+  unavailable: NoSummary | null;
+}
+
 /** A question that is no longer pending, with the run that asked it. */
 export interface ClosedQuestion {
   /** Unique within the run. */
@@ -195,6 +223,32 @@ export interface EngineList {
   next_cursor: null;
 }
 
+/** A model that a run on this engine can name as `options.model`. */
+export interface EngineModel {
+  /** The name for `options.model`. */
+  id: string;
+  /** The display name. */
+  title: string | null;
+  /** What the engine says about it. */
+  description: string | null;
+  /** The values for `options.effort`, if the engine lists them. */
+  efforts: Array<string>;
+  /** Whether the engine uses it if a run names none. */
+  is_default: boolean;
+}
+
+/** The models of an engine. Not every engine can list them, and other names may work as well. */
+export interface EngineModels {
+  /** The name of the engine. */
+  engine: string;
+  /** Null if the engine cannot list them; see `reason`. */
+  models: Array<EngineModel> | null;
+  /** Why there is no list. */
+  reason: string | null;
+  /** When the engine was asked. An answer is kept for an hour. */
+  asked_at: string;
+}
+
 /** How the runs of an engine wait. */
 export interface EngineProfile {
   /** The profile that `interactive_profile: auto` selects. */
@@ -204,7 +258,7 @@ export interface EngineProfile {
 }
 
 /** Why a run failed. Each code means one thing and is never reused. */
-export type ErrorCode = "SESSION_RESUME_FAILED" | "INTERACTION_WAIT_TIMEOUT" | "INTERACTION_PROCESS_LOST" | "INTERACTIVE_MAX_ATTEMPT_EXCEEDED" | "ASK_USER_PAYLOAD_INVALID" | "OUTPUT_SCHEMA_INVALID" | "ORCHESTRATOR_RESTART_INTERRUPTED" | "ENGINE_NOT_FOUND" | "ENGINE_AUTH_REQUIRED" | "ENGINE_RATE_LIMITED" | "ENGINE_UNREACHABLE" | "ENGINE_API_ERROR" | "ENGINE_CRASHED" | "SCRIPT_INVALID" | "TURN_TIMEOUT" | "OUTPUT_LIMIT_EXCEEDED" | "ENGINE_START_FAILED" | "RESOURCE_LIMIT_EXCEEDED" | "MEMORY_LIMIT" | "PROCESS_LIMIT" | "CPU_LIMIT" | "DISK_LIMIT" | "INTERNAL_ERROR";
+export type ErrorCode = "SESSION_RESUME_FAILED" | "INTERACTION_WAIT_TIMEOUT" | "INTERACTION_PROCESS_LOST" | "INTERACTIVE_MAX_ATTEMPT_EXCEEDED" | "ASK_USER_PAYLOAD_INVALID" | "OUTPUT_SCHEMA_INVALID" | "ORCHESTRATOR_RESTART_INTERRUPTED" | "ENGINE_NOT_FOUND" | "ENGINE_AUTH_REQUIRED" | "ENGINE_RATE_LIMITED" | "ENGINE_UNREACHABLE" | "ENGINE_API_ERROR" | "ENGINE_CRASHED" | "SCRIPT_INVALID" | "TURN_TIMEOUT" | "OUTPUT_LIMIT_EXCEEDED" | "ENGINE_START_FAILED" | "WORKDIR_UNAVAILABLE" | "RESOURCE_LIMIT_EXCEEDED" | "MEMORY_LIMIT" | "PROCESS_LIMIT" | "CPU_LIMIT" | "DISK_LIMIT" | "INTERNAL_ERROR";
 
 /** Something that happened to a run. */
 export interface Event {
@@ -423,6 +477,9 @@ export interface NamedStats {
   name: string;
 }
 
+/** Why there is no summary of the changes. */
+export type NoSummary = "not_a_repository" | "git_missing" | "too_slow" | "unreadable" | "not_started";
+
 /** The body that a `standard` webhook receives. */
 export interface Notification {
   /** The type of the event. */
@@ -537,6 +594,8 @@ export interface Result {
   error: RunError | null;
   /** The files that the run produced. */
   artifacts: Array<Artifact>;
+  /** What the run has changed in its `workdir`. Left out if it has no `workdir`. */
+  changes?: Changes;
 }
 
 /** One execution of a skill. Optional fields are left out if they have no value. */
@@ -561,6 +620,8 @@ export interface Run {
   input?: { [key: string]: Json };
   /** The run that this one continues. */
   from_run?: Origin;
+  /** The user's folder that the engine works in. */
+  workdir?: string;
   /** The names of its secret variables. */
   env_names?: Array<string>;
   /** The current or last turn, from 1. */
@@ -605,10 +666,12 @@ export interface RunCreate {
   input?: { [key: string]: Json };
   /** Validated against the skill's parameter schema. */
   parameter?: { [key: string]: Json };
-  /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `model`, `effort`, `warm_sec`. */
+  /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `on_lost_session`, `model`, `effort`, `warm_sec`. */
   options?: { [key: string]: Json };
   /** Start with the files or the session of another run. Requires the scope `read` as well. */
   from_run?: FromRun | null;
+  /** A folder on the server's machine for the engine to work in, as an absolute path. It must be one of the `workdirs` of the settings, or below one. No other unfinished run may work there. */
+  workdir?: string | null;
   /** Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything that the run shows, and erased when it is over. Reserved names are refused. */
   env?: { [key: string]: string };
   /** Notified when this run changes its state. */
@@ -826,7 +889,7 @@ export interface VersionList {
 }
 
 /** What a run may report without failing. */
-export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "ENGINE_START_DELAYED";
+export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "CONTEXT_REBUILT" | "ENGINE_START_DELAYED" | "WORKDIR_TURN_REPEATED" | "ARTIFACTS_NOT_COLLECTED";
 
 /** A URL that is notified when the run changes its state. */
 export interface WebhookCreate {

@@ -145,3 +145,54 @@ test("skills, engines and health are there", async () => {
   assert.equal((await client.statistics(7)).days.length, 7);
   await assert.rejects(client.deleteSkill("unknown"), askback.Refused);
 });
+
+async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const found: T[] = [];
+  for await (const item of items) {
+    found.push(item);
+  }
+  return found;
+}
+
+test("links are listed and revoked, one or all", async () => {
+  const run = await asked();
+  const [first, second, third] = [await client.link(run.id), await client.link(run.id), await client.link(run.id)];
+  assert.deepEqual((await client.links(run.id)).map((each) => each.id), [first.id, second.id, third.id]);
+  await client.revokeLink(run.id, second.id);
+  assert.deepEqual((await client.links(run.id)).map((each) => each.id), [first.id, third.id]);
+  await assert.rejects(client.revokeLink(run.id, second.id), askback.NotFound);
+  await client.revokeLinks(run.id);
+  assert.deepEqual(await client.links(run.id), []);
+  await client.cancel(run.id);
+});
+
+test("a question is found in the inbox by its filters, then among the closed ones, until its run is deleted", async () => {
+  const run = await asked();
+  const found = await all(client.inbox({ skill: "asks", engine: "scripted", words: "colour", order: "deadline" }));
+  assert.ok(found.some((question) => question.run_id === run.id));
+  assert.deepEqual(await all(client.inbox({ words: "no such words" })), []);
+  await assert.rejects(client.deleteRun(run.id), askback.Conflict);
+  await client.reply(run.id, "colour", "red");
+  assert.equal((await client.wait(run.id, limit)).state, "succeeded");
+  const closed = (await all(client.closedQuestions())).find((question) => question.run_id === run.id);
+  assert.equal(closed?.outcome, "answered");
+  await client.deleteRun(run.id);
+  await assert.rejects(client.run(run.id), askback.NotFound);
+});
+
+test("a file has versions and differences", async () => {
+  const upload = await client.upload(new Blob(["x"]), "plan.txt");
+  const run = await client.createRun({ skill: "reads", engine: "scripted", input: { plan: askback.reference(upload) } });
+  assert.equal((await client.wait(run.id, limit)).state, "succeeded");
+  const versions = await client.versions(run.id, "a note.md");
+  assert.deepEqual(versions.map((each) => each.turn), [1]);
+  assert.match((await client.diff(run.id, "a note.md", 0)).diff ?? "", /^\+Done\.$/m);
+  assert.equal((await client.diff(run.id, "a note.md", 1, 1)).diff, "");
+});
+
+test("an engine lists its models, or says why not", async () => {
+  const found = await client.models("scripted");
+  assert.deepEqual([found.engine, found.models], ["scripted", null]);
+  assert.match(found.reason ?? "", /does not list its models/);
+  await assert.rejects(client.models("codx"), askback.Refused);
+});

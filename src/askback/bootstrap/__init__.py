@@ -13,9 +13,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
-from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner
+from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
+from askback.bootstrap.telemetry import make_exporter
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import SHARED
 from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
@@ -24,6 +26,7 @@ from askback.engines import registry
 from askback.engines.registry import Engines
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
+from askback.installed.models import ModelLists
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.isolation import hide_from_other_processes
@@ -32,6 +35,7 @@ from askback.process.pools import Pools
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
 from askback.process.warm import DropReason, WarmLimits, WarmPool
+from askback.process.workdirs import Workdirs
 from askback.process.workspace import Workspaces
 from askback.recovery import Recovery
 from askback.service import Service
@@ -41,6 +45,7 @@ from askback.skills.library import Library
 from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
 from askback.submission import Submissions
+from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
 from askback.work.retention import Retention, RetentionPolicy
@@ -48,6 +53,9 @@ from askback.work.turn.prepare import TurnContext
 from askback.work.turn.shortage import Shortage
 from askback.work.vitals import Vitals
 from askback.work.worker import Worker
+
+if TYPE_CHECKING:
+    from askback.telemetry.exporter import Exporter
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -70,6 +78,8 @@ class App:
     deletion: Deletion
     vitals: Vitals
     clock: Callable[[], datetime]
+    observer: RunObserver
+    exporter: Exporter | None
     serving: bool
     notifications: Notifications | None
     """Only a server has it, like `retention`."""
@@ -109,12 +119,15 @@ class _Parts:
     setups: dict[str, EngineSetup]
     library: Library
     workspaces: Workspaces
+    workdirs: Workdirs
     probes: Probes
     slots: Slots
     warm: WarmPool
     pools: Pools
     uploads: Uploads
     clock: Callable[[], datetime]
+    observer: RunObserver
+    exporter: Exporter | None
 
     @property
     def owner(self) -> str:
@@ -133,6 +146,11 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     async with AsyncExitStack() as ends:
         store = await SqliteStore.open(data_dir / DATABASE)
         ends.push_async_callback(store.close)
+        observer, exporter = RunObserver(now), make_exporter(settings.telemetry)
+        store.observe(observer)
+        if exporter is not None:
+            observer.add(exporter.observe)
+            ends.push_async_callback(exporter.close)
         pools = Pools()
         ends.callback(pools.close)
         name = ends.enter_context(registered(instances))
@@ -155,12 +173,15 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
                 sign_ins=[name for engine in engines.values() for name in engine.credentials],
                 fork_points=settings.retention.questions,
             ),
+            workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
             warm=WarmPool(_warm_limits(settings)),
             pools=pools,
             uploads=Uploads(data_dir / "uploads"),
             clock=now,
+            observer=observer,
+            exporter=exporter,
         )
         yield _app(parts)
 
@@ -173,6 +194,8 @@ def _app(parts: _Parts) -> App:
         settings=settings,
         serving=serving,
         clock=clock,
+        observer=parts.observer,
+        exporter=parts.exporter,
         store=store,
         workspaces=parts.workspaces,
         uploads=parts.uploads,
@@ -195,6 +218,12 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         engines=parts.engines,
         setups=parts.setups,
         probes=parts.probes,
+        models=ModelLists(
+            folder=parts.settings.data_dir / "models",
+            locks=parts.settings.data_dir / "locks",
+            spawner=parts.spawner,
+            clock=parts.clock,
+        ),
         default_engine=parts.settings.default_engine,
     )
     return Service(
@@ -234,6 +263,8 @@ def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
         clock=parts.clock,
         new_id=new_run_id,
         private_webhooks=parts.settings.notifications.allow_private,
+        longest_turn_sec=parts.settings.limits.turn_sec,
+        workdirs=parts.workdirs,
     )
 
 
@@ -243,6 +274,7 @@ def _worker(parts: _Parts) -> Worker:
         store=parts.store,
         library=parts.library,
         workspaces=parts.workspaces,
+        workdirs=parts.workdirs,
         locks=parts.settings.data_dir / "locks",
         engines=parts.engines,
         setups=parts.setups,
@@ -251,6 +283,7 @@ def _worker(parts: _Parts) -> Worker:
         limits=OutputLimits(line_bytes=limits.line_bytes, turn_bytes=limits.output_bytes),
         clock=parts.clock,
         pools=parts.pools,
+        printed=parts.observer.printed,
         warm=parts.warm,
         shortage=Shortage(relieve=lambda: parts.warm.drop_oldest(DropReason.ROOM)),
     )

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
+from askback.files.atomic import make_private
 from askback.process.isolation import Access, access_of_others, revoke_write_access
 from askback.process.locks import Instances
 from askback.settings import Settings
@@ -19,7 +20,7 @@ DATABASE = "askback.db"
 
 def prepare_data_folder(data_dir: Path, *, serving: bool) -> None:
     try:
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(data_dir)
     except OSError as error:
         message = f"the data folder {data_dir} cannot be created: {error.strerror}; choose another with --data-dir"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None

@@ -15,6 +15,7 @@ from askback.process.isolation import Isolation, IsolationLevel, Network, Resour
 from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_users
 from askback.process.sandbox.visibility import Hidden, hidden
 from askback.process.spawn_direct import Direct
+from askback.process.workdirs import Workdirs
 from askback.settings import EngineSettings, Settings, engine_environment, key_name, secret_values, user_home
 
 
@@ -38,6 +39,11 @@ def hidden_from_engines(settings: Settings) -> Hidden:
     homes = {*homes_of_users(user_home()), *settings.skills_dir}
     homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
     return hidden(homes=homes, private=[settings.data_dir, *settings.files])
+
+
+def make_workdirs(settings: Settings) -> Workdirs:
+    homes = hidden(homes=homes_of_users(user_home()), private=()).homes
+    return Workdirs(allowed=settings.workdirs, data_dir=settings.data_dir, homes=homes)
 
 
 def networks(settings: Settings) -> dict[str, Network]:

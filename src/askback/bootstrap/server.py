@@ -5,10 +5,13 @@ Only a server imports this.
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import shutil
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -22,12 +25,13 @@ from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.links import Links, PageLabels
-from askback.http.metrics import Metrics
+from askback.http.metrics import Gauges, Metrics
 from askback.http.quotas import Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import MAX_IN_TOTAL, Streams
 from askback.http.tokens import Tokens, stored_secret
 from askback.process.isolation import Network
+from askback.process.warm import DropReason
 from askback.settings import Settings
 from askback.web.app import Pages
 from askback.wire import server as wire
@@ -45,8 +49,9 @@ class WebServer:
     application: ASGIApp
     token: str
     streams: Streams
-    metrics: Metrics
     sessions: Sessions
+    tasks: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
+    """What runs while the server does."""
 
 
 def web_server(app: App, port: int) -> WebServer:
@@ -56,6 +61,7 @@ def web_server(app: App, port: int) -> WebServer:
     key = stored_secret(data_dir / "link-key").encode()
     # Engines and the database need files too.
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+    metrics = _metrics(app, streams)
     context = Context(
         service=app.service,
         uploads=app.uploads,
@@ -63,12 +69,7 @@ def web_server(app: App, port: int) -> WebServer:
         sessions=Sessions(data_dir / "sessions.json", app.clock, tokens.holder),
         addresses=_addresses(settings, port, tokens, key),
         streams=streams,
-        metrics=Metrics(
-            slots_total=app.slots.total,
-            slots_taken=lambda: app.slots.taken,
-            streams=lambda: streams.count,
-            warm=app.warm,
-        ),
+        metrics=metrics,
         health=partial(_health, app),
         bodies=BodyLimits(
             run_bytes=settings.limits.body_bytes,
@@ -93,9 +94,43 @@ def web_server(app: App, port: int) -> WebServer:
         application=made,
         token=tokens.token,
         streams=context.streams,
-        metrics=context.metrics,
         sessions=context.sessions,
+        tasks=(context.sessions.watch, *(() if app.exporter is None else (partial(_send_metrics, app, metrics),))),
     )
+
+
+def _metrics(app: App, streams: Streams) -> Metrics:
+    exporter = app.exporter
+    metrics = Metrics(
+        Gauges(
+            slots_total=app.slots.total,
+            slots_taken=lambda: app.slots.taken,
+            streams=lambda: streams.count,
+            loop_lag_sec=lambda: app.vitals.loop_lag_sec,
+            warm_processes=lambda: app.warm.count,
+            warm_bytes=lambda: app.warm.memory_bytes,
+            warm_replies=lambda: {"hit": app.warm.hits, "miss": app.warm.misses},
+            warm_drops=lambda: {reason: app.warm.drops[reason] for reason in DropReason},
+            spans=lambda: {} if exporter is None else exporter.counts,
+        )
+    )
+    streams.measure_lag = metrics.event_lag.observe
+    app.observer.measure_commit = metrics.commit.observe
+    app.observer.add(metrics.observe)
+    return metrics
+
+
+async def _send_metrics(app: App, metrics: Metrics) -> None:
+    """Send the metrics to the collector again and again, and once more at the end."""
+    exporter = app.exporter
+    assert exporter is not None
+    try:
+        while True:
+            await asyncio.sleep(app.settings.telemetry.metrics_sec)
+            await metrics.refresh(app.store)
+            exporter.send_metrics(tuple(metrics.registry.collect()))
+    finally:
+        exporter.send_metrics(tuple(metrics.registry.collect()))
 
 
 def _links(app: App, tokens: MainToken, key: bytes) -> Links:

@@ -47,7 +47,7 @@ class LocalRuns:
     async def result(self, run_id: str) -> Result:
         result = await self._service.result(run_id)
         files = [Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
-        return Result.of(result.run, result.data, files)
+        return Result.of(result.run, result.data, files, result.changes)
 
     async def inbox(self) -> AsyncGenerator[PendingQuestion]:
         """The pending questions of all runs, oldest first."""

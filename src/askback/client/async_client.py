@@ -33,11 +33,12 @@ from askback.wire.runs import (
     Event,
     Interaction,
     Link,
+    ListedLink,
     PendingQuestion,
     Result,
     Run,
 )
-from askback.wire.server import Engine, Health, Skill, SkillDetails, Upload
+from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ class AsyncClient:
         env: Mapping[str, str] = {},
         options: Mapping[str, Any] = {},
         from_run: Mapping[str, Any] | None = None,
+        workdir: str | None = None,
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
@@ -82,6 +84,7 @@ class AsyncClient:
                 env=env,
                 options=options,
                 from_run=from_run,
+                workdir=workdir,
                 webhooks=webhooks,
                 idempotency_key=idempotency_key,
             )
@@ -122,6 +125,17 @@ class AsyncClient:
     async def link(self, run_id: str, *, expires_in_sec: int = 86_400) -> Link:
         """A link to the pending question, for a user without a token."""
         return await self._do(calls.link(run_id, expires_in_sec))
+
+    async def links(self, run_id: str) -> list[ListedLink]:
+        """The valid links to the pending question, without their URLs."""
+        return [each async for each in self._items(calls.links(run_id))]
+
+    async def revoke_links(self, run_id: str) -> None:
+        """Revoke every link to the pending question."""
+        await self._do(calls.revoke_links(run_id))
+
+    async def revoke_link(self, run_id: str, link_id: str) -> None:
+        await self._do(calls.revoke_link(run_id, link_id))
 
     def inbox(
         self,
@@ -232,6 +246,10 @@ class AsyncClient:
 
     async def engines(self) -> list[Engine]:
         return [each async for each in self._items(calls.engines())]
+
+    async def models(self, engine: str) -> EngineModels:
+        """The models that a run on this engine can name. `models` is None if the engine cannot list them."""
+        return await self._do(calls.models(engine))
 
     async def statistics(self, days: int = 30) -> Statistics:
         """Runs, failures and tokens of the last days, and what waits now."""

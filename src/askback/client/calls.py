@@ -22,11 +22,12 @@ from askback.wire.runs import (
     Event,
     Interaction,
     Link,
+    ListedLink,
     PendingQuestion,
     Result,
     Run,
 )
-from askback.wire.server import Engine, Health, Problem, Skill, SkillDetails, Upload
+from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
 
 T = TypeVar("T")
@@ -101,6 +102,7 @@ def create_run(
     env: Mapping[str, str],
     options: Mapping[str, Any],
     from_run: Mapping[str, Any] | None,
+    workdir: str | None,
     webhooks: Sequence[Mapping[str, Any]],
     idempotency_key: str | None,
 ) -> Call[Run]:
@@ -112,6 +114,7 @@ def create_run(
         "env": dict(env),
         "options": dict(options),
         "from_run": None if from_run is None else dict(from_run),
+        "workdir": workdir,
         "webhooks": [dict(each) for each in webhooks],
     }
     wanted = {"skill": skill, **{name: value for name, value in given.items() if value}}
@@ -160,6 +163,19 @@ def interactions(run_id: str) -> Listing[Interaction]:
 def link(run_id: str, expires_in_sec: int) -> Call[Link]:
     body = _json({"expires_in_sec": expires_in_sec})
     return Call(method="POST", path=_run(run_id, "interaction/link"), returns=Link, body=body, headers=_JSON)
+
+
+def links(run_id: str) -> Listing[ListedLink]:
+    return Listing(call=Call(method="GET", path=_run(run_id, "interaction/links"), returns=Page[ListedLink]))
+
+
+def revoke_links(run_id: str) -> Call[None]:
+    return Call(method="DELETE", path=_run(run_id, "interaction/links"), returns=type(None))
+
+
+def revoke_link(run_id: str, link_id: str) -> Call[None]:
+    path = _run(run_id, f"interaction/links/{quote(link_id, safe='')}")
+    return Call(method="DELETE", path=path, returns=type(None))
 
 
 def inbox(*, skill: str | None, engine: str | None, words: str | None, order: str | None) -> Listing[PendingQuestion]:
@@ -240,6 +256,10 @@ def delete_skill(skill_id: str) -> Call[None]:
 
 def engines() -> Listing[Engine]:
     return Listing(call=Call(method="GET", path="/v1/engines", returns=Page[Engine]))
+
+
+def models(engine: str) -> Call[EngineModels]:
+    return Call(method="GET", path=f"/v1/engines/{quote(engine, safe='')}/models", returns=EngineModels)
 
 
 def statistics(days: int) -> Call[Statistics]:

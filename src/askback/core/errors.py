@@ -45,6 +45,7 @@ class ErrorCode(StrEnum):
     TURN_TIMEOUT = "TURN_TIMEOUT"
     OUTPUT_LIMIT_EXCEEDED = "OUTPUT_LIMIT_EXCEEDED"
     ENGINE_START_FAILED = "ENGINE_START_FAILED"
+    WORKDIR_UNAVAILABLE = "WORKDIR_UNAVAILABLE"
     RESOURCE_LIMIT_EXCEEDED = "RESOURCE_LIMIT_EXCEEDED"
     MEMORY_LIMIT = "MEMORY_LIMIT"
     PROCESS_LIMIT = "PROCESS_LIMIT"
@@ -59,7 +60,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.INTERACTION_PROCESS_LOST: "A sticky run's process ended while it waited for a reply.",
     ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED: "The last turn that `max_attempt` allows ended without completion evidence.",
     ErrorCode.ASK_USER_PAYLOAD_INVALID: "With strict validation: the engine's question has no `interaction_id` or no `prompt`.",
-    ErrorCode.OUTPUT_SCHEMA_INVALID: "The output did not pass its schema, even after the allowed repair turns.",
+    ErrorCode.OUTPUT_SCHEMA_INVALID: "The output did not pass its schema, or named a file that does not exist, even after the allowed repair turns.",
     ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was interrupted more often than it may be restarted: by restarts of the server, by a full disk or by an unusable database. The message names the last cause.",
     ErrorCode.ENGINE_NOT_FOUND: "The engine's program is not installed or cannot be started.",
     ErrorCode.ENGINE_AUTH_REQUIRED: "The engine is not signed in, or its key was refused.",
@@ -71,6 +72,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.TURN_TIMEOUT: "The turn took longer than `turn_timeout_sec`; the engine was ended.",
     ErrorCode.OUTPUT_LIMIT_EXCEEDED: "The engine printed more in one turn than `limits.output` allows; it was ended.",
     ErrorCode.ENGINE_START_FAILED: "For several minutes the machine had no processes, memory or open files left to start the engine.",
+    ErrorCode.WORKDIR_UNAVAILABLE: "The run's `workdir` is no longer there, was replaced by a link, is not allowed any more, or cannot be used; the message says which.",
     ErrorCode.RESOURCE_LIMIT_EXCEEDED: "The engine exceeded a resource limit, in a turn or while a sticky run waited; it was ended with all its processes. `cause` is one of the next four; the message has the figures and the setting.",
     ErrorCode.MEMORY_LIMIT: "As a cause: the engine and its descendants used more memory than `limits.memory`.",
     ErrorCode.PROCESS_LIMIT: "As a cause: the engine had more processes than `limits.processes`, or 16 times as many threads.",
@@ -93,7 +95,10 @@ class WarningCode(StrEnum):
     QUESTION_TRUNCATED = "QUESTION_TRUNCATED"
     RESPONSE_SCHEMA_IGNORED = "RESPONSE_SCHEMA_IGNORED"
     EFFORT_IGNORED = "EFFORT_IGNORED"
+    CONTEXT_REBUILT = "CONTEXT_REBUILT"
     ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
+    WORKDIR_TURN_REPEATED = "WORKDIR_TURN_REPEATED"
+    ARTIFACTS_NOT_COLLECTED = "ARTIFACTS_NOT_COLLECTED"
 
 
 WARNING_MEANINGS: dict[WarningCode, str] = {
@@ -107,7 +112,10 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.QUESTION_TRUNCATED: "The engine's question was larger than a question may be; parts of it were cut or left out.",
     WarningCode.RESPONSE_SCHEMA_IGNORED: "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",
     WarningCode.EFFORT_IGNORED: "The skill or the settings name an `effort`, but the installed engine has no such option.",
+    WarningCode.CONTEXT_REBUILT: "The engine had lost the run's session. A new session was started with the skill, its input, and the questions and answers so far; what else was said or done in the lost session is not in it.",
     WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
+    WarningCode.WORKDIR_TURN_REPEATED: "An interrupted turn was repeated in the run's `workdir`, which still has what the first attempt changed there.",
+    WarningCode.ARTIFACTS_NOT_COLLECTED: "Files in `artifacts/` of the run's `workdir` could not be copied to the run; they are still in that folder.",
 }
 
 
@@ -138,6 +146,8 @@ class RefusalCode(StrEnum):
     RUN_HELD = "RUN_HELD"
     RUN_STALE = "RUN_STALE"
     STATE_UNSUITABLE = "STATE_UNSUITABLE"
+    WORKDIR_IN_USE = "WORKDIR_IN_USE"
+    WORKDIR_NOT_ALLOWED = "WORKDIR_NOT_ALLOWED"
     SCOPE_MISSING = "SCOPE_MISSING"
     SKILL_DAMAGED = "SKILL_DAMAGED"
     STORE_NEWER = "STORE_NEWER"
@@ -178,6 +188,8 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.RUN_HELD: "Another program is executing the run.",
     RefusalCode.RUN_STALE: "The run has changed since it was read, or another worker holds it.",
     RefusalCode.STATE_UNSUITABLE: "The run cannot do this in its current state.",
+    RefusalCode.WORKDIR_IN_USE: "An unfinished run works in that folder, in a part of it, or in a folder around it.",
+    RefusalCode.WORKDIR_NOT_ALLOWED: "The `workdirs` of the settings do not allow a run in that folder.",
     RefusalCode.SCOPE_MISSING: "The token does not allow this call.",
     RefusalCode.SKILL_DAMAGED: "A stored skill package was changed or is damaged; the message says what to do.",
     RefusalCode.STORE_NEWER: "The database was written by a newer version of Askback.",
@@ -265,6 +277,8 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.RUN_HELD: Conflict,
     RefusalCode.RUN_STALE: Conflict,
     RefusalCode.STATE_UNSUITABLE: Conflict,
+    RefusalCode.WORKDIR_IN_USE: Conflict,
+    RefusalCode.WORKDIR_NOT_ALLOWED: Forbidden,
     RefusalCode.SCOPE_MISSING: Forbidden,
     RefusalCode.SKILL_DAMAGED: Unavailable,
     RefusalCode.STORE_NEWER: Unavailable,

@@ -48,6 +48,14 @@ class Validation(StrEnum):
     STRICT = "strict"
 
 
+class OnLostSession(StrEnum):
+    """What happens if the engine no longer has the session that a turn resumes."""
+
+    FAIL = "fail"
+    REBUILD = "rebuild"
+    """A new session starts, with the questions and answers so far."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """How an interactive run waits (`EngineInteractiveProfile`); `reason` says what the probe saw."""
@@ -75,6 +83,7 @@ class RunOptions:
     interactive_profile: ProfileChoice = ProfileChoice.AUTO
     ask_user_validation: Validation = Validation.LENIENT
     repair_attempts: int = 1
+    on_lost_session: OnLostSession = OnLostSession.FAIL
     model: str | None = None
     effort: str | None = None
     warm_sec: float | None = None
@@ -96,6 +105,8 @@ class TurnKind(StrEnum):
     START = "start"
     REPLY = "reply"
     REPAIR = "repair"
+    REBUILD = "rebuild"
+    """A new session, because the engine has lost the run's session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +136,16 @@ class Origin:
     """Whether the engine's session is copied and continued."""
     at: str | None = None
     """A question: the session is copied as it was when that question was asked, and the run starts with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workdir:
+    """A folder of the user that the engine works in, instead of the run's own folder."""
+
+    path: str
+    """Absolute and without links."""
+    by_user: bool = False
+    """Whether a user of this machine named it. Otherwise the settings must allow it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,14 +212,22 @@ class Run:
     """The names of the inputs that must not be shown; None if the input is not shown at all."""
     origin: Origin | None = None
     """The run that it continues."""
+    trace_parent: str | None = None
+    """The caller's span, as a W3C `traceparent`."""
+    workdir: Workdir | None = None
+    """The user's folder that its engine works in. None: the run's own folder."""
     usage_before: Usage | None = None
     """What its session had used before the run, if it continues one."""
+    usage_lost: Usage | None = None
+    """What it used in sessions that were lost."""
     version: int = 1
     epoch: int = 0
     attempt_number: int = 1
     max_attempt: int | None = None
     restarts: int = 0
     repairs: int = 0
+    rebuilds: int = 0
+    """How often its session was rebuilt since it last waited."""
     worker: str | None = None
     process: ProcessIdentity | None = None
     handle: Handle | None = None
@@ -233,7 +262,18 @@ class Run:
     @property
     def starts_session(self) -> bool:
         """Whether its next turn starts a new session, in a new home."""
-        return self.next_turn.kind is TurnKind.START and not (self.origin is not None and self.origin.session)
+        kind = self.next_turn.kind
+        return kind is TurnKind.REBUILD or (kind is TurnKind.START and not self.continues_session)
+
+    @property
+    def continues_session(self) -> bool:
+        """Whether it began with the session of another run."""
+        return self.origin is not None and self.origin.session
+
+    @property
+    def session_usage(self) -> Usage:
+        """What its session has used so far, also before the run."""
+        return (self.usage_before or Usage()) + (self.usage or Usage()).beyond(self.usage_lost or Usage())
 
     @property
     def expired(self) -> bool:

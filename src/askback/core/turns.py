@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -12,13 +13,15 @@ from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import NewEvent
 from askback.core.interactions import Interaction, Question
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
-from askback.core.runs import Handle, Mode, Run, RunState, TurnKind, TurnOrder, Usage
+from askback.core.runs import Handle, Mode, OnLostSession, Run, RunState, TurnKind, TurnOrder, Usage
 from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnEnded, TurnLost
 
 MAX_RESTARTS = 3
 """How often an interrupted turn is restarted."""
 
 _ASKED = ("output: the turn asked a question instead of finishing",)
+_LOST = (None, ErrorCode.ENGINE_CRASHED)
+"""Causes of a failed resume with which the session counts as lost. Others, such as a rate limit, are not about it."""
 _INTERACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -86,8 +89,8 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
             if run.mode is Mode.AUTO:
                 return _repair(ended, _ASKED, at, events)
             return _wait(ended, outcome.question, at, events)
-        case TurnError():
-            raise AssertionError("an error is fatal")
+        case TurnError(error=lost):
+            return _rebuild(ended, lost, at, events)
         case _:
             assert_never(outcome)
 
@@ -102,13 +105,24 @@ def _fatal(run: Run, outcome: TurnOutcome) -> RunError | None:
     """The error with which this outcome ends the run: its own, or that no further turn is possible."""
     match outcome:
         case TurnError(error=error):
-            return error
+            return None if _may_rebuild(run, error) else error
         case Final(problems=problems):
             return _no_repair(run, problems) if problems else None
         case AskUser():
             return _no_repair(run, _ASKED) if run.mode is Mode.AUTO else _no_wait(run)
         case _:
             assert_never(outcome)
+
+
+def _may_rebuild(run: Run, error: RunError) -> bool:
+    """Whether a new session may replace the one that this turn could not resume. Tried once for each question.
+
+    Our transcript of a run that continues another one is incomplete.
+    """
+    lost = error.code is ErrorCode.SESSION_RESUME_FAILED and error.cause in _LOST
+    resumed = run.handle is not None and run.handle.created_at_turn < run.attempt_number and not run.sticky
+    allowed = run.options.on_lost_session is OnLostSession.REBUILD and run.rebuilds == 0
+    return lost and resumed and allowed and not run.continues_session and not _at_max_attempt(run)
 
 
 def _no_repair(run: Run, problems: tuple[str, ...]) -> RunError | None:
@@ -161,11 +175,33 @@ def _repair(run: Run, problems: tuple[str, ...], at: datetime, events: tuple[New
     return Decision(run=repairing, events=(*events, event_factory.turn_started(repairing, at)))
 
 
+def _rebuild(run: Run, error: RunError, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
+    """The next turn starts a new session from our transcript. The run keeps its slot and stays `running`."""
+    number = run.attempt_number + 1
+    message = (
+        f"turn {run.attempt_number} could not resume the session ({error.message}); "
+        f"turn {number} starts a new one with the questions and answers so far"
+    )
+    warning = RunWarning(code=WarningCode.CONTEXT_REBUILT, message=message)
+    rebuilding = run.evolve(
+        rebuilds=run.rebuilds + 1,
+        attempt_number=number,
+        next_turn=replace(run.next_turn, kind=TurnKind.REBUILD, attempt_number=number),
+        handle=None,
+        usage_before=None,
+        usage_lost=run.usage,
+        warnings=_merge(run.warnings, (warning,)),
+    )
+    started = event_factory.turn_started(rebuilding, at)
+    return Decision(run=rebuilding, events=(*events, event_factory.warned(warning, at), started))
+
+
 def _wait(run: Run, question: Question, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
     interaction = _interaction(run, question, at)
     waiting = run.evolve(
         state=RunState.WAITING_USER,
         repairs=0,
+        rebuilds=0,
         worker=run.worker if run.sticky else None,
         pending_interaction=interaction,
         interaction_ids=(*run.interaction_ids, interaction.interaction_id),
@@ -252,8 +288,18 @@ def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
             "it is not restarted again",
         )
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=error)
-    queued = lost.evolve(state=RunState.QUEUED)
-    return Decision(run=queued, events=(interrupted, event_factory.moved(run.state, queued.state, signal.at)))
+    repeated = _repeated_in_workdir(run)
+    queued = lost.evolve(state=RunState.QUEUED, warnings=_merge(run.warnings, repeated))
+    warned = (event_factory.warned(warning, signal.at) for warning in repeated)
+    return Decision(run=queued, events=(interrupted, *warned, event_factory.moved(run.state, queued.state, signal.at)))
+
+
+def _repeated_in_workdir(run: Run) -> tuple[RunWarning, ...]:
+    """The user's folder is never rolled back."""
+    if run.workdir is None:
+        return ()
+    message = f"turn {run.attempt_number} was interrupted and is repeated; {run.workdir.path} still has what it changed"
+    return (RunWarning(code=WarningCode.WORKDIR_TURN_REPEATED, message=message),)
 
 
 def _handle_before_turn(run: Run) -> Handle | None:

@@ -60,7 +60,7 @@ class Probe:
 class Turn:
     """One execution of the engine. With a `handle`, it resumes that session; otherwise it starts one.
 
-    Paths are absolute, except `skill_dir`, which is relative to `cwd`.
+    Paths are absolute, except `skill_dir`, which may be relative to `cwd`.
     """
 
     prompt: str
@@ -83,6 +83,8 @@ class Turn:
     """The environment of the program: the user's variables that it may see, and those from the settings."""
     credentials: tuple[str, ...] = ()
     """The engine's credential files that exist in its home."""
+    users_cwd: bool = False
+    """Whether `cwd` is a folder of the user, such as a repository. `Launch.work_files` must then be empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

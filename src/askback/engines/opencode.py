@@ -23,6 +23,7 @@ from askback.engines.base import (
     Exit,
     Launch,
     Probe,
+    Send,
     SessionNamed,
     Stream,
     ToolEnded,
@@ -45,11 +46,13 @@ from askback.engines.failures import (
     stopped,
     unknown_session,
 )
+from askback.engines.model_lists import MAX_MODELS, Dialog, Model, NoModels, distinct, model
 from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
 
 _RUN_HELP, _ACP_HELP, _VERSION = ("run", "--help"), ("acp", "--help"), ("--version",)
 _ACP_USAGE = re.compile(r"^\S+ acp[ \t]*$", re.MULTILINE)
+_MODEL = re.compile(r"[^\s/]+/\S+")
 _LOGS = ("--print-logs", "--log-level=INFO")
 _AUTOMATIC, _AUTOMATIC_ONCE = "--auto", "--dangerously-skip-permissions"
 _OAUTH_ENTRY = ("type", "oauth")
@@ -165,6 +168,13 @@ class Opencode:
         dialect = Dialect(model=turn.model, retry_in=_retry_in, most_tries=_MAX_TRIES, noise=_is_info)
         return AcpConversation(cwd=turn.cwd, dialect=dialect, may_ask=turn.may_ask)
 
+    def launch_models(self, turn: Turn) -> Launch:
+        # Its ACP server lists models only if a provider is configured.
+        return Launch(argv=(*turn.command, "models"), env=_environment(turn))
+
+    def model_query(self, turn: Turn) -> OpencodeModels:
+        return OpencodeModels()
+
 
 def engine() -> Opencode:
     return Opencode()
@@ -173,6 +183,30 @@ def engine() -> Opencode:
 def _environment(turn: Turn) -> dict[str, str]:
     defaults = {name: value for name, value in _DEFAULT_ENV.items() if name not in turn.env}
     return defaults | {name: f"{turn.home}/{folder}" for name, folder in _FOLDERS.items()}
+
+
+class OpencodeModels(Dialog):
+    """Reads `opencode models`, which prints one `PROVIDER/MODEL` per line and exits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._printed: list[Model | None] = []
+
+    def begin(self) -> Iterator[Send]:
+        return iter(())
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Send]:
+        words = plain(line.decode("utf-8", "replace")).strip()
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+        elif _MODEL.fullmatch(words) and len(self._printed) < MAX_MODELS:
+            self._printed.append(model({}, words, ""))
+        return iter(())
+
+    def finish(self, exit_code: int | None) -> Sequence[Model] | NoModels:
+        if exit_code == 0 and self._printed:
+            return distinct(self._printed)
+        return super().finish(exit_code)
 
 
 class OpencodeParser:

@@ -38,6 +38,7 @@ from askback.engines.base import (
 from askback.engines.claude.turn import Conversation
 from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
 from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+from askback.engines.protocols.acp.models import AcpModels
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 
 _HELP, _VERSION = ("--help",), ("--version",)
@@ -71,6 +72,8 @@ _SETTINGS = {
     "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
     # Qwen would end a turn that repeats itself without reporting it.
     "model": {"skipLoopDetection": True},
+    # After each turn, Qwen would ask the model what the user might type next.
+    "ui": {"enableFollowupSuggestions": False},
 }
 # System defaults, which the user's settings override. Without HTTP retries, an error takes a minute instead of many.
 _DEFAULTS = {
@@ -166,6 +169,12 @@ class Qwen:
     def conversation(self, turn: Turn) -> AcpConversation:
         return AcpConversation(cwd=turn.cwd, dialect=Dialect(), may_ask=turn.may_ask)
 
+    def launch_models(self, turn: Turn) -> Launch:
+        return self.launch_resident(turn)
+
+    def model_query(self, turn: Turn) -> AcpModels:
+        return AcpModels(cwd=turn.cwd, dialect=Dialect(), option=_model_option)
+
 
 def engine() -> Qwen:
     return Qwen()
@@ -174,6 +183,11 @@ def engine() -> Qwen:
 def _project(cwd: str) -> str:
     """The folder with the sessions of a working directory."""
     return ".qwen/projects/" + re.sub(r"[^A-Za-z0-9]", "-", cwd)
+
+
+def _model_option(model_id: str) -> str:
+    """The value for `--model`: in ACP, a model also names where it was configured and how Qwen signs in to it."""
+    return re.sub(r"\([^()]*\)$", "", model_id.rsplit("|", 1)[-1])
 
 
 def _command(turn: Turn, excluded: tuple[str, ...], *form: str) -> tuple[str, ...]:

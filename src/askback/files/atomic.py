@@ -40,6 +40,17 @@ def write_beside(path: Path, content: bytes) -> Path:
     return partial
 
 
+def make_private(folder: Path) -> None:
+    """Create a folder and its missing parents for their owner alone. `Path.mkdir` gives its mode to the last one only."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        if folder.parent == folder:
+            raise
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the entries of a folder survive a power failure."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -52,7 +63,7 @@ def sync_folder(folder: Path) -> None:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file at `path`, waiting for it if needed. One thread of one process holds it at a time."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

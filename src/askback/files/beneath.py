@@ -30,6 +30,8 @@ _MAX_DEPTH = 64
 _PASSES = 10_000
 _LINK = (errno.ELOOP, errno.EMLINK)
 """What `O_NOFOLLOW` reports for a symlink; it depends on the system."""
+_ONE_NAME = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+"""What linking a file reports where a file system allows only one name, or no more of them."""
 _BUFFER = 1 << 20
 
 
@@ -99,6 +101,29 @@ def move_in(source: Path, base: Path, name: str) -> None:
             os.rename(source, last, dst_dir_fd=folder)
         finally:
             os.close(folder)
+
+
+def link_file(base: Path, source: str, name: str) -> None:
+    """Give a file below `base` a second name below `base`, replacing anything there. Moves it if it can have only one."""
+    *above, old = _parts(source)
+    *folders, new = _parts(name)
+    with _opened(base) as top, _open_folder(_find, top, above) as holder, _open_folder(_walk, top, folders) as folder:
+        remove_at(folder, new)
+        try:
+            os.link(old, new, src_dir_fd=holder, dst_dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _ONE_NAME:
+                raise
+            os.rename(old, new, src_dir_fd=holder, dst_dir_fd=folder)
+
+
+@contextmanager
+def _open_folder(find: Callable[[int, list[str]], int], top: int, parts: list[str]) -> Iterator[int]:
+    folder = find(top, parts)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def remove(base: Path, name: str) -> None:

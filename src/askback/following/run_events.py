@@ -81,7 +81,12 @@ class _Tail:
         if page[0].seq > self.seq + 1:
             self._pages.clear()
             self._size = 0
-        new = EventPage.of((event for event in page if event.seq > self.seq), more=False, size=page.size)
+        new = EventPage.of(
+            (event for event in page if event.seq > self.seq),
+            more=False,
+            size=page.size,
+            committed_at=page.committed_at,
+        )
         self._pages.append(new)
         self._size += new.size
         while self._size > PAGE_BYTES and len(self._pages) > 1:
@@ -101,7 +106,8 @@ class _Tail:
         if (latest := self._pages[-1])[0].seq == seq + 1:
             return latest
         pages = list(takewhile(lambda page: page[-1].seq > seq, reversed(self._pages)))
-        return [event for page in reversed(pages) for event in page if event.seq > seq]
+        events = (event for page in reversed(pages) for event in page if event.seq > seq)
+        return EventPage.of(events, more=False, committed_at=pages[-1].committed_at)
 
     async def _read(self, new_events: NewEvents) -> None:
         while not self.over:

@@ -160,6 +160,19 @@ async def list_engines(request: Request, context: Context) -> Response:
     return json_response(wire.EngineList(items=tuple(await context.service.engines.views())))
 
 
+@engines_router.add(
+    "GET /v1/engines/{name}/models",
+    "List the models of an engine",
+    scopes=(AccessScope.READ,),
+    returns=wire.EngineModels,
+    description="The models, or why there is no list.",
+    refusals=(RefusalCode.ENGINE_UNKNOWN,),
+)
+async def list_models(request: Request, context: Context, *, name: str) -> Response:
+    """The models that a run on this engine can name, as its program lists them. The first call may take seconds."""
+    return json_response(await context.service.engines.models(name))
+
+
 @server_router.add(
     "GET /healthz",
     "Health",
@@ -183,4 +196,5 @@ async def health(request: Request, context: Context) -> Response:
 )
 async def metrics(request: Request, context: Context) -> Response:
     """Metrics for Prometheus."""
+    await context.metrics.refresh(context.service.store)
     return Response(context.metrics.text(), media_type=CONTENT_TYPE)

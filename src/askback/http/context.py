@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from askback.core import runs
 from askback.core.errors import Forbidden, RefusalCode
+from askback.core.trace_context import read_trace_parent
 from askback.core.webhooks import Webhook
 from askback.http.addresses import Addresses
 from askback.http.auth import AccessScope, Grant
@@ -32,7 +33,7 @@ from askback.store.base import IdempotencyKey
 from askback.submission import Submission
 from askback.text.json_text import is_large
 from askback.wire.base import Shape, encode
-from askback.wire.requests import FromRun, RunCreate
+from askback.wire.requests import FromRun, RunCreate, RunCreateHeaders
 from askback.wire.runs import Run
 from askback.wire.server import Health
 
@@ -60,7 +61,8 @@ class Context:
         """The run, with the reason if it is queued."""
         return Run.of(run, queue_reason=self.service.queue_reason(run), input_=input_)
 
-    async def submission(self, body: RunCreate, key: str | None, grant: Grant) -> Submission:
+    async def submission(self, body: RunCreate, headers: RunCreateHeaders, grant: Grant) -> Submission:
+        key = headers.idempotency_key
         digest = None if key is None else await self._digest(body)
         if is_large(body.input):
             values, files = await self.pools.parsing.run(self.files_of, body.input)
@@ -78,12 +80,14 @@ class Context:
             options=body.options,
             files=files,
             env=body.env,
+            workdir=body.workdir,
             origin=None if body.from_run is None else _origin(body.from_run, grant),
             answer=None if body.from_run is None else body.from_run.response,
             webhooks=tuple(
                 Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
             ),
             created_by=grant.name,
+            trace_parent=read_trace_parent(headers.traceparent),
             max_open=self.quotas.of(grant).open_runs,
             key=None if key is None or digest is None else IdempotencyKey(key=key, body_digest=digest),
         )

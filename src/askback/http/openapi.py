@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from askback import __version__
+from askback.core.changes import ChangeStatus, NoSummary
 from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InboxOrder, InteractionOutcome
@@ -62,6 +63,7 @@ _TAGS = [
 _PATH_PARAMETERS = {
     "run_id": ("The ID of the run.", "1m7gekfsksrgk77s"),
     "skill_id": ("The ID of the skill.", "trip-planner"),
+    "name": ("The name of the engine.", "codex"),
     "path": ("The path of the file, with `/` between folders.", "itinerary.md"),
     "link": ("The last part of the link.", "WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"),
     "link_id": ("The ID of the link.", "9f2c01ab"),
@@ -79,12 +81,14 @@ _ALWAYS = (
 )
 _ENUMS = (
     AnsweredBy,
+    ChangeStatus,
     ErrorCode,
     EventType,
     InboxOrder,
     InheritedFiles,
     InteractionOutcome,
     Mode,
+    NoSummary,
     ProfileKind,
     RunState,
     WarningCode,

@@ -18,7 +18,7 @@ _OF_BROWSERS = (b"cookie", b"origin", b"referer")
 _EXPOSED = b"ETag, Location, Retry-After, Content-Disposition"
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, traceparent",
     "Access-Control-Max-Age": "600",
 }
 

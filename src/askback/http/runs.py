@@ -80,11 +80,13 @@ _RUN_STREAM = {
         RefusalCode.INTERACTION_NOT_FOUND,
         RefusalCode.STATE_UNSUITABLE,
         RefusalCode.REPLY_INVALID,
+        RefusalCode.WORKDIR_NOT_ALLOWED,
+        RefusalCode.WORKDIR_IN_USE,
     ),
 )
 async def create_run(request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate) -> Response:
     """Validate the request and queue a run of the skill."""
-    submission = await context.submission(body, headers.idempotency_key, request.scope["grant"])
+    submission = await context.submission(body, headers, request.scope["grant"])
     run = await context.service.submit(submission)
     await context.note_use(submission.uploaded, run)
     return json_response(context.run(run), HTTPStatus.CREATED, {"Location": f"/v1/runs/{run.id}"})
@@ -208,7 +210,7 @@ async def get_result(request: Request, context: Context, *, run_id: str) -> Resp
     """The result of the run. 409 until it is final."""
     result = await context.service.result(run_id)
     artifacts = [wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
-    return json_response(wire.Result.of(result.run, result.data, artifacts))
+    return json_response(wire.Result.of(result.run, result.data, artifacts, result.changes))
 
 
 # Streams.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
@@ -18,6 +19,7 @@ from askback.core.errors import Unavailable
 from askback.core.events import Event
 from askback.core.runs import Run
 from askback.following.inbox import InboxPage
+from askback.store.base import EventPage
 from askback.wire import runs as wire
 
 Batches = AsyncGenerator[Sequence[Any]]
@@ -62,6 +64,8 @@ class Streams:
         self.max_per_token = max_per_token
         self.max_in_total = max_in_total
         self.closing = asyncio.Event()
+        self.measure_lag: Callable[[float], None] = lambda seconds: None
+        """Gets the time from the commit of an event until it was written to a client."""
         self._open: Counter[str] = Counter()
         self._kept: dict[Hashable, bytes] = {}
         self._inbox: tuple[InboxPage, bytes] | None = None
@@ -83,6 +87,11 @@ class Streams:
             yield
         finally:
             self._open[token_name] -= 1
+
+    def note_sent(self, batch: Sequence[Any]) -> None:
+        """A batch was written to a client. History is not measured: nobody waited for it."""
+        if isinstance(batch, EventPage) and batch.committed_at is not None:
+            self.measure_lag(time.monotonic() - batch.committed_at)
 
     async def until_closing(self, work: Awaitable[object]) -> None:
         """Wait for the work, or until the server stops."""
@@ -171,6 +180,7 @@ class EventStream(Response):
                 await send(_chunk(piece))
                 # `send` does not wait while there is room: let other tasks run.
                 await asyncio.sleep(0)
+            self._streams.note_sent(events)
 
     async def _beat(self, send: Send) -> None:
         """Heartbeats, so that no proxy or client considers a quiet stream lost."""

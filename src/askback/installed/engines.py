@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from askback.core.errors import Invalid, RefusalCode, RunWarning, WarningCode
 from askback.core.run_env import reserved_by
@@ -11,6 +11,7 @@ from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, Run, Ru
 from askback.engines.base import Engine, Probe, ResidentEngine, Turn, WarmEngine
 from askback.engines.registry import Engines
 from askback.files.copies import CopyLimits
+from askback.installed.models import ModelLists
 from askback.installed.probes import EngineSetup, Installed, Probes, is_signed_in, program_path
 from askback.skills.package import SkillPackage
 from askback.wire import server as wire
@@ -32,11 +33,13 @@ class EnginesHere:
         engines: Engines,
         setups: Mapping[str, EngineSetup],
         probes: Probes,
+        models: ModelLists,
         default_engine: str | None,
     ) -> None:
         self._engines = engines
         self._setups = setups
         self._probes = probes
+        self._models = models
         self._default_engine = default_engine
 
     async def choose(self, package: SkillPackage, wanted: str | None) -> Engine:
@@ -151,6 +154,14 @@ class EnginesHere:
         """Each engine as the API shows it, including third-party engines that cannot be loaded."""
         broken = [wire.Engine(name=name, found=False, advice=why) for name, why in self._engines.broken.items()]
         return [*(_shown(report) for report in await self.reports(refresh=refresh)), *broken]
+
+    async def models(self, name: str) -> wire.EngineModels:
+        """The models that a run on this engine can name, as its program lists them."""
+        engine = self._engines.choose(name)
+        setup = self._setups[name]
+        answer = await self._models.find(engine, setup, await self._probes.find(engine, setup))
+        models = None if answer.models is None else tuple(wire.EngineModel(**asdict(each)) for each in answer.models)
+        return wire.EngineModels(engine=name, models=models, reason=answer.reason, asked_at=answer.asked_at)
 
     def watch_probes(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of every engine before its program is probed."""

@@ -17,10 +17,11 @@ from pathlib import Path
 import msgspec
 
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
-from askback.engines.base import CallResult, Engine, Probe
-from askback.files.atomic import write_private
+from askback.engines.base import CallResult, Engine, Probe, RenewingEngine
+from askback.files.atomic import make_private, write_private
 from askback.files.regular import is_kind
 from askback.process.child import NotStarted, Spawner, call
+from askback.process.credentials import Credentials
 from askback.process.isolation import UNLIMITED, Network, ResourceLimits
 
 PROBE_SEC = 15.0
@@ -84,7 +85,7 @@ class Probes:
         path = program_path(setup)
         if path is None:
             return None
-        key = _identity(engine, path, setup)
+        key = identity_of(engine, path, setup)
         async with self._locks.setdefault(key, asyncio.Lock()):
             known = self._load()
             if key not in known:
@@ -113,7 +114,7 @@ class Probes:
         known = {other: each for other, each in self._load().items() if not other.startswith(replaced)}
         self._known = known = {**known, key: probe}
         with suppress(OSError):
-            self._cache_path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self._cache_path.parent)
             write_private(self._cache_path, msgspec.json.encode(known))
 
 
@@ -147,12 +148,24 @@ def is_signed_in(engine: Engine, setup: EngineSetup) -> bool | None:
     return engine.signed_in(files, setup.env.keys())
 
 
+def sign_in_of(engine: Engine, setup: EngineSetup, locks: Path) -> Credentials | None:
+    """The sign-in that a process of the engine gets a copy of; None if the engine has no such files."""
+    if setup.sign_in_home is None or not engine.credentials:
+        return None
+    return Credentials(
+        source=setup.sign_in_home,
+        names=engine.credentials,
+        lock=locks / f"sign-in-{engine.name}.lock",
+        renewals=engine.renewals if setup.renew_sign_in and isinstance(engine, RenewingEngine) else (),
+    )
+
+
 def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
     """The sign-in is checked every time: it changes without the program changing."""
     return Installed(path=path, probe=probe, signed_in=is_signed_in(engine, setup))
 
 
-def _identity(engine: Engine, path: str, setup: EngineSetup) -> str:
+def identity_of(engine: Engine, path: str, setup: EngineSetup) -> str:
     """The cache key. It includes every file in the command: `python tool.py` changes with `tool.py`."""
     parts = [engine.name, _FORMAT]
     for word in (path, *setup.command[1:]):

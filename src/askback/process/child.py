@@ -61,6 +61,8 @@ class SpawnRequest:
     """Open files that it gets besides its three streams."""
     writable: Sequence[Path] = ()
     """The folders that it needs to write to; in a sandbox there are no others."""
+    workdir: Path | None = None
+    """A folder of the user to work in: writable as well, but not part of its disk usage."""
     readable: Sequence[Path] = ()
     """Files and folders that it needs to read, even if a sandbox would hide them."""
     resources: ResourceLimits = UNLIMITED
@@ -243,6 +245,8 @@ async def call(
     timeout_sec: float,
     mark: str,
     readable: Sequence[Path] = (),
+    workdir: Path | None = None,
+    resources: ResourceLimits = UNLIMITED,
     network: Network = Network.HOST,
 ) -> Printed:
     """Run a short program to its end and return its output. If it hangs, its tree is ended.
@@ -252,7 +256,15 @@ async def call(
     limits = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 22)
     env = {**env, tree.MARK: mark}
     request = SpawnRequest(
-        argv=argv, env=env, cwd=cwd, limits=limits, writable=(cwd,), readable=readable, network=network
+        argv=argv,
+        env=env,
+        cwd=cwd,
+        limits=limits,
+        writable=(cwd,),
+        workdir=workdir,
+        readable=readable,
+        resources=resources,
+        network=network,
     )
     for _ in range(_TRIES):
         if (printed := await _call(spawner, request, timeout_sec, mark)) is not None:

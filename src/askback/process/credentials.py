@@ -9,6 +9,7 @@ ignored (`core/renewals.py`).
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -102,9 +103,11 @@ class SignInCopies:
 
 
 def remove_copies(home: Path, names: Sequence[str]) -> None:
-    """Remove the sign-in from a run's home. The next turn gets new copies."""
+    """Remove the sign-in from a run's home. The next turn gets new copies. No process of the run is alive."""
     for name in names:
-        beneath.remove(home.parent, f"{home.name}/{name}")
+        # Mostly there is none, and a look is much cheaper than a walk that follows no link.
+        if os.path.lexists(home / name):
+            beneath.remove(home.parent, f"{home.name}/{name}")
 
 
 def _read(path: Path) -> bytes | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +34,7 @@ MAX_FILES_READ = 10_000
 """Files that are read at the end of one turn. The versions of further ones have no digest and no content."""
 _MAX_INDEX = 100_000_000
 _FOLDER = "versions"
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _INDEX = f"{_FOLDER}/index.json"
 
 
@@ -79,6 +81,25 @@ class Versions:
             return msgspec.json.decode(content, type=dict[str, tuple[Version, ...]])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return {}
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to record: no artifacts, and no versions. Needs only a few calls, and no thread."""
+        root = self._workspace.root
+        if os.path.lexists(root / _FOLDER):
+            return False
+        try:
+            work = os.open(self._workspace.cwd, _OPEN_FOLDER)
+            try:
+                artifacts = os.open(self._workspace.artifacts_path.name, _OPEN_FOLDER, dir_fd=work)
+            finally:
+                os.close(work)
+            try:
+                with os.scandir(artifacts) as entries:
+                    return next(entries, None) is None
+            finally:
+                os.close(artifacts)
+        except OSError:
+            return False
 
     def record(self, turn: int, checkpoint: Checkpoint = unchecked) -> None:
         """Record what has changed since the last time. When a turn is recorded again, its versions are replaced."""

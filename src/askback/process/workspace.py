@@ -1,6 +1,6 @@
 """The files of one run: the engine's working directory, its private home, and the output of every turn.
 
-<run>/work/             the engine's working directory
+<run>/work/             the engine's working directory, unless the run works in a folder of the user
 <run>/work/artifacts/   the run's files for the user
 <run>/work/skill/       the skill package
 <run>/env.pad           the key to the run's secret variables, which the store has sealed
@@ -8,6 +8,7 @@
 <run>/work/inputs/      files that were given as input
 <run>/home/             the engine's private HOME
 <run>/snapshots/        the home before the current turn, from the second turn on; without sign-ins
+<run>/workdir/          what is known of a user's folder that the engine works in: see `workdir_record.py`
 <run>/tmp/              the engine's temporary files
 <run>/turn.lock         held while a process of the run is alive
 <run>/turns/            prompt and raw output of every turn
@@ -29,10 +30,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.core.runs import InheritedFiles
+from askback.core.runs import InheritedFiles, Workdir
 from askback.files import beneath
 from askback.files.atomic import sync_folder, write_private
-from askback.files.copies import CopyRules, TreeCopy
+from askback.files.copies import CopyRules, TreeCopy, copy_plain_tree
 from askback.files.tree import remove_tree
 from askback.process import snapshot
 from askback.process.artifacts import Bundle, is_text, open_below
@@ -72,51 +73,79 @@ class Workspace:
         self.turns = root / "turns"
         self.lock_path = root / "turn.lock"
         self.package = root / "package"
+        self.comparison = root / "workdir" / "git"
+        """The start of a run in a folder of the user, as git sees it."""
         self._pad = root / "env.pad"
         self._snapshots = root / "snapshots"
+
+    def engine_cwd(self, workdir: Workdir | None) -> Path:
+        """Where the engine of the run works."""
+        return self.cwd if workdir is None else Path(workdir.path)
 
     def prepare(self, package: Path) -> None:
         """Create what every turn needs. Idempotent."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self._make_new_folders():
+            self._copy_skill(package)
+            return
         for folder in (self.artifacts_path, self.tmp, self.turns):
             beneath.make_folder(self.root, self._below(folder))
-        self._copy_skill_once(package)
+        if not beneath.has_folder(self.root, self._below(self.cwd / SKILL_DIR)):
+            self._copy_skill(package)
 
-    def _copy_skill_once(self, package: Path) -> None:
-        name = self._below(self.cwd / SKILL_DIR)
-        if beneath.has_folder(self.root, name):
-            return
+    def _make_new_folders(self) -> bool:
+        """Create the folders of a new run, in which nothing can be in the way. False if the run has some already."""
+        try:
+            self.cwd.mkdir(mode=0o700)
+        except FileExistsError:
+            return False
+        for folder in (self.artifacts_path, self.tmp, self.turns):
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+        return True
+
+    def _copy_skill(self, package: Path) -> None:
         # Copied beside the engine's folders, where a sandboxed engine cannot write, then moved in as a whole.
         partial = self.root / f"{SKILL_DIR}.partial"
-        remove_tree(partial)
-        shutil.copytree(package, partial, symlinks=True)
-        beneath.move_in(partial, self.root, name)
+        if os.path.lexists(partial):
+            remove_tree(partial)
+        copy_plain_tree(package, partial)
+        beneath.move_in(partial, self.root, self._below(self.cwd / SKILL_DIR))
 
     def _below(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
     def begin_first_turn(self, home_template: Path | None) -> None:
         """Create a new home. A restart of the first turn does the same: there is no session to lose yet."""
-        beneath.remove(self.root, self.home.name)
+        if os.path.lexists(self.home):
+            beneath.remove(self.root, self.home.name)
         if home_template is None:
             self.home.mkdir(mode=0o700)
         else:
             shutil.copytree(home_template, self.home, symlinks=True)
 
     def begin_later_turn(self, attempt_number: int, *, answers: bool = False) -> None:
-        """Save the home, or restore it if this turn was started before. `answers`: the turn answers a question."""
+        """Save the home, or restore it if it was saved for this turn before. `answers`: the turn answers a question."""
         self._snapshots.mkdir(exist_ok=True, mode=0o700)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        # The session of a run with secret variables is never continued by another run.
-        forkable = answers and not self._pad.exists()
-        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._fork_points if forkable else 0)
+        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._points_to_keep(answers=answers))
         self.remove_sign_ins()
+
+    def save_home_early(self, attempt_number: int) -> None:
+        """Save the home for the turn that will answer the question that the run asks now."""
+        self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        self.remove_sign_ins()
+        snapshot.save_early(self.home, self._snapshots, attempt_number, self._points_to_keep(answers=True))
+
+    def _points_to_keep(self, *, answers: bool) -> int:
+        # The session of a run with secret variables is never continued by another run.
+        return self._fork_points if answers and not self._pad.exists() else 0
 
     def begin_live_turn(self, attempt_number: int, *, answers: bool = False) -> None:
         """As `begin_later_turn`, for a process that is alive. Raises `snapshot.HomeBusy` if it writes meanwhile."""
         self._snapshots.mkdir(exist_ok=True, mode=0o700)
-        points = self._fork_points if answers and not self._pad.exists() else 0
+        points = self._points_to_keep(answers=answers)
         snapshot.begin_live_turn(self.home, self._snapshots, attempt_number, points, leave_out=self._sign_ins)
 
     def save_between_turns(self) -> None:
@@ -132,6 +161,7 @@ class Workspace:
         """The run is over: no turn restarts, and none needs a sign-in. The points where it can be forked are kept."""
         self.remove_sign_ins()
         self.drop_env()
+        beneath.remove(self.root, self._below(self.comparison))
         if beneath.has_folder(self.root, self._below(self._snapshots / "points")):
             snapshot.end(self._snapshots)
         else:
@@ -241,25 +271,20 @@ class Workspace:
 
     def artifacts(self, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
         """Regular files only: links are neither listed nor followed. Names that are not valid text are skipped."""
-        base = self.artifacts_path
-        if base.is_symlink() or self.cwd.is_symlink():
-            return
-        # Without recursion: an engine can nest folders deeper than Python's stack.
-        pending = [base]
-        while pending:
-            checkpoint()
-            folders: list[Path] = []
-            for path, status in _entries(pending.pop()):
-                if stat.S_ISDIR(status.st_mode):
-                    folders.append(path)
-                elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
-                    name = path.relative_to(base).as_posix()
-                    yield Artifact(path=name, size=status.st_size, modified_ns=status.st_mtime_ns)
-            pending += reversed(folders)
+        return artifacts_in(self.cwd, checkpoint)
 
     def open_artifact(self, path: str) -> BinaryIO | None:
         # From the run's folder: the engine could have replaced its working directory by a link.
         return open_below(self.root, f"{self._below(self.artifacts_path)}/{path}")
+
+    def open_work(self, path: str) -> BinaryIO | None:
+        """Open a file of the working directory."""
+        return open_below(self.root, f"{self._below(self.cwd)}/{path}")
+
+    def add_artifact(self, path: str) -> None:
+        """Put a file of the working directory under `artifacts/`, at the same path. It keeps its old name, too."""
+        work = self._below(self.cwd)
+        beneath.link_file(self.root, f"{work}/{path}", f"{work}/{ARTIFACTS_DIR}/{path}")
 
     def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
         """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
@@ -352,6 +377,25 @@ class Workspaces:
     def unmark(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
             (self._marks / run_id).unlink(missing_ok=True)
+
+
+def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
+    """The files below `artifacts/` of a working directory."""
+    base = cwd / ARTIFACTS_DIR
+    if base.is_symlink() or cwd.is_symlink():
+        return
+    # Without recursion: an engine can nest folders deeper than Python's stack.
+    pending = [base]
+    while pending:
+        checkpoint()
+        folders: list[Path] = []
+        for path, status in _entries(pending.pop()):
+            if stat.S_ISDIR(status.st_mode):
+                folders.append(path)
+            elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
+                name = path.relative_to(base).as_posix()
+                yield Artifact(path=name, size=status.st_size, modified_ns=status.st_mtime_ns)
+        pending += reversed(folders)
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -27,7 +27,7 @@ from askback.core.errors import (
     disk_full,
     raise_if_temporary,
 )
-from askback.files.atomic import locked, sync_folder, write_private
+from askback.files.atomic import locked, make_private, sync_folder, write_private
 from askback.files.regular import is_kind
 from askback.skills.archive import ZipLimits, extract_zip
 from askback.skills.files import Digests, copy_files, list_files
@@ -352,7 +352,7 @@ def _holds_skill(folder: Path) -> bool:
 def _writing(folder: Path) -> Iterator[None]:
     """Create the folder, and raise `Unavailable` if it cannot be written to."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(folder)
         yield
     except OSError as fault:
         if fault.errno in FULL_DISK:

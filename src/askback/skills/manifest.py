@@ -1,18 +1,19 @@
 """`runner.json`: how a package wants to be run, and the options of a run.
 
-Packages written for Skill-Runner are accepted as they are: fields that Askback does not use give a warning.
+Packages written for Skill-Runner are accepted as they are. A default or a prompt that cannot be used is ignored
+with a warning.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from askback.core.interactions import Json
-from askback.core.runs import Mode, ProfileChoice, RunOptions, Validation
+from askback.core.runs import Mode, OnLostSession, ProfileChoice, RunOptions, Validation
 from askback.skills.diagnostics import (
     MAX_UNKNOWN,
     Problem,
@@ -23,6 +24,20 @@ from askback.skills.diagnostics import (
     warning,
 )
 from askback.skills.json_schema import Checker, compile_schema
+from askback.skills.prompt_template import PromptTemplate, TemplateUnsupported, parse_template
+from askback.skills.skill_runner import (
+    DEFAULTS,
+    OPTIONS,
+    PROMPTS,
+    RULES,
+    RUNNER,
+    FieldUse,
+    as_option,
+    field_name,
+    is_for_skill_runner,
+    runner_uses,
+    value_at,
+)
 from askback.skills.summary import MAX_TEMPLATE, PLACEHOLDER
 
 PLACES = ("assets/runner.json", "runner.json")
@@ -44,9 +59,11 @@ _KNOWN = (
     "options",
     "schemas",
 )
-_UNUSED = frozenset(
-    {"name", "description", "entrypoint", "runtime", "artifacts", "engine_configs", "effective_engines", "mcp"}
-)
+_OF_SKILL_RUNNER = frozenset(rule.field.partition(".")[0] for rule in RULES if rule.file == RUNNER)
+_DEFAULT_NAMES = [
+    rule.field.rpartition(".")[2] for rule in RULES if rule.field.startswith(f"{DEFAULTS}.") and rule.file == RUNNER
+]
+_UNTIL_THEN = "it is ignored until that is corrected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +80,11 @@ class Manifest:
     ask_user_validation: Validation | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     schemas: Mapping[str, str] = field(default_factory=dict)
+    prompts: Mapping[str, PromptTemplate] = field(default_factory=dict)
+    """Templates for the first prompt, by engine; `common` is for all others."""
+    for_skill_runner: bool = False
+    field_uses: tuple[FieldUse, ...] = ()
+    """What the fields of Skill-Runner mean here, in a package that was written for it."""
 
 
 def read_manifest(document: Json, where: str) -> tuple[Manifest, tuple[Problem, ...]]:
@@ -73,15 +95,19 @@ def read_manifest(document: Json, where: str) -> tuple[Manifest, tuple[Problem, 
     manifest = Manifest(
         id=reading.id(),
         version=reading.version(),
-        execution_modes=reading.execution_modes(),
+        execution_modes=reading.default_mode_first(reading.execution_modes()),
         engines=reading.engines(),
         unsupported_engines=reading.names("unsupported_engines") or (),
         max_attempt=reading.max_attempt(),
         summary=reading.summary(),
         ask_user_validation=reading.ask_user_validation(),
-        options=reading.options(),
+        options={**reading.default_options(), **reading.options()},
         schemas=reading.schemas(),
+        prompts=reading.prompts(),
+        for_skill_runner=is_for_skill_runner(document),
     )
+    if manifest.for_skill_runner:
+        manifest = replace(manifest, field_uses=tuple(runner_uses(document, reading.unused)))
     return manifest, (*reading.problems, *_unknown_keys(document, where))
 
 
@@ -89,9 +115,7 @@ def _unknown_keys(document: Mapping[str, Any], where: str) -> list[Problem]:
     problems = []
     for key in document:
         place = f"{where}: {short(key, quoted=False)}"
-        if key in _UNUSED:
-            problems.append(warning(place, "is not used by Askback"))
-        elif key not in _KNOWN:
+        if key not in _KNOWN and key not in _OF_SKILL_RUNNER:
             problems.append(warning(place, unknown_name(key, _KNOWN)))
     return problems
 
@@ -103,6 +127,8 @@ class _Reading:
         self._document = document
         self._where = where
         self.problems: list[Problem] = []
+        self.unused: dict[str, str] = {}
+        """Why a field of Skill-Runner is ignored, though such a field has a meaning here."""
 
     def _wrong(self, key: str, message: str, fix: str) -> None:
         self.problems.append(error(f"{self._where}: {key}", message, fix))
@@ -133,6 +159,56 @@ class _Reading:
             wrong = ", ".join(short(name) for name in unknown)
             self._wrong("execution_modes", f"{wrong} is not a mode", 'use "auto", "interactive", or both')
         return tuple(Mode(name) for name in given if name not in unknown) or Manifest().execution_modes
+
+    def default_mode_first(self, modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
+        """The mode of Skill-Runner's default options is the default here."""
+        value = value_at(self._document, f"{DEFAULTS}.execution_mode")
+        if value is None:
+            return modes
+        if value not in list(modes):
+            self._ignore(f"{DEFAULTS}.execution_mode", f"{short(value)} is not one of the skill's execution_modes")
+            return modes
+        return (Mode(value), *(mode for mode in modes if mode != value))
+
+    def default_options(self) -> dict[str, Any]:
+        """Skill-Runner's default options under the names that they have here."""
+        options: dict[str, Any] = {}
+        for name, value in self._section(DEFAULTS).items():
+            place = field_name(DEFAULTS, name)
+            if name not in _DEFAULT_NAMES:
+                self._ignore(place, unknown_name(name, _DEFAULT_NAMES))
+            elif name in OPTIONS:
+                option, translated = as_option(name, value)
+                if (reason := _invalid(option, translated)) is None:
+                    options[option] = translated
+                else:
+                    self._ignore(place, reason)
+        return options
+
+    def prompts(self) -> dict[str, PromptTemplate]:
+        templates: dict[str, PromptTemplate] = {}
+        for engine, text in self._section(PROMPTS).items():
+            place = field_name(PROMPTS, engine)
+            if not isinstance(text, str):
+                self._ignore(place, f"{short(text)} is not a text")
+                continue
+            try:
+                templates[engine] = parse_template(text)
+            except TemplateUnsupported as unsupported:
+                self._ignore(place, str(unsupported))
+        return templates
+
+    def _section(self, path: str) -> Mapping[str, Any]:
+        """An object of Skill-Runner's fields. Anything else in its place is ignored."""
+        found = value_at(self._document, path)
+        if found is None or isinstance(found, Mapping):
+            return found or {}
+        self._ignore(path, f"{short(found)} is not an object")
+        return {}
+
+    def _ignore(self, field: str, reason: str) -> None:
+        self.unused[field] = reason
+        self.problems.append(warning(f"{self._where}: {field}", reason, _UNTIL_THEN))
 
     def engines(self) -> tuple[str, ...] | None:
         named, unsupported = self.names("engines"), self.names("unsupported_engines", report=False) or ()
@@ -227,6 +303,7 @@ OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "interactive_profile": {"type": "string", "enum": list(ProfileChoice)},
     "ask_user_validation": {"type": "string", "enum": list(Validation)},
     "repair_attempts": {"type": "integer", "minimum": 0, "maximum": MAX_REPAIR_ATTEMPTS},
+    "on_lost_session": {"type": "string", "enum": list(OnLostSession)},
     "model": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_MODEL_LENGTH},
     "effort": {"type": ["string", "null"], "pattern": EFFORT_PATTERN, "maxLength": 40},
     "warm_sec": {"type": ["number", "null"], "minimum": 0, "maximum": TEN_YEARS_SEC},
@@ -256,9 +333,15 @@ def check_options(raw: Json, where: str) -> tuple[dict[str, Any], tuple[Problem,
     return options, tuple(problems)
 
 
-def merge_options(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> RunOptions:
-    """The package's defaults, overridden by the run's own options; both from `read_options`."""
-    return RunOptions(**{**defaults, **own})
+def merge_options(defaults: Mapping[str, Any], own: Mapping[str, Any], *, longest_turn_sec: float = 0) -> RunOptions:
+    """The package's defaults, overridden by the run's own options; both from `read_options`.
+
+    A turn gets at most `longest_turn_sec`; 0: no limit.
+    """
+    options = RunOptions(**{**defaults, **own})
+    if longest_turn_sec and options.turn_timeout_sec > longest_turn_sec:
+        return replace(options, turn_timeout_sec=longest_turn_sec)
+    return options
 
 
 def _invalid(name: Any, value: Json) -> str | None:
@@ -285,5 +368,7 @@ def _typed(name: str, value: Json) -> Any:
             return Validation(value)
         case "repair_attempts":
             return int(value)
+        case "on_lost_session":
+            return OnLostSession(value)
         case _:
             return value

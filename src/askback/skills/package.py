@@ -5,7 +5,7 @@ One pass reports all problems, each with a fix. A plain Agent Skills folder is a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,10 +13,20 @@ from typing import Any
 from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
 from askback.core.runs import Mode, Validation
 from askback.skills.diagnostics import Problem, error, errors_of, in_one_line, short, warning
+from askback.skills.file_inputs import (
+    default_problems,
+    input_keywords,
+    source_problems,
+    with_default_files,
+    with_files_as_paths,
+)
 from askback.skills.files import MAX_JSON_BYTES, Entry, digest_of, list_files, read_bytes, read_json
 from askback.skills.front_matter import FILE, MAX_SKILL_BYTES, SkillText, read_skill_text
-from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema, property_schema
+from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema
 from askback.skills.manifest import PLACES, SCHEMA_KEYS, Manifest, read_manifest
+from askback.skills.named_files import file_keywords, marks_files, type_problems
+from askback.skills.prompt_template import PromptTemplate
+from askback.skills.skill_runner import INPUT, OUTPUT, FieldUse, schema_uses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +51,12 @@ class SkillPackage:
     output_schema: dict[str, Any] | None
     folder: Path
     digest: str
+    prompts: Mapping[str, PromptTemplate] = field(default_factory=dict)
+    """Templates for the first prompt, by engine; `common` is for all others."""
+    names_files: bool = False
+    """Whether its output names files, which must exist."""
+    field_uses: tuple[FieldUse, ...] = ()
+    """What the fields of Skill-Runner mean here, in a package that was written for it."""
     checkers: Mapping[str, Checker] = field(default_factory=dict, compare=False, repr=False)
     """The compiled schemas that the package has, by `input`, `parameter` and `output`."""
 
@@ -90,6 +106,7 @@ def _no_skill(names: set[str]) -> Problem:
 class _Schemas:
     documents: Mapping[str, dict[str, Any]]
     checkers: Mapping[str, Checker]
+    field_uses: tuple[FieldUse, ...]
 
 
 class _Reading:
@@ -138,6 +155,9 @@ class _Reading:
             output_schema=schemas.documents.get("output"),
             folder=self._folder,
             digest=digest,
+            prompts=manifest.prompts,
+            names_files=marks_files(schemas.documents.get("output")),
+            field_uses=(*manifest.field_uses, *schemas.field_uses) if manifest.for_skill_runner else (),
             checkers=schemas.checkers,
         )
 
@@ -192,6 +212,7 @@ class _Reading:
     def _schemas(self, manifest: Manifest) -> _Schemas:
         documents: dict[str, dict[str, Any]] = {}
         checkers: dict[str, Checker] = {}
+        uses: list[FieldUse] = []
         for key in SCHEMA_KEYS:
             place = str(PurePosixPath(manifest.schemas.get(key, f"assets/{key}.schema.json")))
             if place not in self._files:
@@ -199,14 +220,18 @@ class _Reading:
             document, readable = self._json(place)
             if not readable:
                 continue
-            checker, problems = _schema(key, place, document)
+            schema, problems = _schema(key, place, document, files_by_default=manifest.for_skill_runner)
             self._problems.extend(problems)
-            if checker is not None:
-                documents[key], checkers[key] = document, checker
-        return _Schemas(documents=documents, checkers=checkers)
+            if schema is not None:
+                documents[key], checkers[key] = schema
+            uses += _schema_uses(key, document, documents.get(key))
+        return _Schemas(documents=documents, checkers=checkers, field_uses=tuple(uses))
 
 
-def _schema(key: str, place: str, document: Any) -> tuple[Checker | None, tuple[Problem, ...]]:
+def _schema(
+    key: str, place: str, document: Any, *, files_by_default: bool
+) -> tuple[tuple[dict[str, Any], Checker] | None, tuple[Problem, ...]]:
+    """The schema with its checker, unless it has errors."""
     if not isinstance(document, dict):
         return None, (error(place, "is not an object", "write a JSON Schema"),)
     try:
@@ -214,21 +239,24 @@ def _schema(key: str, place: str, document: Any) -> tuple[Checker | None, tuple[
     except SchemaInvalid as invalid:
         return None, tuple(_schema_problem(place, text) for text in invalid.problems)
     if key == "output":
-        return checker, ()
+        return (document, checker), type_problems(place, document)
     if "object" not in _types_of(document):
         return None, (error(f"{place}: type", f"{key} must be an object", 'write "type": "object"'),)
-    paths = _with_files_as_paths(document) if key == "input" else document
-    return (checker if paths is document else compile_schema(paths, place)), _source_problems(place, document)
+    if key == "parameter":
+        return (document, checker), source_problems(place, document)
+    problems = source_problems(place, document)
+    if files_by_default:
+        problems += default_problems(place, document)
+    marked = with_default_files(document, by_default=files_by_default)
+    paths = with_files_as_paths(marked)
+    return (marked, checker if paths is document else compile_schema(paths, place)), problems
 
 
-def _source_problems(place: str, document: Mapping[str, Any]) -> tuple[Problem, ...]:
-    properties = document.get("properties", {})
-    sources = {name: schema.get("x-input-source") for name, schema in properties.items() if isinstance(schema, dict)}
-    return tuple(
-        warning(f"{place}: properties.{name}.x-input-source", f"{short(source)} is unknown", 'use "file" or "inline"')
-        for name, source in sources.items()
-        if source not in (None, "file", "inline")
-    )
+def _schema_uses(key: str, document: Any, used: Any) -> Iterator[FieldUse]:
+    if key == "output":
+        yield from schema_uses(OUTPUT, file_keywords(document))
+    elif key == "input":
+        yield from schema_uses(INPUT, input_keywords(document, used))
 
 
 def _types_of(document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -241,16 +269,3 @@ def _schema_problem(place: str, text: str) -> Problem:
     path, _, message = text.removeprefix(place).lstrip(".").partition(": ")
     where = f"{place}: {path}" if path else place
     return error(where, message or text, "see json-schema.org for the allowed values")
-
-
-def _with_files_as_paths(document: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a file input describes the file. The engine gets its path, so a string is validated."""
-    properties = document.get("properties", {})
-    paths = {name: {"type": "string"} for name in properties if is_file_input(document, name)}
-    return {**document, "properties": {**properties, **paths}} if paths else document
-
-
-def is_file_input(input_schema: Mapping[str, Any] | None, name: str) -> bool:
-    """Whether an input is given as a file, by `x-input-source`."""
-    found = property_schema(input_schema, name)
-    return found is not None and found.get("x-input-source") == "file"

@@ -128,16 +128,21 @@ PAGE_BYTES = 1_000_000
 
 
 class EventPage(tuple[Event, ...]):
-    """Events of a run, in order. `more`: later events exist. `size`: the total size in bytes."""
+    """Events of a run, in order. `more`: later events exist. `size`: the total size in bytes.
+
+    `committed_at` is when the first of them was committed, on the monotonic clock; None if it was not seen.
+    """
 
     more: bool = False
     size: int = 0
+    committed_at: float | None = None
 
     @classmethod
-    def of(cls, events: Iterable[Event], *, more: bool, size: int = 0) -> Self:
+    def of(cls, events: Iterable[Event], *, more: bool, size: int = 0, committed_at: float | None = None) -> Self:
         page = cls(events)
         page.more = more
         page.size = size
+        page.committed_at = committed_at
         return page
 
 
@@ -170,6 +175,18 @@ class NewEvents(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class StoreObserver(Protocol):
+    """Is notified of the writes of this process, for measurements. Must be quick and must not raise an error."""
+
+    def changed(self, before: Run | None, decision: Decision) -> None:
+        """A run was stored, in the event loop. `before` is None for a new run."""
+        ...
+
+    def committed(self, seconds: float) -> None:
+        """A transaction was committed, in any thread."""
+        ...
 
 
 class Store(Protocol):
@@ -322,6 +339,10 @@ class Store(Protocol):
 
     def new_events(self, run_id: str) -> NewEvents:
         """Listen to the events of one run, from now on."""
+        ...
+
+    def observe(self, observer: StoreObserver) -> None:
+        """Notify this observer, instead of an earlier one, of every write of this process from now on."""
         ...
 
     async def close(self) -> None: ...

@@ -89,7 +89,8 @@ class EventListener:
         if self._page.more or page.more or size > MAX_EVENT_BYTES:
             self._page = UNREAD
         else:
-            self._page = EventPage.of((*self._page, *page), more=False, size=size)
+            first = self._page or page
+            self._page = EventPage.of((*self._page, *page), more=False, size=size, committed_at=first.committed_at)
         self._ready.set()
 
 

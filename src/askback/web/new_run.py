@@ -22,7 +22,7 @@ from askback.web.page_context import READ, SUBMIT, Page, PageContext
 from askback.web.skills import find
 from askback.web.translations import Translations
 
-_CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_validation")
+_CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_validation", "on_lost_session")
 """Options with a few fixed values, each with its own text."""
 
 
@@ -42,6 +42,7 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
         "input": package.input_schema,
         "parameter": package.parameter_schema,
         "options": option_schema(package, context.translations_for(request)),
+        "engine": await context.service.engines.first_for(package),
     }
     again = await _again(context, request, package)
     engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(context, request)]
@@ -51,9 +52,10 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
         skill=package,
         engines=engines,
         usable=[view["name"] for view in engines if view["found"] and view["allowed"]],
-        by_itself=await context.service.engines.first_for(package),
+        by_itself=given["engine"],
         given=given | {"again": again.given if again else None},
         again=again,
+        workdirs=context.service.workdirs,
     )
 
 
@@ -82,6 +84,9 @@ def _option(name: str, schema: Mapping[str, Any], default: Any, t: Translations)
         made |= {"oneOf": [{"const": value, "title": title} for value, title in named]}
     else:
         made |= schema
+    if name == "model":
+        # It may be long, but is one line.
+        made["format"] = "one-line"
     return made if default is None else made | {"default": default}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -138,8 +138,14 @@ async def run(context: PageContext, request: Request) -> Response:
         run=found,
         first=plain(wire.Run.of(found, queue_reason=context.service.queue_reason(found), input_=input_)),
         files=await files.listed(context, found.id),
-        runs_again=found.skill.id in skills and not found.skill.uploaded,
+        runs_again=_runs_again(context.service, found, skills),
     )
+
+
+def _runs_again(service: Service, run: Run, skills: Collection[str]) -> bool:
+    """Whether the form of a new run can be filled from this one."""
+    in_folder = run.workdir is None or bool(service.workdirs)
+    return run.skill.id in skills and not run.skill.uploaded and in_folder
 
 
 _RUN = (Page(path="/runs/{run_id}", show=run),)

@@ -104,12 +104,20 @@ class RunCreate(Body):
         dict[str, Any],
         about(
             "`session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, "
-            "`ask_user_validation`, `repair_attempts`, `model`, `effort`, `warm_sec`.",
+            "`ask_user_validation`, `repair_attempts`, `on_lost_session`, `model`, `effort`, `warm_sec`.",
             {"turn_timeout_sec": 600},
         ),
     ] = msgspec.field(default_factory=dict)
     from_run: Annotated[
         FromRun | None, about("Start with the files or the session of another run. Requires the scope `read` as well.")
+    ] = None
+    workdir: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=4096)] | None,
+        about(
+            "A folder on the server's machine for the engine to work in, as an absolute path. It must be one of the "
+            "`workdirs` of the settings, or below one. No other unfinished run may work there.",
+            "/srv/repositories/website",
+        ),
     ] = None
     env: Annotated[
         dict[str, str],
@@ -234,6 +242,13 @@ class RunCreateHeaders(Shape):
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
         about("The same key with the same body returns the same run. With another body it is refused.", "order-4711"),
+    ] = None
+    traceparent: Annotated[
+        str | None,
+        about(
+            "The caller's span (W3C Trace Context): the spans of the run belong to its trace. An invalid value is ignored.",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ),
     ] = None
 
 

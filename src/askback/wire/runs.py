@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
 from askback.core import errors, events, interactions, runs, webhooks
+from askback.core.changes import Changes as FoundChanges
+from askback.core.changes import ChangeStatus, NoSummary
 from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
@@ -183,6 +185,9 @@ class Run(Shape, omit_defaults=True):
         ),
     ] = None
     from_run: Annotated[Origin | None, about("The run that this one continues.")] = None
+    workdir: Annotated[
+        str | None, about("The user's folder that the engine works in.", "/srv/repositories/website")
+    ] = None
     env_names: Annotated[tuple[str, ...] | None, about("The names of its secret variables.", ["ZOTERO_API_KEY"])] = None
     attempt_number: Annotated[int, about("The current or last turn, from 1.", 1, ge=1)]
     interactive_profile: Annotated[Profile, about("How the run waits for its user.")]
@@ -234,6 +239,7 @@ class Run(Shape, omit_defaults=True):
             summary=run.summary,
             input=input_,
             from_run=Origin.of(run.origin),
+            workdir=None if run.workdir is None else run.workdir.path,
             env_names=run.env_names or None,
             attempt_number=run.attempt_number,
             interactive_profile=Profile.of(run.profile),
@@ -446,7 +452,50 @@ class ArtifactDiff(Shape, rename={"from_": "from"}):
     ]
 
 
-class Result(Shape):
+class ChangedFile(Shape):
+    """A file in the `workdir` that a run has changed."""
+
+    path: Annotated[str, about("Relative to the `workdir`, with `/` between folders.", "src/site.css")]
+    status: Annotated[ChangeStatus, about("What happened to it.", "modified")]
+    insertions: Annotated[int | None, about("Added lines. Null if it is not text.", 12)]
+    deletions: Annotated[int | None, about("Removed lines. Null if it is not text.", 3)]
+
+
+class Changes(Shape):
+    """What a run has changed in its `workdir`, compared with the folder as it was when the run started. Covers all files
+    that git does not ignore, except those below `artifacts/`."""
+
+    files: Annotated[tuple[ChangedFile, ...], about("The first 200 changed files.")]
+    total: Annotated[int, about("The number of changed files.", 1, ge=0)]
+    insertions: Annotated[int, about("Added lines in all files.", 12, ge=0)]
+    deletions: Annotated[int, about("Removed lines in all files.", 3, ge=0)]
+    unavailable: Annotated[
+        NoSummary | None,
+        about(
+            "Why there is no summary. `not_a_repository`: the folder is not the top folder of a git repository. "
+            "`git_missing`: the server has no git. `too_slow`, `unreadable`: git could not compare the folder in time, or "
+            "not at all. `not_started`: the run never started a turn there. Null if there is a summary."
+        ),
+    ]
+
+    @classmethod
+    def of(cls, found: FoundChanges | None) -> Self | None:
+        if found is None:
+            return None
+        files = tuple(
+            ChangedFile(path=each.path, status=each.status, insertions=each.insertions, deletions=each.deletions)
+            for each in found.files
+        )
+        return cls(
+            files=files,
+            total=found.total,
+            insertions=found.insertions,
+            deletions=found.deletions,
+            unavailable=found.unavailable,
+        )
+
+
+class Result(Shape, omit_defaults=True):
     """How a run ended."""
 
     status: Annotated[RunState, about("The final state.", "succeeded")]
@@ -454,15 +503,19 @@ class Result(Shape):
     warnings: Annotated[tuple[RunWarning, ...], about("The warnings of the run.")]
     error: Annotated[RunError | None, about("Why the run failed.")]
     artifacts: Annotated[tuple[Artifact, ...], about("The files that the run produced.")]
+    changes: Annotated[
+        Changes | None, about("What the run has changed in its `workdir`. Left out if it has no `workdir`.")
+    ] = None
 
     @classmethod
-    def of(cls, run: runs.Run, data: Any, artifacts: Iterable[Artifact]) -> Self:
+    def of(cls, run: runs.Run, data: Any, artifacts: Iterable[Artifact], changed: FoundChanges | None = None) -> Self:
         return cls(
             status=run.state,
             data=data,
             warnings=_warnings(run),
             error=RunError.of(run.error),
             artifacts=tuple(artifacts),
+            changes=Changes.of(changed),
         )
 
 

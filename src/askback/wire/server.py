@@ -109,6 +109,27 @@ class EngineList(WholeList[Engine]):
     """Every known engine, by name."""
 
 
+class EngineModel(Shape):
+    """A model that a run on this engine can name as `options.model`."""
+
+    id: Annotated[str, about("The name for `options.model`.", "gpt-6.1-sol")]
+    title: Annotated[str | None, about("The display name.", "GPT-6.1-Sol")] = None
+    description: Annotated[str | None, about("What the engine says about it.")] = None
+    efforts: Annotated[
+        tuple[str, ...], about("The values for `options.effort`, if the engine lists them.", ["low", "medium", "high"])
+    ] = ()
+    is_default: Annotated[bool, about("Whether the engine uses it if a run names none.")] = False
+
+
+class EngineModels(Shape):
+    """The models of an engine. Not every engine can list them, and other names may work as well."""
+
+    engine: Annotated[str, about("The name of the engine.", "codex")]
+    models: Annotated[tuple[EngineModel, ...] | None, about("Null if the engine cannot list them; see `reason`.")]
+    reason: Annotated[str | None, about("Why there is no list.", None)]
+    asked_at: Annotated[Moment, about("When the engine was asked. An answer is kept for an hour.")]
+
+
 # The server itself.
 
 

@@ -30,6 +30,8 @@ class Held:
     has_slot: bool = True
     """Not while its process is only kept warm."""
     parked: Parked | None = None
+    was_warm: bool = False
+    """Its home was saved while it waited, and the run may have ended or gone to another program since."""
 
 
 class WarmWaits:
@@ -62,6 +64,7 @@ class WarmWaits:
         if held.parked is None:
             return False
         self._controls[held.parked] = held.control
+        held.was_warm = True
         return True
 
     async def wait(self, held: Held, executor: RunExecutor) -> bool:
@@ -69,7 +72,7 @@ class WarmWaits:
         parked = held.parked
         assert parked is not None
         try:
-            # Files that have just been written cannot be told apart from those that change now: see `snapshot`.
+            # Files that have just been written cannot be distinguished from files that change now: see `snapshot`.
             if not await executor.idle(parked.settled, _SETTLING_SEC):
                 await executor.save_home(held.run)
                 await self.pool.measure(parked)

@@ -66,6 +66,7 @@ class Worker:
         self._stopping = True
         for control in self._active.values():
             control.stop(StopReason.SHUTDOWN)
+        self._context.early_saves.give_up()
         self._warm.pool.drop_all(DropReason.STOP)
         self._wake.set()
 
@@ -177,13 +178,15 @@ class Worker:
                     if not await self._warm.wait(held, executor):
                         break
                     await self._turns(held, executor)
-            if held.run.state.final and held.run.env_names:
+            if held.run.state.final and (held.run.env_names or held.run.workdir):
                 await asyncio.to_thread(self._close, held.run)
         except Exception as fault:
             await self._fail(held, _innermost(fault))
         finally:
             self._warm.leave(held)
             self._let_go(held)
+        if not held.was_warm:
+            await self._save_early(held.run)
 
     async def _turns(self, held: Held, executor: RunExecutor) -> None:
         run = held.run
@@ -209,6 +212,11 @@ class Worker:
             await self._give_up(held.run, fault)
         else:
             log.error("a warm process was given up: %s", fault, extra={"run": held.run.id})
+
+    async def _save_early(self, run: Run) -> None:
+        if run.state is RunState.WAITING_USER and not run.sticky and not self._stopping:
+            workspace = self._context.workspaces.of(run.id)
+            await self._context.early_saves.save(run, workspace, self._context.pools.turns)
 
     def _close(self, run: Run) -> None:
         """Remove at once what could contain the run's secret variables. What fails is left to the next sweep."""

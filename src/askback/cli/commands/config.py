@@ -77,7 +77,12 @@ def _masked(path: Path, value: Any) -> Any:
     if value in _EMPTY:
         return value
     match path:
-        case ("server", "token") | ("webhooks", _, "secret") | ("engines", _, "env", _):
+        case (
+            ("server", "token")
+            | ("webhooks", _, "secret")
+            | ("engines", _, "env", _)
+            | ("telemetry", "otlp_headers", _)
+        ):
             return MASK
         case ("webhooks", _, "url"):
             # The path of such a URL is often the secret.

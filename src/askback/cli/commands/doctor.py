@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 _LOW_DISK = 1_000_000_000
+_CONNECT_SEC = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +49,13 @@ def command(settings: Settings, as_json: bool) -> int:
     from askback.bootstrap import opened
     from askback.cli.exit_codes import run_async
     from askback.core.errors import Unavailable
+    from askback.settings import TelemetrySettings
 
     async def main() -> int:
-        findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir)]
+        findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir), *_telemetry(settings)]
         try:
-            async with opened(settings) as app:
+            # A problem with the telemetry is reported above, and must not hide the rest.
+            async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()})) as app:
                 findings += [finding async for finding in _examine(app)]
         except Unavailable as error:
             findings.append(Finding(what="database", ok=False, message=error.message))
@@ -143,6 +148,29 @@ def _access(data_dir: Path) -> Iterator[Finding]:
         message = f"other users can {access} {data_dir}"
         wrong = False if access is Access.WRITE else None
         yield Finding(what="data folder", ok=wrong, message=message, advice=f"chmod 700 {data_dir}")
+
+
+def _telemetry(settings: Settings) -> Iterator[Finding]:
+    """Whether the collector can be reached, if there should be one. Nothing is sent to it."""
+    from askback.bootstrap.telemetry import INSTALL, missing_package
+
+    endpoint = settings.telemetry.otlp_endpoint
+    if endpoint is None:
+        return
+    if missing_package():
+        message = f"OpenTelemetry is not installed, but traces and metrics are to be sent to {endpoint}"
+        yield Finding(what="telemetry", ok=False, message=message, advice=INSTALL)
+        return
+    address = urlsplit(endpoint)
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        socket.create_connection((address.hostname or "", port), _CONNECT_SEC).close()
+    except OSError as error:
+        message = f"the collector at {endpoint} cannot be reached: {error}; runs are not affected"
+        advice = "start the collector, or correct telemetry.otlp_endpoint"
+        yield Finding(what="telemetry", ok=None, message=message, advice=advice, warning=True)
+    else:
+        yield Finding(what="telemetry", ok=True, message=f"traces and metrics are sent to {endpoint}")
 
 
 def _sandbox(isolation: Isolation) -> Finding:

@@ -1,4 +1,4 @@
-"""`askback engines`: the engines of this machine, and how to install what is missing."""
+"""`askback engines`: the engines of this machine, how to install what is missing, and their models."""
 
 from __future__ import annotations
 
@@ -7,30 +7,38 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options, output
-from askback.cli.help import Command
+from askback.cli.completion import complete_engine
+from askback.cli.help import Group
 from askback.core.runs import ProfileKind
 from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
     from askback.installed.engines import EngineReport
     from askback.settings import Settings
+    from askback.wire.server import EngineModel
 
 
-@click.command(
+@click.group(
     "engines",
-    cls=Command,
+    cls=Group,
+    invoke_without_command=True,
     examples=(
         "askback engines",
         "askback engines --refresh            # after an update, or a slow first look",
+        "askback engines models codex",
     ),
 )
 @click.option("--refresh", is_flag=True, help="Ask every program again, not only those that have changed.")
 @options.common
-def command(settings: Settings, as_json: bool, refresh: bool) -> int:
-    """List every engine: installed or not, its version, how its runs wait, signed in or not, and what to do.
+@click.pass_context
+def command(ctx: click.Context, settings: Settings, as_json: bool, refresh: bool) -> int:
+    """Without a subcommand: list every engine: installed or not, its version, how its runs wait, signed in or not,
+    and what to do.
 
     Each program is asked once for its version and abilities, and again when it has changed.
     """
+    if ctx.invoked_subcommand is not None:
+        return 0
     from askback.bootstrap import opened
     from askback.cli.exit_codes import run_async
     from askback.cli.terminal.probing import probing_shown
@@ -53,6 +61,42 @@ def command(settings: Settings, as_json: bool, refresh: bool) -> int:
         return 0
 
     return run_async(main)
+
+
+@command.command("models", examples=("askback engines models codex", "askback engines models claude --json"))
+@click.argument("name", metavar="ENGINE", shell_complete=complete_engine)
+@options.common
+def models(settings: Settings, as_json: bool, name: str) -> int:
+    """List the models that a run on ENGINE can name, as its program lists them."""
+    from askback.bootstrap import opened
+    from askback.cli.exit_codes import FAILED, run_async
+    from askback.cli.terminal.probing import probing_shown
+    from askback.wire.base import plain
+
+    async def main() -> int:
+        async with opened(settings) as app:
+            if as_json:
+                output.print_json(plain(await app.service.engines.models(name)))
+                return 0
+            with probing_shown(app.service.engines):
+                found = await app.service.engines.models(name)
+        if found.models is None:
+            output.to_stderr(f"askback: no list of models: {one_line(found.reason or '', 500)}")
+            return FAILED
+        for model in found.models:
+            output.print_line(_model_line(model), indent=6)
+        return 0
+
+    return run_async(main)
+
+
+def _model_line(model: EngineModel) -> str:
+    about = [each for each in (model.title, model.description) if each and each != model.id]
+    if model.is_default:
+        about.append("the default")
+    if model.efforts:
+        about.append(f"effort: {', '.join(model.efforts)}")
+    return f"{printable(model.id):<28} {one_line(' · '.join(about), 300)}".rstrip()
 
 
 def _lines(report: EngineReport) -> list[str]:

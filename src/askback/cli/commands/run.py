@@ -61,6 +61,12 @@ _LIST = "?"
 @click.option(
     "--option", "run_options", multiple=True, metavar="K=V", help="A run option, such as turn_timeout_sec=60."
 )
+@click.option(
+    "--workdir",
+    metavar="DIR",
+    help="Work in this folder, such as a repository, instead of a new one. It is changed in place; output files go to "
+    "DIR/artifacts/.",
+)
 @click.option("--from", "source", metavar="RUN", help="Start with the files of another run, which stays as it is.")
 @click.option(
     "--from-files",
@@ -95,6 +101,7 @@ def command(
     inputs: tuple[str, ...],
     params: tuple[str, ...],
     run_options: tuple[str, ...],
+    workdir: str | None,
     source: str | None,
     from_files: str | None,
     from_session: bool,
@@ -107,7 +114,7 @@ def command(
     The output goes to stdout, everything else to stderr. Exit codes: 0 succeeded, 1 failed, 2 bad input,
     4 waits for an answer, 130 interrupted.
     """
-    submitted = engine or mode or inputs or params or run_options or source
+    submitted = engine or mode or inputs or params or run_options or source or workdir is not None
     _check_usage(skill, continued, source, submitted=submitted, inherited=from_files or from_session or from_question)
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
@@ -126,7 +133,10 @@ def command(
             inputs=inputs,
             params=params,
             run_options=run_options,
-            origin=None if source is None else _origin(source, from_files, from_question, session=from_session),
+            origin=None
+            if source is None
+            else _origin(source, from_files, from_question, session=from_session, workdir=workdir),
+            workdir=None if workdir is None else _absolute(workdir),
         )
         package = open_library(settings).find(skill)
         may_ask = can_ask or bool(answers) or from_question is not None
@@ -197,9 +207,14 @@ async def _require_engine(app: App, wanted: Submission, package: SkillPackage) -
         await app.service.engines.profile(engine, Mode.AUTO, RunOptions())
 
 
-def _origin(source: str, files: str | None, question: str | None, *, session: bool) -> Origin:
+def _absolute(workdir: str) -> str:
+    """The folder may be relative to the working directory. What cannot be made absolute is refused later."""
+    return str(Path.cwd() / options.path_of(workdir))
+
+
+def _origin(source: str, files: str | None, question: str | None, *, session: bool, workdir: str | None) -> Origin:
     session = session or question is not None
-    default = InheritedFiles.WORKSPACE if session else InheritedFiles.ARTIFACTS
+    default = None if workdir is not None else InheritedFiles.WORKSPACE if session else InheritedFiles.ARTIFACTS
     chosen = default if files is None else InheritedFiles(files)
     return Origin(run_id=source, files=chosen, session=session, at=question)
 
@@ -253,6 +268,7 @@ class Arguments:
     params: Sequence[str]
     run_options: Sequence[str]
     origin: Origin | None = None
+    workdir: str | None = None
 
 
 def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
@@ -275,6 +291,7 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, ma
         options=options.typed_options(options.pairs(arguments.run_options, "--option")),
         files=files,
         origin=arguments.origin,
+        workdir=arguments.workdir,
     )
 
 

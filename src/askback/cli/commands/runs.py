@@ -93,11 +93,13 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
             run_id = await full_id(runs, run)
             found = await runs.get_run(run_id)
             interactions, artifacts = await runs.interactions(run_id), await runs.artifacts(run_id)
+            changes = (await runs.result(run_id)).changes if found.workdir and found.state.final else None
         if as_json:
             parts = {"interactions": interactions, "artifacts": artifacts}
+            parts |= {} if changes is None else {"changes": changes}
             output.print_json(render.document(found) | msgspec.to_builtins(parts))
             return 0
-        for line in render.page(found, interactions, artifacts):
+        for line in render.page(found, interactions, artifacts, changes):
             output.print_line(line, indent=11)
         return 0
 

@@ -100,7 +100,7 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
             timeout_graceful_shutdown=max(1, round(settings.server.grace_sec)),
         )
         async with app.working(), asyncio.TaskGroup() as group:
-            watching = [group.create_task(each) for each in (web.metrics.watch(app.store), web.sessions.watch())]
+            watching = [group.create_task(each()) for each in web.tasks]
             token_path = None if settings.server.token else settings.data_dir / "token"
             # From the announcement on, the server can be stopped.
             server = _stopped_by_signals(config, [web.streams.close, app.worker.stop])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from askback.skills.diagnostics import Problem
     from askback.skills.library import SkillListing
     from askback.skills.package import SkillPackage
+    from askback.skills.skill_runner import FieldUse
 
 
 @click.group(
@@ -102,6 +105,8 @@ def new(settings: Settings, as_json: bool, name: Path) -> int:
 def check(settings: Settings, as_json: bool, folder: Path) -> int:
     """Report the problems of the skill in FOLDER and how to fix them, and what it takes and returns.
 
+    For a package that was written for Skill-Runner, list its fields: what each means here, or why it is ignored.
+
     Exit code 2 if it cannot be run.
     """
     from askback.cli.script_check import script_problems
@@ -122,7 +127,8 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
             for each in problems
         ]
         skill = None if package is None else {"id": package.id, **_facts(package)}
-        output.print_json({"ok": not wrong, "skill": skill, "problems": documents})
+        uses = [] if package is None else [_use(each) for each in _field_uses(package, list(engines))]
+        output.print_json({"ok": not wrong, "skill": skill, "problems": documents, "skill_runner": uses})
         return 2 if wrong else 0
     for each in problems:
         sign = "✘" if each in wrong else "!"
@@ -134,6 +140,8 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
         return 2
     for line in _summary(package, playable=not wrong):
         output.print_line(line, indent=11)
+    for line in _field_lines(_field_uses(package, list(engines))):
+        output.print_line(line, indent=6)
     return 2 if wrong else 0
 
 
@@ -141,7 +149,11 @@ def _unknown_engines(package: SkillPackage, known: Sequence[str]) -> tuple[Probl
     """A warning only: another machine may have an engine that this one does not know."""
     from askback.skills.diagnostics import short, unknown_name, warning
 
-    listed = {"engines": package.engines or (), "unsupported_engines": package.unsupported_engines}
+    listed = {
+        "engines": package.engines or (),
+        "unsupported_engines": package.unsupported_engines,
+        "entrypoint.prompts": tuple(name for name in package.prompts if name != "common"),
+    }
     return tuple(
         warning(f"assets/runner.json: {key}", f"{short(name)} {unknown_name(name, known)}")
         for key, names in listed.items()
@@ -156,6 +168,7 @@ def _facts(package: SkillPackage) -> dict[str, Any]:
         "description": package.description,
         "execution_modes": list(package.execution_modes),
         "engines": None if package.engines is None else list(package.engines),
+        "options": dict(package.options),
         "schemas": {
             "input": package.input_schema,
             "parameter": package.parameter_schema,
@@ -173,7 +186,34 @@ def _summary(package: SkillPackage, *, playable: bool) -> Iterator[str]:
         yield from _listed("params", package.parameter_schema, "")
     yield f"  modes    {', '.join(package.execution_modes)}"
     yield f"  engines  {', '.join(map(printable, package.engines or ())) or 'any'}"
+    if package.options:
+        yield f"  options  {', '.join(f'{name}={_shown(value)}' for name, value in package.options.items())}"
     yield from _listed("output", package.output_schema, "text: it has no output schema")
+
+
+def _shown(value: Any) -> str:
+    return printable(value if isinstance(value, str) else json.dumps(value))
+
+
+def _field_uses(package: SkillPackage, engines: Sequence[str]) -> list[FieldUse]:
+    """The fields of a package for Skill-Runner. A prompt for an engine that does not exist here is ignored."""
+    from askback.skills.skill_runner import PROMPTS, field_name
+
+    names = [field_name(PROMPTS, name) for name in package.prompts if name not in (*engines, "common")]
+    reason = "there is no engine with this name"
+    return [replace(use, honoured=False, meaning=reason) if use.field in names else use for use in package.field_uses]
+
+
+def _field_lines(uses: Sequence[FieldUse]) -> Iterator[str]:
+    if uses:
+        yield "  Fields of Skill-Runner:"
+    for use in uses:
+        what = f"{printable(use.field)}:" if use.honoured else f"{printable(use.field)} is ignored:"
+        yield f"    {'✔' if use.honoured else '-'} {what} {printable(use.meaning)}"
+
+
+def _use(use: FieldUse) -> dict[str, str]:
+    return {"field": use.field, "status": "honoured" if use.honoured else "ignored", "meaning": use.meaning}
 
 
 def _listed(what: str, schema: Mapping[str, Any] | None, otherwise: str) -> Iterator[str]:

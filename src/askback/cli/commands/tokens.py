@@ -65,12 +65,13 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 def create(settings: Settings, as_json: bool, name: str, scopes: tuple[str, ...], expires_in: str | None) -> int:
     """Create a token called NAME. It is printed once; only its digest is stored."""
     from askback.bootstrap import now
+    from askback.files.atomic import make_private
     from askback.http.auth import AccessScope
 
     if not _NAME.fullmatch(name):
         raise click.UsageError("NAME must have 1 to 100 letters, digits, '.', '_' or '-'")
     expires_at = None if expires_in is None else now() + _duration(expires_in)
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(settings.data_dir)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
     text = _tokens(settings).make(name, given, expires_at)
     if as_json:

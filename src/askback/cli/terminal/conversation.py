@@ -15,6 +15,7 @@ from typing import Any
 from askback.bootstrap import App
 from askback.cli import exit_codes, output
 from askback.cli.terminal import question
+from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.live import Display, summary
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned, Settled, unless_left
 from askback.cli.terminal.values import readable
@@ -244,12 +245,14 @@ async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, k
         display.write(f"… {_next_step(run)}" if kept else "… the run was not finished, and its files are not kept")
         return Ending(run=run, exit_code=exit_codes.WAITING, document=document)
     result = await app.service.result(run.id)
-    folder = app.workspaces.of(run.id).artifacts_path if kept else Path(ARTIFACTS_DIR)
+    folder = app.workspaces.of(run.id).engine_cwd(run.workdir) / ARTIFACTS_DIR if kept else Path(ARTIFACTS_DIR)
     files = [wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
     display.write(summary(run))
     for each in result.artifacts:
         display.write(f"  {printable(str(folder / each.path))} ({size(each.size)})")
-    document |= plain(wire.Result.of(run, result.data, files))
+    for line in changes_lines(document.get("workdir"), wire.Changes.of(result.changes)):
+        display.write(f"  {line}")
+    document |= plain(wire.Result.of(run, result.data, files, result.changes))
     canceled = exit_codes.INTERRUPTED if interrupted else exit_codes.FAILED
     code = {RunState.SUCCEEDED: 0, RunState.FAILED: exit_codes.FAILED}.get(run.state, canceled)
     return Ending(run=run, exit_code=code, document=document)

@@ -10,10 +10,11 @@ import msgspec
 from rich.cells import cell_len, set_cell_size
 
 from askback.cli.layout import cut
+from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.failure import failure
 from askback.cli.terminal.question import reply_command
 from askback.cli.terminal.values import readable
-from askback.client import Artifact, Event, Interaction, Run, RunState
+from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
@@ -92,11 +93,15 @@ def _note(run: Run) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact]) -> Iterator[str]:
+def page(
+    run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact], changes: Changes | None = None
+) -> Iterator[str]:
     """Everything about a run."""
     version = f" {printable(run.skill_version)}" if run.skill_version else ""
     yield f"{_SIGNS[run.state]} run {printable(run.id)}: {run.state}{_queued(run)}"
     yield f"  skill    {printable(run.skill)}{version} on {printable(run.engine)} ({run.mode})"
+    if run.workdir is not None:
+        yield f"  folder   {printable(run.workdir)}"
     yield from _input(run)
     if run.interactive_profile.kind is not ProfileKind.RESUMABLE:
         yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
@@ -117,6 +122,7 @@ def page(run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Arti
         yield from question(run.id, run.pending_interaction, run.wait_deadline_at)
     for artifact in artifacts:
         yield f"  file     {printable(artifact.path)} ({size(artifact.size)})"
+    yield from (f"  {line}" for line in changes_lines(run.workdir, changes))
 
 
 def _input(run: Run) -> Iterator[str]:

@@ -23,6 +23,7 @@ from askback.engines.base import (
     version_in,
     why_not,
 )
+from askback.engines.claude.models import ClaudeModels
 from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, literal
 
 _HELP, _VERSION = ("--help",), ("--version",)
@@ -42,6 +43,8 @@ _DEFAULT_ENV = {
     # With the default of ten, Claude takes three minutes to report a refused key.
     "CLAUDE_CODE_MAX_RETRIES": "2",
 }
+# Claude would replace `@path` in a prompt, and so in a user's reply, with the content of that file.
+_WITHOUT_MENTIONS = {"CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1"}
 # Claude writes its session a little later than it reports the end of a turn, and would lose that part if it is killed.
 _WHOLE_SESSION = {"CLAUDE_CODE_EAGER_FLUSH": "1"}
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
@@ -125,6 +128,12 @@ class Claude:
         argv = _argv(turn, *_RESIDENT, _WITHOUT_PLANS if asks else _WITHOUT_ASKING)
         return Launch(argv=tuple(argv), env={**_environment(turn), **_WHOLE_SESSION})
 
+    def launch_models(self, turn: Turn) -> Launch:
+        return self.launch_resident(turn)
+
+    def model_query(self, turn: Turn) -> ClaudeModels:
+        return ClaudeModels()
+
     def conversation(self, turn: Turn) -> ClaudeConversation:
         return ClaudeConversation(may_ask=turn.may_ask)
 
@@ -148,7 +157,7 @@ def _argv(turn: Turn, *options: str) -> list[str]:
 def _environment(turn: Turn) -> dict[str, str]:
     defaults = {name: value for name, value in _DEFAULT_ENV.items() if name not in turn.env}
     # As root, Claude refuses to skip permissions unless IS_SANDBOX is set.
-    return {**defaults, "CLAUDE_CONFIG_DIR": f"{turn.home}/.claude", "IS_SANDBOX": "1"}
+    return {**defaults, **_WITHOUT_MENTIONS, "CLAUDE_CONFIG_DIR": f"{turn.home}/.claude", "IS_SANDBOX": "1"}
 
 
 def engine() -> Claude:

@@ -35,6 +35,7 @@ from askback.text.json_text import clean
 
 _COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 _MODEL_COUNTS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
+_SINCE_LAST = "model_usage_since_last_result"
 _UNKNOWN_SESSION = re.compile(r"no conversation found|--resume requires a valid session", re.IGNORECASE)
 
 
@@ -46,7 +47,8 @@ def literal(text: str) -> str:
 class ClaudeParser:
     """Reads the events of one turn. Success is a `result` without an error for which the model was asked.
 
-    A resident process reports the tokens of all its turns.
+    A resident process reports the tokens of all its turns. Another one may end several turns, by background tasks: its
+    tokens are their sum.
     """
 
     def __init__(self, *, resuming: bool, resident: bool = False) -> None:
@@ -54,6 +56,7 @@ class ClaudeParser:
         self._resident = resident
         self._conversation = Conversation()
         self._result: Mapping[str, Any] | None = None
+        self._since_last = Usage()
         self._retrying = ""
         self._stderr = Tail()
 
@@ -76,8 +79,15 @@ class ClaudeParser:
             case "result":
                 yield from self._conversation.flush()
                 self._result = event
-                yield UsageSeen(usage=_usage(event), whole_session=self._resident)
+                yield UsageSeen(usage=self._count(event), whole_session=self._resident)
                 yield TurnOver()
+
+    def _count(self, result: Mapping[str, Any]) -> Usage:
+        """In newer versions, the tokens of a resumed session include those of earlier processes."""
+        if self._resident or _SINCE_LAST not in result:
+            return _usage(result)
+        self._since_last += _by_model(result, _SINCE_LAST) or Usage()
+        return self._since_last
 
     @property
     def messages(self) -> Messages:
@@ -134,10 +144,13 @@ def _usage(result: Mapping[str, Any]) -> Usage:
 
     Claude reports cache reads and cache writes separately from the input.
     """
-    models = [model for model in object_at(result, "modelUsage").values() if isinstance(model, dict)]
-    if models:
-        return sum((_tokens(model, *_MODEL_COUNTS) for model in models), Usage())
-    return _tokens(object_at(result, "usage"), *_COUNTS)
+    by_model = _by_model(result, "modelUsage")
+    return _tokens(object_at(result, "usage"), *_COUNTS) if by_model is None else by_model
+
+
+def _by_model(result: Mapping[str, Any], key: str) -> Usage | None:
+    models = [model for model in object_at(result, key).values() if isinstance(model, dict)]
+    return sum((_tokens(model, *_MODEL_COUNTS) for model in models), Usage()) if models else None
 
 
 def _tokens(counts: Mapping[str, Any], plain: str, written: str, read: str, generated: str) -> Usage:

@@ -35,6 +35,7 @@ from askback.engines.base import (
 )
 from askback.engines.codex.app_server import AppServerConversation
 from askback.engines.codex.items import Items, usage_in
+from askback.engines.codex.models import CodexModels
 from askback.engines.codex.strict_schema import strict_form
 from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
@@ -163,6 +164,12 @@ class Codex:
         for setting in (*settings, *_effort(turn)):
             argv += ["-c", setting]
         return Launch(argv=tuple(argv), env=_environment(turn), files={_HOME_FILE: b""})
+
+    def launch_models(self, turn: Turn) -> Launch:
+        return self.launch_resident(turn)
+
+    def model_query(self, turn: Turn) -> CodexModels:
+        return CodexModels(api_key=_key(turn))
 
     def conversation(self, turn: Turn) -> AppServerConversation:
         model = {"model": turn.model} if turn.model else {}

@@ -34,7 +34,7 @@ from askback.engines.protocols.json_rpc import JsonRpcChannel
 from askback.text.json_text import clean
 
 # Without `experimentalApi`, the ask tool is not available to the model.
-_CLIENT = {
+CLIENT = {
     "clientInfo": {"name": "askback", "title": "Askback", "version": "1"},
     "capabilities": {"experimentalApi": True},
 }
@@ -84,7 +84,7 @@ class AppServerConversation:
         elif self._is_ready:
             yield self._sign_in()
         else:
-            yield self._line.request("initialize", _CLIENT)
+            yield self._line.request("initialize", CLIENT)
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         if stream is Stream.STDERR:

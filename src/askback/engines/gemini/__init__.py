@@ -25,6 +25,7 @@ from askback.engines.base import (
 )
 from askback.engines.gemini.events import GeminiParser, is_noise, retry_in
 from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+from askback.engines.protocols.acp.models import AcpModels
 
 _HELP, _VERSION = ("--help",), ("--version",)
 STREAM, _RESIDENT = "stream-json", "--acp"
@@ -42,6 +43,7 @@ prompt = "What follows the line {_COMMAND} is the message, word for word."
 
 # Workspace settings, which override the user's settings in the home.
 _SETTINGS_FILE = ".gemini/settings.json"
+_SYSTEM_FILE = ".gemini/askback-settings.json"
 _SETTINGS = {
     "general": {
         # Gemini would delete a session that was resumed once.
@@ -123,8 +125,8 @@ class Gemini:
             argv=(*_command(turn, "--output-format", form), *resume),
             env=_environment(turn),
             stdin=f"{_COMMAND}\n{turn.prompt}".encode("utf-8", "replace"),
-            files={_COMMAND_FILE: _COMMAND_TEXT.encode()},
-            work_files={_SETTINGS_FILE: json.dumps(_SETTINGS).encode()},
+            files={_COMMAND_FILE: _COMMAND_TEXT.encode(), **_system_settings(turn)},
+            work_files=_work_settings(turn),
         )
 
     def parser(self, turn: Turn) -> GeminiParser:
@@ -136,12 +138,21 @@ class Gemini:
         return SessionMove(rewritten=dict.fromkeys(named, (old_cwd, new_cwd)))
 
     def launch_resident(self, turn: Turn) -> Launch:
-        settings = {_SETTINGS_FILE: json.dumps(_SETTINGS).encode()}
-        return Launch(argv=_command(turn, _RESIDENT), env=_environment(turn), work_files=settings)
+        return Launch(
+            argv=_command(turn, _RESIDENT),
+            env=_environment(turn),
+            files=_system_settings(turn),
+            work_files=_work_settings(turn),
+        )
 
     def conversation(self, turn: Turn) -> AcpConversation:
-        dialect = Dialect(sign_in=_auth_method(turn), retry_in=retry_in, counts_answers=True, noise=is_noise)
-        return AcpConversation(cwd=turn.cwd, dialect=dialect, may_ask=turn.may_ask)
+        return AcpConversation(cwd=turn.cwd, dialect=_dialect(turn), may_ask=turn.may_ask)
+
+    def launch_models(self, turn: Turn) -> Launch:
+        return self.launch_resident(turn)
+
+    def model_query(self, turn: Turn) -> AcpModels:
+        return AcpModels(cwd=turn.cwd, dialect=_dialect(turn))
 
 
 def engine() -> Gemini:
@@ -152,6 +163,19 @@ def _command(turn: Turn, *form: str) -> tuple[str, ...]:
     # Without a model, Gemini uses the one that the user configured, or its default.
     model = (f"--model={turn.model}",) if turn.model else ()
     return (*turn.command, *form, "--yolo", *model, *turn.extra_args)
+
+
+def _work_settings(turn: Turn) -> dict[str, bytes]:
+    return {} if turn.users_cwd else {_SETTINGS_FILE: json.dumps(_SETTINGS).encode()}
+
+
+def _system_settings(turn: Turn) -> dict[str, bytes]:
+    """In a folder of the user, the same settings come from the home, as those of the system: they have priority too."""
+    return {_SYSTEM_FILE: json.dumps(_SETTINGS).encode()} if turn.users_cwd else {}
+
+
+def _dialect(turn: Turn) -> Dialect:
+    return Dialect(sign_in=_auth_method(turn), retry_in=retry_in, counts_answers=True, noise=is_noise)
 
 
 def _auth_method(turn: Turn) -> str:
@@ -173,6 +197,8 @@ def _environment(turn: Turn) -> dict[str, str]:
         # If Gemini relaunches itself, the end of its output is lost.
         "GEMINI_CLI_NO_RELAUNCH": "true",
     }
+    if turn.users_cwd:
+        env["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = f"{turn.home}/{_SYSTEM_FILE}"
     # The authentication method is a setting, but a run has only the credentials.
     if _SIGN_IN in turn.credentials and not _has_key(turn):
         env["GOOGLE_GENAI_USE_GCA"] = "true"

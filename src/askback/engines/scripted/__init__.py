@@ -40,13 +40,15 @@ from askback.engines.base import (
     UsageSeen,
     session_of,
 )
-from askback.engines.failures import crashed, ended_badly, failure_of, stopped
+from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 
 SCRIPT = "assets/scripted.json"
 """The path of the script in a skill package."""
 _SCRIPT_INVALID = "script_invalid"
 """How the program marks a failure that is the script's own."""
+_SESSION_UNKNOWN = "session_unknown"
+"""How it marks a session that it does not have."""
 
 
 class Scripted:
@@ -135,7 +137,7 @@ class ScriptedParser:
         self.messages = Messages()
         self._completed = False
         self._failure: str | None = None
-        self._is_script_error = False
+        self._failure_code = ""
         self._retrying = ""
         self._stderr = Tail()
 
@@ -173,15 +175,17 @@ class ScriptedParser:
                 yield TurnOver()
             case "turn.failed":
                 self._failure = text_at(event, "error", "message") or "it did not say why"
-                self._is_script_error = text_at(event, "error", "code") == _SCRIPT_INVALID
+                self._failure_code = text_at(event, "error", "code")
                 yield TurnOver()
             case "error":
                 self._failure = text_at(event, "message") or "it did not say why"
-                self._is_script_error = text_at(event, "code") == _SCRIPT_INVALID
+                self._failure_code = text_at(event, "code")
 
     def ending(self) -> Completed | TurnFailed | None:
         """The result, if the program ended its turn itself; otherwise None."""
-        if self._failure is not None and self._is_script_error:
+        if self._failure is not None and self._failure_code == _SESSION_UNKNOWN:
+            return unknown_session(self._failure)
+        if self._failure is not None and self._failure_code == _SCRIPT_INVALID:
             message = f"the script {SCRIPT} cannot be played"
             return TurnFailed(code=ErrorCode.SCRIPT_INVALID, message=message, detail=as_detail(self._failure))
         if self._failure is not None:

@@ -179,12 +179,29 @@ class Bubblewrap:
         readable = frozenset((*request.readable, *visibility.certificates(request.env)))
         view = self._view(_shown(self.hide, path, resolved(Path(path)), search, readable), request.network)
         own = tuple(_binds("--bind", (part for each in request.writable for part in both(each))))
+        own += tuple(self._workdir(request.workdir))
         # The guardian replaces this argument by the number of the file.
         seccomp = ("--seccomp", f"\0{len(request.keep_fds)}") if self.filters else ()
         # The root is a file system in memory. It becomes read-only once everything is mounted.
         options = (*view, *own, *seccomp, "--remount-ro", "/", "--chdir", str(request.cwd))
         argv = (*_network_program(request.network), self.program, *options, "--", *request.argv)
         return replace(request, argv=argv)
+
+    def _workdir(self, workdir: Path | None) -> Iterator[str]:
+        """The user's folder, without our own files in it. The configuration and the hooks of its repository are
+        read-only: they name programs that git runs, and the user runs git outside the sandbox."""
+        if workdir is None:
+            return
+        if resolved(workdir) != workdir:
+            raise NotStarted(f"{workdir} was replaced by a link")
+        yield from _binds("--bind", [workdir])
+        git = workdir / ".git"
+        if git.is_dir() and not git.is_symlink():
+            # Mounted on itself, so that it cannot be renamed and replaced.
+            yield from ("--bind", str(git), str(git))
+            guarded = (git / name for name in ("config", "config.worktree", "hooks"))
+            yield from _binds("--ro-bind", (each for each in guarded if not each.is_symlink()))
+        yield from _masks(private for private in self.hide.private if private.is_relative_to(workdir))
 
     def _view(self, shown: Iterable[Path], network: Network) -> tuple[str, ...]:
         """Later options cover earlier ones: what is shown of a home must not uncover our own files."""

@@ -33,18 +33,39 @@ _COARSE_TICK_NS = 2_000_000_000
 """The same for file systems with a resolution of one or two seconds."""
 
 
+class HomeLost(Exception):
+    """There is no home to save: somebody has removed it, with the engine's session."""
+
+
 def begin_turn(home: Path, snapshots: Path, attempt_number: int, keep_points: int = 0) -> None:
     """Save the home before the first try of a turn; restore it before any later try of the same turn.
 
-    `keep_points`: this turn becomes a fork point, and the newest so many are kept. Nothing may write to the home in the meantime. If this is interrupted, it can be repeated.
+    `keep_points`: this turn becomes a fork point, and the newest so many are kept. Nothing may write to the home in the
+    meantime. If this is interrupted, it can be repeated. Raises `HomeLost` if there is no home to save.
     """
     with _disk_full_errors(snapshots):
         saved = manifest.read(snapshots) or Manifest(attempt_number=_NO_TURN)
         snapshot = _Snapshot(home, snapshots, saved)
         if saved.attempt_number == attempt_number:
             snapshot.restore()
+            snapshot.drop_points(keep_points)
+        elif not home.is_symlink() and not home.is_dir():
+            raise HomeLost(f"{home} is missing")
         else:
             snapshot.save(attempt_number, keep_points)
+
+
+def save_early(home: Path, snapshots: Path, attempt_number: int, keep_points: int = 0) -> None:
+    """Save the home for a turn that has not begun, so that `begin_turn` finds it saved and copies nothing.
+
+    Only once the end of the turn before it is stored: that turn cannot restart from this snapshot. Does nothing if a
+    later turn has begun.
+    """
+    with _disk_full_errors(snapshots):
+        saved = manifest.read(snapshots) or Manifest(attempt_number=_NO_TURN)
+        if saved.attempt_number < attempt_number:
+            # The turn may never begin: no earlier point is dropped for it yet.
+            _Snapshot(home, snapshots, saved).save(attempt_number, keep_points and keep_points + 1)
 
 
 def begin_live_turn(
@@ -136,6 +157,11 @@ class _Snapshot:
         self._restore_folders()
         if rewritten:
             self._note(rewritten)
+
+    def drop_points(self, keep: int) -> None:
+        """Drop the points that `save_early` kept beyond `keep`."""
+        if keep:
+            self._points.drop_beyond(keep)
 
     def _save_files(self, listing: Listing, horizon_ns: int) -> dict[str, SavedFile]:
         files: dict[str, SavedFile] = {}

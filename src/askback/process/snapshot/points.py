@@ -39,13 +39,16 @@ class Points:
         """Keep a point, and drop the oldest ones beyond `keep` and `MAX_BYTES`."""
         self._folder.mkdir(exist_ok=True, mode=0o700)
         self._points[point.attempt_number] = point
+        self.drop_beyond(keep)
+        if self._points:
+            point.write(self._folder, _name(point.attempt_number))
+
+    def drop_beyond(self, keep: int) -> None:
+        """Drop the oldest points beyond `keep` and `MAX_BYTES`."""
         while len(self._points) > keep or _bytes(self._points.values()) > MAX_BYTES:
             oldest = min(self._points)
             del self._points[oldest]
             (self._folder / _name(oldest)).unlink(missing_ok=True)
-            if not self._points:
-                return
-        point.write(self._folder, _name(point.attempt_number))
 
     def copy(self, attempt_number: int, copying: TreeCopy, name: str) -> None:
         """Copy the home as it was before that turn to a new folder. Raises `CopyRefused` if the point is not kept."""

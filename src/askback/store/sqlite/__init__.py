@@ -16,7 +16,7 @@ from askback.core.events import NewEvent
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
-from askback.store.base import IdempotencyKey
+from askback.store.base import IdempotencyKey, StoreObserver
 from askback.store.listeners import EventListener, Listeners, RunListener
 from askback.store.sqlite import errors as faults
 from askback.store.sqlite import outbox, reads, statistics
@@ -54,7 +54,8 @@ class SqliteStore:
         self._listeners = Listeners(lambda: faults.closed(path))
         with faults.faults_of(path):
             self._wake = Wake.open(path.parent / "wake", self._listeners.notify_elsewhere)
-        self._writer = Writer(connection, path, notify=self._notify, wake=self._wake.send)
+        self._observer: StoreObserver | None = None
+        self._writer = Writer(connection, path, notify=self._notify, wake=self._wake.send, measure=self._measure)
         self.readers = Readers(path, self._writer.presence)
         self._closed = False
 
@@ -158,9 +159,19 @@ class SqliteStore:
     def new_events(self, run_id: str) -> EventListener:
         return self._listeners.listen_to_events(run_id)
 
+    def observe(self, observer: StoreObserver) -> None:
+        self._observer = observer
+
     def _notify(self, change: Change) -> None:
         assert change.changed_id is not None
-        self._listeners.notify(change.changed_id, change.run, change.event_page)
+        committed_at = self._writer.committed_at
+        self._listeners.notify(change.changed_id, change.run, lambda: change.event_page(committed_at))
+        if self._observer is not None and change.decision is not None:
+            self._observer.changed(change.before, change.decision)
+
+    def _measure(self, seconds: float) -> None:
+        if self._observer is not None:
+            self._observer.committed(seconds)
 
     async def check(self) -> str:
         return await self.readers.read(self._check)

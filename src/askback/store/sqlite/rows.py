@@ -110,6 +110,7 @@ def run_columns(run: Run, doc: str, added: int) -> Columns:
         "asked_at": None if pending is None else micros(pending.asked_at),
         "deadline_at": None if deadline is None else micros(deadline),
         "added": added,
+        "workdir": None if run.workdir is None else run.workdir.path,
         "doc": doc,
     }
 
@@ -140,9 +141,11 @@ def event_rows(events: Sequence[NewEvent]) -> tuple[tuple[str, int, str], ...]:
     return tuple((event.type, micros(event.at), dump(dict(event.data))) for event in events)
 
 
-def event_page(run_id: str, found: Iterable[tuple[int, str, int, str]], *, more: bool) -> EventPage:
+def event_page(
+    run_id: str, found: Iterable[tuple[int, str, int, str]], *, more: bool, committed_at: float | None = None
+) -> EventPage:
     events, size = [], 0
     for seq, type_, at, data in found:
         events.append(Event(seq=seq, run_id=run_id, type=EventType(type_), at=moment(at), data=load(data)))
         size += len(data) + _EVENT_OVERHEAD_BYTES
-    return EventPage.of(events, more=more, size=size)
+    return EventPage.of(events, more=more, size=size, committed_at=committed_at)

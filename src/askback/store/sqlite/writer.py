@@ -11,6 +11,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,10 @@ class TransactionLost(Exception):
 
 
 class Writer:
-    """After a commit, `notify` is called in the event loop with each change, and `wake` in the writer's thread."""
+    """After a commit, `notify` is called in the event loop with each change, and `wake` in the writer's thread.
+
+    `measure` gets the duration of every commit, in the writer's thread.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Writer:
         *,
         notify: Callable[[Change], None],
         wake: Callable[[Collection[str]], None],
+        measure: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._connection = connection
         self._path = path
@@ -57,6 +62,9 @@ class Writer:
         self._lost = False
         self._notify = notify
         self._wake = wake
+        self._measure = measure
+        self.committed_at = 0.0
+        """When the changes of the current `notify` were committed, on the monotonic clock."""
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._log_pages = 0
@@ -115,6 +123,7 @@ class Writer:
     def _commit(self, batch: Sequence[Job]) -> Sequence[Settled]:
         if (fault := self._fault()) is not None:
             return [(job, fault) for job in batch]
+        began = time.monotonic()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
@@ -122,6 +131,7 @@ class Writer:
         try:
             settled = [(job, self._attempt(job.work)) for job in batch]
             self._connection.execute("COMMIT")
+            self._measure(time.monotonic() - began)
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -165,12 +175,13 @@ class Writer:
 
     def _answer(self, settled: Sequence[Settled]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits for an answer
-            self._loop.call_soon_threadsafe(self._deliver, settled)
+            self._loop.call_soon_threadsafe(self._deliver, settled, time.monotonic())
         changes = (outcome for _, outcome in settled if isinstance(outcome, Change))
         if changed := {change.changed_id for change in changes if change.changed_id is not None}:
             self._wake(changed)
 
-    def _deliver(self, settled: Sequence[Settled]) -> None:
+    def _deliver(self, settled: Sequence[Settled], committed_at: float) -> None:
+        self.committed_at = committed_at
         for job, outcome in settled:
             if job.answer.done():
                 continue

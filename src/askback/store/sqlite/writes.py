@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Protocol
 
 import apsw
@@ -31,23 +32,25 @@ _MAX_CARRIED_BYTES = 64_000
 class Change:
     """The effect of a write: the stored run, and the id of the run that listeners are notified of (None: no change).
 
-    `events` were added to that run, numbered from `first_seq`. `deliveries` were claimed, `forgotten` runs deleted.
+    `decision` was applied to `before`, or made a new run. `events` were added to that run, numbered from `first_seq`. `deliveries` were claimed, `forgotten` runs deleted.
     """
 
     run: Run | None = None
     changed_id: str | None = None
+    before: Run | None = None
+    decision: Decision | None = None
     first_seq: int = 0
     events: EventRows = ()
     deliveries: tuple[DueDelivery, ...] = ()
     forgotten: tuple[str, ...] = ()
 
-    def event_page(self) -> EventPage:
+    def event_page(self, committed_at: float | None = None) -> EventPage:
         """The events in decoded form, or an empty page with `more` if they are too large to decode here."""
         size = sum(len(data) for *_, data in self.events)
         if size > _MAX_CARRIED_BYTES or self.changed_id is None:
             return EventPage.of((), more=True)
         numbered = [(seq, *event) for seq, event in enumerate(self.events, self.first_seq)]
-        return rows.event_page(self.changed_id, numbered, more=False)
+        return rows.event_page(self.changed_id, numbered, more=False, committed_at=committed_at)
 
 
 class Write(Protocol):
@@ -58,6 +61,7 @@ class Write(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
+    decision: Decision
     run: Run
     columns: rows.Columns
     events: EventRows
@@ -86,6 +90,7 @@ class Creation:
         if key is not None:
             key = IdempotencyKey(key=clean(key.key), body_digest=clean(key.body_digest))
         return cls(
+            decision=decision,
             run=run,
             columns=rows.run_columns(run, doc, len(events)),
             events=events,
@@ -104,6 +109,7 @@ class Creation:
         if self.key is not None and (earlier := _made_by(connection, self.key)) is not None:
             return Change(run=earlier)
         self._refuse_over_quota(connection)
+        self._refuse_shared_workdir(connection)
         sql = statements("writes")
         made = fetch(connection, sql["insert_run"], self.columns)
         if not made:
@@ -121,7 +127,7 @@ class Creation:
         if self.key is not None:
             key = {"key": self.key.key, "body_digest": self.key.body_digest, "run": number}
             connection.execute(sql["insert_key"], key | {"created_at": self.columns["created_at"]})
-        return Change(run=self.run, changed_id=self.run.id, first_seq=first, events=self.events)
+        return Change(run=self.run, changed_id=self.run.id, decision=self.decision, first_seq=first, events=self.events)
 
     def _refuse_over_quota(self, connection: apsw.Connection) -> None:
         """Checked in the transaction that creates the run, so that concurrent requests cannot exceed the limit."""
@@ -132,10 +138,23 @@ class Creation:
             message = f"this token has {count} unfinished runs, which is its limit; wait, or cancel some"
             raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
 
+    def _refuse_shared_workdir(self, connection: apsw.Connection) -> None:
+        """One run at a time: two would change each other's files, and nobody could tell whose changes are whose."""
+        if self.run.workdir is None:
+            return
+        wanted = PurePath(self.run.workdir.path)
+        for run_id, path in fetch(connection, statements("writes")["open_workdirs"]):
+            if wanted.is_relative_to(path) or PurePath(path).is_relative_to(wanted):
+                message = (
+                    f"run {run_id} works in {path} and is not over; wait for it, answer its question, or cancel it"
+                )
+                raise Conflict(RefusalCode.WORKDIR_IN_USE, message)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     before: Run
+    decision: Decision
     run: Run
     columns: rows.Columns
     events: EventRows
@@ -150,6 +169,7 @@ class Move:
         run, doc = rows.stored(decision.run)
         return cls(
             before=before,
+            decision=decision,
             run=run,
             columns=rows.run_columns(run, doc, len(events)) | {"before": before.version},
             events=events,
@@ -180,7 +200,14 @@ class Move:
             connection.execute(sql["erase_env"], (number,))
         if self.run.state.final and not self.before.state.final:
             statistics.add_finished(connection, self.run)
-        return Change(run=self.run, changed_id=self.run.id, first_seq=first, events=self.events)
+        return Change(
+            run=self.run,
+            changed_id=self.run.id,
+            before=self.before,
+            decision=self.decision,
+            first_seq=first,
+            events=self.events,
+        )
 
     @property
     def _update(self) -> str:

@@ -12,7 +12,8 @@ const LONG_TEXT = 200;
 const INPUT_TYPES = { email: "email", uri: "url", date: "date", "date-time": "datetime-local", password: "password" };
 
 export function textControl(schema, spot) {
-  const long = (schema.maxLength ?? 0) > LONG_TEXT || ["textarea", "multiline"].includes(schema.format);
+  const oneLine = schema.format === "one-line";
+  const long = !oneLine && ((schema.maxLength ?? 0) > LONG_TEXT || ["textarea", "multiline"].includes(schema.format));
   const id = newId("text");
   const manyLines = long || String(spot.given ?? "").includes("\n");
   const input = manyLines

@@ -9,7 +9,7 @@ export { questionForm } from "./question.js";
  * The fields for an object schema, or the one field for a scalar, which `title` names. `root` is the prefix of the server's problems, such as `input`.
  * @param {object} schema
  * @param {{t: Function, files?: (file: File) => Promise<{upload_id: string}>, root?: string, given?: unknown, title?: string}} how
- * @returns {{element: HTMLElement, value(): unknown, problems(): string[], check(): boolean, place(problems: string[]): string[], focus(): void}}
+ * @returns {{element: HTMLElement, value(): unknown, problems(): string[], check(): boolean, place(problems: string[]): string[], focus(): void, input(name: string): HTMLInputElement}}
  */
 export function schemaForm(schema, { t, files = upload, root = "input", given, title = "" } = {}) {
   const spot = { title, required: true, given: given ?? schema.default, root: schema, depth: 0, t, upload: files };
@@ -40,6 +40,8 @@ export function schemaForm(schema, { t, files = upload, root = "input", given, t
       return located.filter((each) => each.root !== root).map((each) => each.line);
     },
     focus: () => top.focus(),
+    /** The text field of a property. */
+    input: (name) => top.at([name]).element.querySelector("input"),
   };
 }
 

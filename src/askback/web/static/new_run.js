@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { entriesForm } from "./entries.js";
 import { make } from "./elements.js";
 import { schemaForm } from "./form.js";
+import { suggestModels } from "./models.js";
 import { same } from "./checks.js";
 import { t } from "./translations.js";
 
@@ -36,6 +37,18 @@ function optionsPart() {
   return made;
 }
 
+/** The engine of the run: the chosen one, or the one that it gets by itself. */
+function engine() {
+  return new FormData(form).get("engine") || given.engine;
+}
+
+const more = parts.options.element.closest("details");
+const suggest = suggestModels({ model: parts.options.input("model"), effort: parts.options.input("effort"), engine });
+const suggestIfShown = () => more.open && suggest();
+more.addEventListener("toggle", suggestIfShown);
+form.addEventListener("change", (event) => event.target.name === "engine" && suggestIfShown());
+suggestIfShown();
+
 /** Only the options that differ from their defaults. */
 function differing(options) {
   const properties = given.options.properties;
@@ -48,6 +61,7 @@ function body() {
   const chosen = new FormData(form);
   const made = { skill: given.skill, mode: chosen.get("mode"), input: parts.input.value() };
   if (chosen.get("engine")) made.engine = chosen.get("engine");
+  if (chosen.get("workdir")) made.workdir = chosen.get("workdir");
   if (parts.parameter !== null) made.parameter = parts.parameter.value();
   const options = differing(parts.options);
   if (Object.keys(options).length > 0) made.options = options;

@@ -6,7 +6,7 @@ import { openSole, renewFiles, unfoldFiles } from "./files.js";
 import { confirmDialog, copyText, toast } from "./frame.js";
 import { follow } from "./live.js";
 import { PinnedQuestion } from "./pinned.js";
-import { showFacts, showOutcome } from "./run_parts.js";
+import { showChanges, showFacts, showOutcome } from "./run_parts.js";
 import { ignoreMoving } from "./settling.js";
 import { Timeline } from "./timeline.js";
 import { Transcript } from "./transcript.js";
@@ -186,6 +186,7 @@ async function finish() {
     const result = await get(`${address}/result`);
     at("outcome").hidden = false;
     showOutcome(at("result"), at("result-tools"), result);
+    if (result.changes) showChanges(at("changes"), run, result);
   } catch (problem) {
     outcomeShown = false;
     toast(problem.message);

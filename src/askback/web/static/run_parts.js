@@ -12,6 +12,7 @@ const number = new Intl.NumberFormat(language);
 export function showFacts(place, more, run) {
   fill(place, [
     ["run.engine", run.engine],
+    ["run.workdir", run.workdir && make("code", {}, run.workdir)],
     ["run.turn", String(run.attempt_number)],
     ["run.queue", run.queue_reason],
     ["run.usage", run.usage ? usageText(run.usage) : null],
@@ -70,6 +71,34 @@ function failure({ code, message, cause, detail }) {
       ),
     );
   return make("div", { class: "alert alert-danger stack-small", role: "alert" }, ...parts);
+}
+
+/** What the run has changed in the user's folder. */
+export function showChanges(place, run, { changes }) {
+  const parts = [make("h3", {}, t("run.workdir.changes", { folder: run.workdir }))];
+  if (changes.unavailable !== null) parts.push(note(`run.workdir.${changes.unavailable}`));
+  else if (changes.total === 0) parts.push(note("run.workdir.none"));
+  else parts.push(...changedFiles(changes));
+  place.replaceChildren(...parts);
+}
+
+function note(key) {
+  return make("p", { class: "muted" }, t(key));
+}
+
+function changedFiles({ files, total, insertions, deletions }) {
+  const count = { n: number.format(total), added: number.format(insertions), removed: number.format(deletions) };
+  const items = files.map((file) => make("li", {}, make("code", {}, file.path), " ", counts(file)));
+  if (total > files.length) items.push(make("li", {}, t("run.workdir.rest", { n: number.format(total - files.length) })));
+  return [
+    make("ul", { class: "changed-files small" }, ...items),
+    make("p", { class: "small" }, t(total === 1 ? "run.workdir.total.one" : "run.workdir.total", count)),
+  ];
+}
+
+function counts({ status, insertions, deletions }) {
+  const lines = insertions === null ? t("run.workdir.binary") : `+${insertions} −${deletions}`;
+  return make("span", { class: "muted" }, `${lines} · ${t(`run.workdir.${status}`)}`);
 }
 
 function showData(place, tools, data) {

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
 from askback.work.turn.verdict import limit_error, verdict
 from askback.work.turn.versions import record_inherited, record_versions
+from askback.work.turn.workdir import record_end, record_start
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ class RunExecutor:
                 return TurnLost(epoch=epoch, at=clock())
             await record_inherited(self._context, run)
             try:
+                await record_start(self._context, run)
                 self._process = await start_process(self._context, run, self._control)
             except CannotStart as refusal:
                 return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
@@ -127,7 +130,10 @@ class RunExecutor:
             feed.close()
         signal = await self._signal(run, process, observer, result)
         if not isinstance(signal, TurnLost):
+            warnings = await record_end(self._context, run, process.prepared.redactor)
             await record_versions(self._context, run)
+            if isinstance(signal, TurnEnded) and warnings:
+                signal = replace(signal, warnings=(*signal.warnings, *warnings))
         return signal
 
     async def _observe(self, run: Run, process: EngineProcess, observer: TurnObserver) -> Completed | TurnFailed | None:
@@ -196,9 +202,7 @@ class RunExecutor:
         else:
             assert result is not None
             resuming = process.prepared.turn.handle is not None and not process.continued
-            outcome = await verdict(
-                self._context.parsing, run, process.prepared.package, observer, result, resuming=resuming
-            )
+            outcome = await verdict(self._context.parsing, run, process.prepared, observer, result, resuming=resuming)
         # With the handle that the turn has named.
         if ends_run(observer.run, outcome):
             await self.end()

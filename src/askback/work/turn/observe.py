@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, BinaryIO, assert_never
 
 from askback.core.errors import RunWarning, WarningCode
 from askback.core.events import EventType, NewEvent
@@ -43,15 +43,26 @@ MAX_EVENT_TEXT = 32_000_000
 
 
 class RawOutput:
-    """The files that hold what an engine printed in one attempt at a turn, without secrets."""
+    """The files that hold what an engine printed in one attempt at a turn, without secrets.
+
+    A file is created with its first line: most engines print nothing to stderr.
+    """
 
     def __init__(self, workspace: Workspace, turn_name: str) -> None:
-        with ExitStack() as files:
-            self._files = {str(stream): files.enter_context(workspace.open_raw(turn_name, stream)) for stream in Stream}
-            self.close = files.pop_all().close
+        self._workspace = workspace
+        self._turn_name = turn_name
+        self._files: dict[str, BinaryIO] = {}
 
     def write(self, stream: str, line: bytes) -> None:
-        self._files[stream].write(line + b"\n")
+        file = self._files.get(stream)
+        if file is None:
+            file = self._files[stream] = self._workspace.open_raw(self._turn_name, stream)
+        file.write(line + b"\n")
+
+    def close(self) -> None:
+        with ExitStack() as files:
+            for file in self._files.values():
+                files.callback(file.close)
 
 
 class TurnObserver:
@@ -69,6 +80,7 @@ class TurnObserver:
         read: Callable[[Stream, bytes], Iterable[EngineEvent]],
         record: Callable[[str, bytes], None],
         send: Callable[[bytes], Awaitable[None]],
+        first_output: Callable[[], None],
         decline: Callable[[], Iterable[EngineEvent]] | None = None,
         store: Store,
         feed: EventFeed,
@@ -91,6 +103,7 @@ class TurnObserver:
         self._read = read
         self._record = record
         self._send = send
+        self._first_output = first_output
         self._decline = decline
         """How a question in the engine's own protocol is declined; None: it becomes the run's question."""
         self._store = store
@@ -110,6 +123,8 @@ class TurnObserver:
         return self.run.handle is not None and self.session == self.run.handle.handle_value
 
     async def take(self, stream: str, line: Line) -> None:
+        if not self.printed:
+            self._first_output()
         self.printed += len(line.data) + 1
         async with self._lock:
             seen = await self._parsing.run(lambda: self._take(stream, line), len(line.data))
@@ -152,7 +167,7 @@ class TurnObserver:
             case SessionNamed(value=value):
                 await self._name_session(value)
             case UsageSeen(usage=usage, whole_session=whole_session):
-                self.usage = usage.beyond(self._usage_so_far) if whole_session else usage
+                self.usage = usage.beyond(self.run.session_usage) if whole_session else usage
             case TurnOver():
                 self.turn_over.set()
             case Send(data=data):
@@ -174,11 +189,6 @@ class TurnObserver:
                 await self._event(EventType.TOOL_ENDED, **_call(seen), ok=seen.ok, output=output)
             case _:
                 assert_never(seen)
-
-    @property
-    def _usage_so_far(self) -> Usage:
-        """What the session had used before this turn."""
-        return (self.run.usage_before or Usage()) + (self.run.usage or Usage())
 
     async def _name_session(self, value: str) -> None:
         if self.run.handle is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar, assert_never
 
@@ -16,31 +16,25 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import AnsweredBy, Interaction
 from askback.core.outcomes import engine_failure
 from askback.core.run_env import secrets_in
-from askback.core.runs import Mode, ProfileKind, Run, TurnKind
-from askback.engines.base import (
-    Engine,
-    HandleInvalid,
-    Launch,
-    Probe,
-    RenewingEngine,
-    Reply,
-    ResidentEngine,
-    Turn,
-)
+from askback.core.runs import Mode, ProfileKind, Run, RunRequest, TurnKind
+from askback.engines.base import Engine, HandleInvalid, Launch, Probe, Reply, ResidentEngine, Turn
 from askback.installed.engines import can_be_warm
-from askback.installed.probes import EngineSetup, Probes
+from askback.installed.probes import EngineSetup, Probes, sign_in_of
 from askback.process.child import OutputLimits, Spawner
-from askback.process.credentials import Credentials, SignInCopies
+from askback.process.credentials import SignInCopies
 from askback.process.pools import Pools
-from askback.process.snapshot import HomeBusy
+from askback.process.snapshot import HomeBusy, HomeLost
 from askback.process.warm import WarmPool
+from askback.process.workdirs import Workdirs, WorkdirUnavailable
 from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
 from askback.skills import prompts
 from askback.skills.library import Library
 from askback.skills.package import SkillPackage
+from askback.skills.validation import file_inputs
 from askback.store.base import Store
 from askback.text.json_text import is_large
 from askback.text.redaction import Redactor, texts_in
+from askback.work.turn.early_saves import EarlySaves
 from askback.work.turn.shortage import CannotStart, Shortage
 
 
@@ -76,7 +70,14 @@ class PreparedTurn:
     @property
     def redactor(self) -> Redactor:
         env = (secret for value in self.env.values() for secret in secrets_in(value))
-        return Redactor(self.setup.secrets, (*self.instructions.secrets, *env))
+        answers = (*self.instructions.secrets, *env)
+        return Redactor(self.setup.secrets, answers) if answers else _redactor(tuple(self.setup.secrets))
+
+
+@lru_cache(maxsize=32)
+def _redactor(secrets: tuple[str, ...]) -> Redactor:
+    """Most turns have only the secrets of the settings, which the program keeps anyway."""
+    return Redactor(secrets)
 
 
 async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
@@ -87,7 +88,7 @@ async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
     if installed is None:
         message = f"{setup.command[0]} is not installed; {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
-    instructions = await _instructions(context.store, run, package)
+    instructions = await _instructions(context, run, package)
     sealed = (await context.store.request(run.id)).env if run.env_names else None
     # One switch of threads for everything that touches the disk: many turns may start at once.
     return await context.pools.turns.run(_prepare_files, context, run, package, installed.probe, instructions, sealed)
@@ -104,7 +105,7 @@ async def _package(context: TurnContext, run: Run) -> SkillPackage:
 
 async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
     """The next turn of a resident process, which only needs instructions. Raises `Unfit`."""
-    instructions = await _instructions(context.store, run, earlier.package)
+    instructions = await _instructions(context, run, earlier.package)
     prepared = replace(earlier, instructions=instructions)
     await context.pools.turns.run(_prepare_next_files, run, prepared)
     return prepared
@@ -142,10 +143,12 @@ def _save_live_home(run: Run, workspace: Workspace) -> None:
 def may_stay(context: TurnContext, run: Run, probe: Probe) -> bool:
     """Whether the process of a resumable run that starts its session can be kept while the run waits.
 
-    With a limit on the CPU time of a turn it cannot: what a process has used is counted from its start.
+    With a limit on the CPU time of a turn it cannot: what a process has used is counted from its start. Nor in a folder of
+    the user, which is checked and recorded with each new process.
     """
     engine, setup = context.engines[run.engine], context.setups[run.engine]
-    if run.sticky or run.mode is not Mode.INTERACTIVE or run.handle is not None or not can_be_warm(engine, probe):
+    starts = run.handle is None and run.workdir is None
+    if run.sticky or run.mode is not Mode.INTERACTIVE or not starts or not can_be_warm(engine, probe):
         return False
     takes_effort = not (run.options.effort or setup.effort) or ProfileKind.STICKY_PROCESS in probe.effort
     return takes_effort and context.warm.on and warm_sec(context, run) > 0 and not setup.resources.cpu_sec
@@ -176,11 +179,12 @@ def _prepare_files(
     engine, setup = context.engines[run.engine], context.setups[run.engine]
     workspace = context.workspaces.of(run.id)
     env = _opened(workspace, sealed_env)
+    _check_workdir(context, run)
     workspace.prepare(package.folder)
     if run.starts_session:
         workspace.begin_first_turn(setup.home)
     else:
-        workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+        _begin_later_turn(run, workspace)
     sign_in_copies = _copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
@@ -188,7 +192,7 @@ def _prepare_files(
         resident = run.sticky or may_stay(context, run, probe)
         launch = _launch(engine, turn, resident=resident)
         workspace.write_home(launch.files)
-        workspace.write_work(launch.work_files)
+        _write_work(run, workspace, launch)
         prepared = PreparedTurn(
             package=package,
             workspace=workspace,
@@ -207,6 +211,37 @@ def _prepare_files(
         if sign_in_copies is not None:
             sign_in_copies.end()
         raise
+
+
+def _begin_later_turn(run: Run, workspace: Workspace) -> None:
+    try:
+        workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+    except HomeLost as error:
+        message = f"the run's home, which has the engine's session, was removed: {error}"
+        raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)) from None
+
+
+def unavailable(problem: WorkdirUnavailable) -> CannotStart:
+    return CannotStart(engine_failure(ErrorCode.WORKDIR_UNAVAILABLE, f"the run cannot work in its folder: {problem}"))
+
+
+def _check_workdir(context: TurnContext, run: Run) -> None:
+    """Immediately before a start: the folder may have been replaced since the run was submitted."""
+    if run.workdir is None:
+        return
+    try:
+        context.workdirs.prepare(run.workdir)
+    except WorkdirUnavailable as problem:
+        raise unavailable(problem) from None
+
+
+def _write_work(run: Run, workspace: Workspace, launch: Launch) -> None:
+    """Askback writes no files to a folder of the user."""
+    if run.workdir is None:
+        workspace.write_work(launch.work_files)
+    elif launch.work_files:
+        names = ", ".join(launch.work_files)
+        raise unavailable(WorkdirUnavailable(f"engine '{run.engine}' needs to write its own files there: {names}"))
 
 
 def _opened(workspace: Workspace, sealed_env: str | None) -> dict[str, str]:
@@ -233,9 +268,10 @@ def _turn(
         mode=run.mode,
         attempt_number=run.attempt_number,
         command=setup.command,
-        cwd=str(workspace.cwd),
+        cwd=str(workspace.engine_cwd(run.workdir)),
+        users_cwd=run.workdir is not None,
         home=str(workspace.home),
-        skill_dir=SKILL_DIR,
+        skill_dir=_skill_dir(run, workspace),
         probe=probe,
         handle=run.handle,
         model=run.options.model or setup.model,
@@ -245,6 +281,11 @@ def _turn(
         env=setup.env,
         credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),
     )
+
+
+def _skill_dir(run: Run, workspace: Workspace) -> str:
+    """As the engine sees it from its working directory."""
+    return SKILL_DIR if run.workdir is None else str(workspace.cwd / SKILL_DIR)
 
 
 def _launch(engine: Engine, turn: Turn, *, resident: bool) -> Launch:
@@ -262,14 +303,8 @@ def _launch(engine: Engine, turn: Turn, *, resident: bool) -> Launch:
 def _copy_sign_in(
     context: TurnContext, engine: Engine, setup: EngineSetup, workspace: Workspace
 ) -> SignInCopies | None:
-    if setup.sign_in_home is None or not engine.credentials:
-        return None
-    return Credentials(
-        source=setup.sign_in_home,
-        names=engine.credentials,
-        lock=context.locks / f"sign-in-{engine.name}.lock",
-        renewals=engine.renewals if setup.renew_sign_in and isinstance(engine, RenewingEngine) else (),
-    ).copy_into(workspace.home)
+    credentials = sign_in_of(engine, setup, context.locks)
+    return None if credentials is None else credentials.copy_into(workspace.home)
 
 
 def _write_prompt(run: Run, prepared: PreparedTurn) -> None:
@@ -284,12 +319,13 @@ def _write_prompt(run: Run, prepared: PreparedTurn) -> None:
 # Instructions.
 
 
-async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instructions:
+async def _instructions(context: TurnContext, run: Run, package: SkillPackage) -> Instructions:
     """The instructions for the run's next turn. A prompt shows an example that is validated against the schema."""
-    order, slow = run.next_turn, not package.checks_quickly()
+    store, order, slow = context.store, run.next_turn, not package.checks_quickly()
+    in_workdir = run.workdir is not None
     if order.kind is TurnKind.START:
         request = await store.request(run.id)
-        first = partial(prompts.first_prompt, package, request, run.mode, SKILL_DIR, run.origin)
+        first = partial(prompts.first_prompt, _assignment(context, run, package, request))
         return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
     interactions = await store.interactions(run.id)
     secrets = _secret_answers(interactions)
@@ -300,11 +336,37 @@ async def _instructions(store: Store, run: Run, package: SkillPackage) -> Instru
         case TurnKind.REPLY:
             closed = next(each for each in interactions if each.interaction_id == order.interaction_id)
             large = is_large(closed.response, closed.prompt, closed.context)
-            prompt = await _render(partial(prompts.reply_prompt, package, closed), slow or large)
+            prompt = await _render(partial(prompts.reply_prompt, package, closed, in_workdir=in_workdir), slow or large)
             reply = Reply(response=closed.response, answered=closed.answered_by is AnsweredBy.USER)
             return Instructions(prompt=prompt, reply=reply, secrets=secrets)
+        case TurnKind.REBUILD:
+            request = await store.request(run.id)
+            given = _assignment(context, run, package, request)
+            rebuilt = partial(prompts.rebuilt_prompt, given, interactions, order.problems)
+            return Instructions(prompt=await _render(rebuilt, slow=True), secrets=secrets)
         case _:
             assert_never(order.kind)
+
+
+def _assignment(context: TurnContext, run: Run, package: SkillPackage, request: RunRequest) -> prompts.Assignment:
+    workspace = context.workspaces.of(run.id)
+    return prompts.Assignment(
+        package=package,
+        request=_as_seen(run, request, package, workspace),
+        mode=run.mode,
+        skill_dir=_skill_dir(run, workspace),
+        origin=run.origin,
+        engine=run.engine,
+        in_workdir=run.workdir is not None,
+    )
+
+
+def _as_seen(run: Run, request: RunRequest, package: SkillPackage, workspace: Workspace) -> RunRequest:
+    """The request with the paths of its files as the engine sees them."""
+    if run.workdir is None:
+        return request
+    staged = {key: f"{workspace.cwd}/{request.input[key]}" for key in file_inputs(package) if key in request.input}
+    return replace(request, input={**request.input, **staged})
 
 
 def _secret_answers(interactions: Sequence[Interaction]) -> tuple[str, ...]:
@@ -342,6 +404,7 @@ class TurnContext:
     store: Store
     library: Library
     workspaces: Workspaces
+    workdirs: Workdirs
     locks: Path
     engines: Mapping[str, Engine]
     setups: Mapping[str, EngineSetup]
@@ -351,5 +414,8 @@ class TurnContext:
     clock: Callable[[], datetime]
     pools: Pools
     warm: WarmPool
+    printed: Callable[[Run], None] = lambda run: None
+    """Called when an engine prints its first line in a turn."""
     parsing: Parsing = field(default_factory=Parsing)
     shortage: Shortage = field(default_factory=Shortage)
+    early_saves: EarlySaves = field(default_factory=EarlySaves)

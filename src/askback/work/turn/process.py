@@ -97,6 +97,7 @@ class EngineProcess:
                 parsing=context.parsing,
                 lock=self.reader_lock,
                 send=self.send,
+                first_output=lambda: context.printed(run),
                 decline=None if run.sticky else self._decline,
             )
         if self._delayed and not later:
@@ -173,6 +174,7 @@ class EngineProcess:
 
 async def start_process(context: TurnContext, run: Run, control: RunControl) -> EngineProcess:
     """Prepare the run's turn and start its engine. Raises `CannotStart` or `Stopped`."""
+    await context.early_saves.finish(run.id)
     async with AsyncExitStack() as resources:
         lock = await take_lock(run, context.workspaces.of(run.id))
         resources.callback(lock.release)
@@ -222,20 +224,22 @@ async def _spawn(context: TurnContext, run: Run, prepared: PreparedTurn, lock: F
 
 def _spawn_request(context: TurnContext, run: Run, prepared: PreparedTurn, lock: FileLock) -> SpawnRequest:
     workspace, launch, setup = prepared.workspace, prepared.launch, prepared.setup
+    cwd = workspace.engine_cwd(run.workdir)
     private = {
         "HOME": str(workspace.home),
         "TMPDIR": str(workspace.tmp),
-        "PWD": str(workspace.cwd),
+        "PWD": str(cwd),
         tree.MARK: run.id,
     }
     return SpawnRequest(
         argv=launch.argv,
         env={**prepared.turn.env, **private, **launch.env},
-        cwd=workspace.cwd,
+        cwd=cwd,
         stdin=Pipe.KEPT if prepared.resident else launch.stdin,
         limits=context.limits,
         keep_fds=(lock.fd,),
         writable=(workspace.cwd, workspace.home, workspace.tmp),
+        workdir=None if run.workdir is None else cwd,
         readable=setup.files,
         resources=setup.resources,
         network=setup.network,

@@ -15,11 +15,11 @@ from askback.engines.answers.reading import read_answer
 from askback.engines.base import Completed, TurnFailed
 from askback.engines.failures import known_failure
 from askback.process.isolation import Breach, Resource, ResourceLimits
-from askback.skills.package import SkillPackage
 from askback.skills.validation import output_check
 from askback.text.redaction import Redactor
 from askback.work.turn.observe import TurnObserver
-from askback.work.turn.prepare import Parsing
+from askback.work.turn.output_files import OutputFiles
+from askback.work.turn.prepare import Parsing, PreparedTurn
 
 MAX_RESULT_BYTES = 10_000_000
 """Bytes of a run's result as JSON."""
@@ -30,14 +30,14 @@ _WORST_GROWTH = 6
 async def verdict(
     parsing: Parsing,
     run: Run,
-    package: SkillPackage,
+    prepared: PreparedTurn,
     observer: TurnObserver,
     result: Completed | TurnFailed,
     *,
     resuming: bool,
 ) -> TurnOutcome:
     """The turn's outcome, without secrets. `resuming`: the engine was to resume a session in a new process."""
-    outcome = await _verdict(parsing, run, package, observer, result, resuming=resuming)
+    outcome = await _verdict(parsing, run, prepared, observer, result, resuming=resuming)
     return await parsing.run(lambda: _masked(outcome, observer.redactor), observer.printed)
 
 
@@ -67,7 +67,7 @@ def _masked_warnings(warnings: tuple[RunWarning, ...], redactor: Redactor) -> tu
 async def _verdict(
     parsing: Parsing,
     run: Run,
-    package: SkillPackage,
+    prepared: PreparedTurn,
     observer: TurnObserver,
     result: Completed | TurnFailed,
     *,
@@ -90,20 +90,27 @@ async def _verdict(
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)
     if observer.asked is not None:
         return _asking(AskUser(question=observer.asked))
-    if package.output_schema is not None:
+    if prepared.package.output_schema is not None:
         # The cost of validation depends on the schema as well.
-        return await parsing.in_thread(lambda: _conclusion(run, package, result))
-    return await parsing.run(lambda: _conclusion(run, package, result), observer.printed)
+        return await parsing.in_thread(lambda: _conclusion(run, prepared, result))
+    return await parsing.run(lambda: _conclusion(run, prepared, result), observer.printed)
 
 
-def _conclusion(run: Run, package: SkillPackage, result: Completed) -> TurnOutcome:
+def _conclusion(run: Run, prepared: PreparedTurn, result: Completed) -> TurnOutcome:
+    package = prepared.package
     check = output_check(package)
+    files = OutputFiles(package, prepared.workspace, run.workdir) if package.names_files else None
+    if check is not None and files is not None:
+        check = files.with_files(check)
     # A parser may keep more than is read here.
     messages = Messages(result.messages).completed().messages
     answer = read_answer(messages, check, whole_turn=run.mode is Mode.AUTO)
     outcome = conclude(answer, mode=run.mode, validation=run.options.ask_user_validation, has_schema=check is not None)
     if isinstance(outcome, AskUser):
         return _asking(outcome)
+    if isinstance(outcome, Final) and files is not None and not outcome.problems:
+        data, problems = files.collect(outcome.data)
+        outcome = replace(outcome, data=data, problems=problems)
     said = sum(map(len, messages))
     return _fitting(outcome) if isinstance(outcome, Final) and said > MAX_RESULT_BYTES // _WORST_GROWTH else outcome
 

@@ -31,6 +31,8 @@ async def record_inherited(context: TurnContext, run: Run) -> None:
 
 async def _record(context: TurnContext, run: Run, work: Callable[[Versions, Checkpoint], None]) -> None:
     versions = Versions(context.workspaces.of(run.id))
+    if versions.is_empty():
+        return
     try:
         # One switch of threads for everything that touches the disk.
         await context.pools.turns.run_abandonable(lambda checkpoint: work(versions, within(MAX_SEC, checkpoint)))

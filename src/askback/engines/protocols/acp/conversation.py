@@ -34,7 +34,8 @@ from askback.engines.protocols.json_rpc import VERSION, JsonRpcChannel
 
 PROTOCOL_VERSION = 1
 _CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False, "elicitation": {"form": {}}}
-_AUTH_REQUIRED = -32000
+INITIALIZE: Mapping[str, Json] = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": _CAPABILITIES}
+AUTH_REQUIRED = -32000
 _AUTOMATIC = "yolo"
 
 __all__ = ["AcpConversation", "Dialect"]
@@ -72,8 +73,7 @@ class AcpConversation:
         if self._ready:
             yield self._send_prompt()
         elif not self._channel.awaits():
-            hello = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": _CAPABILITIES}
-            yield self._channel.request("initialize", hello)
+            yield self._channel.request("initialize", INITIALIZE)
 
     def _send_prompt(self) -> Send:
         prompt = literal_blocks(self._prompt)
@@ -161,7 +161,7 @@ class AcpConversation:
 
     def _refused(self, step: str, error: Mapping[str, Any]) -> Iterator[EngineEvent]:
         code, words, way = error.get("code"), words_of(error), self._dialect.sign_in
-        if code == _AUTH_REQUIRED and step == "session/new" and way is not None and not self._tried_to_sign_in:
+        if code == AUTH_REQUIRED and step == "session/new" and way is not None and not self._tried_to_sign_in:
             yield self._sign_in(way)
             return
         what = "the engine ended its turn with an error" if step == "session/prompt" else f"the engine refused {step}"
@@ -220,7 +220,7 @@ class AcpConversation:
 
 def _cause(code: Json, words: str) -> ErrorCode:
     """Some programs use an HTTP status as the code, and 500 for errors without a status."""
-    if code == _AUTH_REQUIRED:
+    if code == AUTH_REQUIRED:
         return ErrorCode.ENGINE_AUTH_REQUIRED
     by_text = failure_of(words)
     is_status = type(code) is int and 400 <= code < 600

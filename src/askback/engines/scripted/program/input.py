@@ -63,12 +63,14 @@ def _read(line: bytes) -> dict[str, Any]:
 
 
 _REPLY = re.compile(r"<user_reply interaction_id=[^>]*>\n?(.*)</user_reply>", re.DOTALL)
+_TRANSCRIPT = re.compile(r"\n<transcript>\n(.*)\n</transcript>\n", re.DOTALL)
+_QUESTION = re.compile(r"^<question>\n.*?\n</question>$", re.DOTALL | re.MULTILINE)
 
 
 def facts_of(records: Sequence[dict[str, Any]], turn: int, session_id: str) -> dict[str, Any]:
     """The values for placeholders, from the session's records. The last prompt is that of this turn."""
     prompts = [str(record.get("text", "")) for record in records if record.get("type") == "prompt"]
-    replies = [_replied(record) for record in records if record.get("type") in ("prompt", "answer")]
+    replies = [reply for record in records for reply in _replies(record)]
     return {
         "prompt": prompts[-1],
         "prompt_length": len(prompts[-1]),
@@ -80,6 +82,24 @@ def facts_of(records: Sequence[dict[str, Any]], turn: int, session_id: str) -> d
         "turn": turn,
         "session_id": session_id,
     }
+
+
+def turns_told(prompt: str) -> int:
+    """How many turns the prompt of a new session tells of, because an earlier session was lost: one for each question."""
+    return len(_told(prompt))
+
+
+def _told(prompt: str) -> list[str]:
+    """What follows each question in the transcript of a lost session."""
+    found = _TRANSCRIPT.search(prompt)
+    return [] if found is None else _QUESTION.split(found[1])[1:]
+
+
+def _replies(record: dict[str, Any]) -> list[str | None]:
+    if record.get("type") not in ("prompt", "answer"):
+        return []
+    told = _told(str(record.get("text", "")))
+    return [_replied({"type": "prompt", "text": each}) for each in told] or [_replied(record)]
 
 
 def _replied(record: dict[str, Any]) -> str | None:
@@ -102,7 +122,7 @@ def _json_or_text(text: str | None) -> Any:
 
 def _data(prompts: Sequence[str], tag: str) -> Any:
     """The JSON object in the first prompt that has one between `<tag>` and `</tag>`."""
-    for prompt in prompts:
+    for prompt in (_TRANSCRIPT.sub("", prompt) for prompt in prompts):
         end = prompt.rfind(f"</{tag}>")
         start = prompt.rfind(f"<{tag}>", 0, max(end, 0))
         data = _json_or_text(prompt[start + len(tag) + 2 : end]) if start >= 0 else None

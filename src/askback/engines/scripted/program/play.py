@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from .input import VERSION, UsageError, facts_of, help_text, read_options
+from .input import VERSION, UsageError, facts_of, help_text, read_options, turns_told
 from .scripts import (
     UNPLAYABLE,
     Script,
@@ -23,7 +23,7 @@ from .scripts import (
     render_text,
     verb_of,
 )
-from .sessions import Session, SessionError
+from .sessions import Session, SessionError, UnknownSession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _MARKER = "__SKILL_DONE__"
 _POLL_SEC = 0.004
+_SCRIPT_INVALID = "script_invalid"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -103,13 +104,16 @@ class Player:
         except BrokenPipeError:
             return 1
         except (ScriptError, TemplateError) as error:
-            self._report_failure(str(error), is_script=True)
+            self._report_failure(str(error), _SCRIPT_INVALID)
+            return 1
+        except UnknownSession as error:
+            self._report_failure(str(error), "session_unknown")
             return 1
         except (SessionError, OSError) as error:
             self._report_failure(str(error))
             return 1
         except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
-            self._report_failure(f"a step of the script has an invalid value: {error!r}", is_script=True)
+            self._report_failure(f"a step of the script has an invalid value: {error!r}", _SCRIPT_INVALID)
             return 1
         except Failed as failed:
             return failed.exit_code
@@ -117,6 +121,8 @@ class Player:
 
     def _play(self, script: Script, prompt: str) -> None:
         session = self._session or self._open()
+        if not session.records and (told := turns_told(prompt)):
+            session.add("rebuilt", turns=told)
         steps = script.steps(session.turn, self._mode)
         if (self._session or "resume" in self._options) and _has_fault(steps, "other_session"):
             session = Session.start(self._home)
@@ -159,9 +165,9 @@ class Player:
         self._report_failure(words)
         raise Failed(exit_code)
 
-    def _report_failure(self, words: str, *, is_script: bool = False) -> None:
+    def _report_failure(self, words: str, code: str | None = None) -> None:
         print(f"error: {words}", file=sys.stderr, flush=True)
-        reason = {"message": words, **({"code": "script_invalid"} if is_script else {})}
+        reason = {"message": words, **({} if code is None else {"code": code})}
         if self._named or self.stays:
             self.emit("turn.failed", error=reason)
         else:

@@ -20,6 +20,10 @@ class SessionError(Exception):
     """The session cannot be resumed."""
 
 
+class UnknownSession(SessionError):
+    """There is no such session."""
+
+
 class Session:
     def __init__(self, session_id: str, descriptor: int, records: list[dict[str, Any]]) -> None:
         self.id = session_id
@@ -38,11 +42,11 @@ class Session:
     @classmethod
     def resume(cls, home: str, session_id: str) -> Session:
         if not session_id.startswith("ses-") or "/" in session_id or "\0" in session_id:
-            raise SessionError(f"no session {session_id!r}: this is not a session id")
+            raise UnknownSession(f"no session {session_id!r}: this is not a session id")
         try:
             descriptor = os.open(_path(home, session_id), os.O_RDWR | os.O_APPEND)
         except OSError as error:
-            raise SessionError(f"no session {session_id}: {error.strerror}") from None
+            raise UnknownSession(f"no session {session_id}: {error.strerror}") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -58,8 +62,9 @@ class Session:
 
     @property
     def turn(self) -> int:
-        """The number of the current turn. An interrupted turn is played again."""
-        return 1 + sum(1 for record in self.records if record.get("type") == "completed")
+        """The number of the current turn. An interrupted turn is played again; those of a lost session are not."""
+        lost = sum(int(record["turns"]) for record in self.records if record.get("type") == "rebuilt")
+        return 1 + lost + sum(1 for record in self.records if record.get("type") == "completed")
 
 
 def new_id() -> str:

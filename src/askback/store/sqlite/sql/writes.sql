@@ -6,16 +6,20 @@ WHERE keys.key = :key
 -- name: count_open
 SELECT count(*) FROM runs WHERE creator = :creator AND state IN ('queued', 'running', 'waiting_user')
 
+-- name: open_workdirs
+SELECT id, workdir FROM runs INDEXED BY runs_open_in_workdirs
+WHERE workdir IS NOT NULL AND state IN ('queued', 'running', 'waiting_user')
+
 -- name: insert_key
 INSERT INTO idempotency_keys (key, body_digest, run, created_at) VALUES (:key, :body_digest, :run, :created_at)
 
 -- name: insert_run
 INSERT INTO runs
     (id, version, epoch, state, ended, skill, engine, owner, creator, worker, created_at, asked_at, deadline_at,
-     last_seq, doc)
+     last_seq, workdir, doc)
 VALUES
     (:id, :version, :epoch, :state, :ended, :skill, :engine, :owner, :creator, :worker, :created_at, :asked_at,
-     :deadline_at, :added, :doc)
+     :deadline_at, :added, :workdir, :doc)
 ON CONFLICT (id) DO NOTHING
 RETURNING number, last_seq
 

@@ -1,0 +1,166 @@
+"""Which folders of the user a run may work in, and whether such a folder can still be used.
+
+A folder counts by the path that the kernel gives to the opened folder, never by the path that was written. Askback creates
+`artifacts/` in it and nothing else, and removes nothing from it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from askback.core.errors import FULL_DISK, Forbidden, Invalid, RefusalCode, raise_if_temporary
+from askback.core.runs import Workdir
+from askback.process.workspace import ARTIFACTS_DIR
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MAX_CHARS = 4096
+
+
+class WorkdirUnavailable(Exception):
+    """A folder that a run was admitted to can no longer be used. The message is for people."""
+
+
+class Workdirs:
+    def __init__(self, *, allowed: Iterable[Path] = (), data_dir: Path, homes: Iterable[Path] = ()) -> None:
+        """`allowed`: the folders of the settings. `homes`: of people. None is shown to an engine as a whole."""
+        self._allowed = tuple(allowed)
+        self._data_dir = data_dir
+        self._homes = tuple(homes)
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The folders of the settings."""
+        return tuple(str(each) for each in self._allowed)
+
+    def admit(self, given: str, *, by_user: bool) -> Workdir:
+        """The folder, if a run may work in it. `by_user`: a user of this machine named it, so no setting is needed."""
+        if not by_user and not self._is_allowed(given):
+            # The same whether the folder exists or not: a caller learns nothing about other folders.
+            raise Forbidden(RefusalCode.WORKDIR_NOT_ALLOWED, _not_allowed(any_at_all=bool(self._allowed)))
+        try:
+            path = self._checked(given)
+        except WorkdirUnavailable as problem:
+            message = "the run cannot work in that folder"
+            raise Invalid(RefusalCode.INPUT_INVALID, message, [f"workdir: {problem}"]) from None
+        if not by_user and not self._is_below_allowed(path):
+            raise Forbidden(RefusalCode.WORKDIR_NOT_ALLOWED, _not_allowed(any_at_all=True))
+        return Workdir(path=str(path), by_user=by_user)
+
+    def prepare(self, workdir: Workdir) -> Path:
+        """The folder before a turn, with `artifacts/` in it. Raises `WorkdirUnavailable`."""
+        path = self.check(workdir)
+        with _opened(path) as folder:
+            _make_artifacts(folder, path)
+        return path
+
+    def check(self, workdir: Workdir) -> Path:
+        """The folder of a run, if it is still the one that was admitted. Raises `WorkdirUnavailable`."""
+        path = self._checked(workdir.path)
+        if str(path) != workdir.path:
+            raise WorkdirUnavailable(f"{workdir.path} leads to {path} now: it was replaced by a link")
+        if not workdir.by_user and not self._is_below_allowed(path):
+            raise WorkdirUnavailable(f"{path} is no longer below a folder in `workdirs` of the settings")
+        return path
+
+    def _checked(self, given: str) -> Path:
+        if not given.startswith("/") or "\0" in given or len(given) > _MAX_CHARS:
+            raise WorkdirUnavailable("it must be an absolute path")
+        with _opened(Path(given)) as folder:
+            path = _real_path(folder, given)
+            if not str(path).isprintable():
+                raise WorkdirUnavailable("its path has characters that are not printable")
+            if problem := self._unsuitable(path):
+                raise WorkdirUnavailable(f"{path} {problem}")
+            if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+                raise WorkdirUnavailable(f"{path} cannot be written to")
+            _check_artifacts(folder, path)
+        return path
+
+    def _unsuitable(self, path: Path) -> str | None:
+        data_dir = _resolved(self._data_dir)
+        if path.is_relative_to(data_dir) or data_dir.is_relative_to(path):
+            return "is in Askback's data folder, or contains it; choose another folder"
+        if path == Path("/") or any(home.is_relative_to(path) for home in self._homes):
+            return "is or contains a home folder; choose a folder inside it"
+        return None
+
+    def _is_allowed(self, given: str) -> bool:
+        return given.startswith("/") and "\0" not in given and self._is_below_allowed(_resolved(Path(given)))
+
+    def _is_below_allowed(self, path: Path) -> bool:
+        return any(path.is_relative_to(_resolved(each)) for each in self._allowed)
+
+
+def _not_allowed(*, any_at_all: bool) -> str:
+    if any_at_all:
+        return "that folder is not below a folder in `workdirs` of the server's settings"
+    return "this server allows no run to work in a folder of its machine; `workdirs` in its settings can allow some"
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    try:
+        folder = os.open(path, _FOLDER)
+    except OSError as error:
+        raise_if_temporary(error)
+        raise WorkdirUnavailable(f"{path} {_why(error)}") from None
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _why(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOENT:
+            return "does not exist"
+        case errno.ENOTDIR:
+            return "is not a folder"
+        case _:
+            return f"cannot be opened: {(error.strerror or 'unknown error').lower()}"
+
+
+def _real_path(folder: int, given: str) -> Path:
+    """The path of an open folder, without links. Without `/proc`, it is resolved and compared."""
+    try:
+        path = Path(os.readlink(f"/proc/self/fd/{folder}"))  # noqa: PTH115
+    except OSError:
+        path = _resolved(Path(given))
+    # A folder that was removed after it was opened, or a path that changed, is not this folder.
+    if not path.is_dir() or not os.path.samestat(path.stat(), os.fstat(folder)):
+        raise WorkdirUnavailable(f"{given} does not exist")
+    return path
+
+
+def _resolved(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _check_artifacts(folder: int, path: Path) -> bool:
+    """Whether `artifacts` exists. It is never replaced: it belongs to the user."""
+    try:
+        status = os.stat(ARTIFACTS_DIR, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISDIR(status.st_mode):
+        raise WorkdirUnavailable(
+            f"{path / ARTIFACTS_DIR} is not a folder; rename it, so that output files can go there"
+        )
+    return True
+
+
+def _make_artifacts(folder: int, path: Path) -> None:
+    if _check_artifacts(folder, path):
+        return
+    try:
+        os.mkdir(ARTIFACTS_DIR, dir_fd=folder)
+    except OSError as error:
+        raise_if_temporary(error)
+        if error.errno in FULL_DISK:
+            raise
+        raise WorkdirUnavailable(f"{path / ARTIFACTS_DIR} cannot be created: {error.strerror}") from None

@@ -1,0 +1,174 @@
+"""Sends traces and metrics to an OpenTelemetry collector, by OTLP over HTTP, in a separate thread. Needs OpenTelemetry.
+
+Nobody waits for the collector. What it does not take in time is dropped and counted. Only the given endpoint is contacted:
+no proxy of the environment, no redirect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import requests
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace.export import SpanExportResult
+from prometheus_client import Metric
+
+from askback import __version__
+from askback.telemetry.observations import Episode, Observation
+from askback.telemetry.otlp_metrics import metrics_data
+from askback.telemetry.spans import Tracing
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING = 4096
+"""Episodes that wait to be sent."""
+_BATCH = 512
+_COLLECT_SEC = 1.0
+"""How long episodes are collected before they are sent together."""
+_CLOSE_SEC = 5.0
+"""How long the end of the program may be delayed to send what is left, if the collector works so far."""
+
+
+class Exporter:
+    def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
+        self.counts = {"sent": 0, "failed": 0, "dropped": 0}
+        """Spans, by what became of them."""
+        self._endpoint = endpoint.rstrip("/")
+        self._resource = _resource()
+        self._tracing = Tracing(self._resource)
+        self._spans = OTLPSpanExporter(f"{self._endpoint}/v1/traces", headers=dict(headers), session=_session())
+        self._metrics = OTLPMetricExporter(f"{self._endpoint}/v1/metrics", headers=dict(headers), session=_session())
+        self._began = time.time_ns()
+        self._episodes: deque[Episode] = deque()
+        self._unsent_metrics: Sequence[Metric] = ()
+        self._news = threading.Event()
+        self._closing = threading.Event()
+        self._done = threading.Event()
+        """Nothing is left that is worth waiting for."""
+        self._failing = False
+        self._is_told = False
+        self._thread: threading.Thread | None = None
+        self._messages = _Messages(self._note_failure)
+        self._reason = "unknown reason"
+
+    def observe(self, seen: Observation) -> None:
+        """Queue the span of an episode."""
+        if not isinstance(seen, Episode):
+            return
+        if len(self._episodes) >= MAX_WAITING:
+            self.counts["dropped"] += 1
+            return
+        self._episodes.append(seen)
+        self._wake()
+
+    def send_metrics(self, metrics: Sequence[Metric]) -> None:
+        """Send the metrics as soon as possible, instead of earlier ones that are not sent yet."""
+        self._unsent_metrics = metrics
+        self._wake()
+
+    async def close(self) -> None:
+        """Send what is left. Does not wait for a collector that fails or takes too long."""
+        self._closing.set()
+        self._news.set()
+        if self._thread is not None and not self._failing:
+            await asyncio.to_thread(self._done.wait, _CLOSE_SEC)
+        # Ends a pause between two attempts.
+        self._spans.shutdown()  # type: ignore[no-untyped-call]
+        self._metrics.shutdown()
+        self._messages.remove()
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="askback-telemetry", daemon=True)
+            self._thread.start()
+        self._news.set()
+
+    # In the exporter's thread.
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._news.wait()
+            self._news.clear()
+            self._closing.wait(_COLLECT_SEC)
+            self._send()
+        self._send()
+        self._done.set()
+
+    def _send(self) -> None:
+        while self._episodes and not (self._failing and self._closing.is_set()):
+            self._send_spans([self._episodes.popleft() for _ in range(min(_BATCH, len(self._episodes)))])
+        metrics, self._unsent_metrics = self._unsent_metrics, ()
+        if metrics and not (self._failing and self._closing.is_set()):
+            self._attempt(lambda: self._export_metrics(metrics))
+
+    def _send_spans(self, episodes: list[Episode]) -> None:
+        spans = self._tracing.spans(episodes)
+        if spans:
+            sent = self._attempt(lambda: self._spans.export(spans) is SpanExportResult.SUCCESS)
+            self.counts["sent" if sent else "failed"] += len(spans)
+
+    def _export_metrics(self, metrics: Sequence[Metric]) -> bool:
+        data = metrics_data(metrics, self._resource, began=self._began, now=time.time_ns())
+        return self._metrics.export(data) is MetricExportResult.SUCCESS
+
+    def _attempt(self, export: Callable[[], bool]) -> bool:
+        """Export, and log when the collector starts to fail, and when it works again."""
+        try:
+            sent = export()
+        except Exception as error:
+            self._reason, sent = f"{type(error).__name__}: {error}", False
+        if not sent and not self._is_told:
+            log.warning("telemetry cannot be sent to %s; runs are not affected: %s", self._endpoint, self._reason)
+        if sent and self._is_told:
+            log.info("telemetry is sent to %s again", self._endpoint)
+        self._failing = self._is_told = not sent
+        return sent
+
+    def _note_failure(self, reason: str) -> None:
+        """An attempt failed; the exporter may try again. The first message has the cause, later ones are about retries."""
+        if not self._failing:
+            self._reason = reason
+        self._failing = True
+        if self._closing.is_set():
+            self._done.set()
+
+
+def _resource() -> Resource:
+    """This service. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES can name it otherwise."""
+    resource = Resource.create({"service.version": __version__})
+    is_named = not str(resource.attributes.get("service.name", "unknown_service")).startswith("unknown_service")
+    return resource if is_named else resource.merge(Resource({"service.name": "askback"}))
+
+
+def _session() -> requests.Session:
+    session = requests.Session()
+    session.trust_env = False
+    return session
+
+
+class _Messages(logging.Handler):
+    """Takes what the exporters log about failed attempts, which is too much for the log of a server."""
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        super().__init__()
+        self._take = take
+        self._exporters = logging.getLogger("opentelemetry.exporter")
+        # Stays when this one is removed: without any handler, messages go to standard error.
+        self._exporters.addHandler(logging.NullHandler())
+        self._exporters.addHandler(self)
+        self._exporters.propagate = False
+
+    def remove(self) -> None:
+        self._exporters.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            self._take(record.getMessage())

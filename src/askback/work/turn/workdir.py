@@ -1,0 +1,130 @@
+"""A turn in a folder of the user: what is recorded before the run's first turn, and after each one.
+
+The folder itself is never rolled back: a turn that is repeated finds what its first attempt left there.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from askback.core.changes import Changes, NoSummary
+from askback.core.errors import RunWarning, WarningCode
+from askback.core.runs import Run, Workdir
+from askback.files import beneath
+from askback.files.copies import CopyLimits, CopyRefused
+from askback.process.artifacts import open_below
+from askback.process.pools import Checkpoint
+from askback.process.workdir_changes import Comparison
+from askback.process.workdir_record import WorkdirRecord
+from askback.process.workdirs import WorkdirUnavailable
+from askback.process.workspace import Workspace
+from askback.text.redaction import Redactor
+from askback.work.turn.prepare import TurnContext, unavailable
+from askback.work.turn.versions import within
+
+log = logging.getLogger(__name__)
+
+MAX_SEC = 60.0
+"""How long the end of a turn waits for copies of its files."""
+_START = "start-tree"
+_MAX_TREE_BYTES = 100
+
+
+async def record_start(context: TurnContext, run: Run) -> None:
+    """Record the folder as it is before the run changes it. Raises `CannotStart` if it cannot be used."""
+    if run.workdir is None:
+        return
+    record = WorkdirRecord(context.workspaces.of(run.id))
+    if await context.pools.turns.run(_begin, context, run, record):
+        changes = await _compare_first(context, run, run.workdir)
+        await context.pools.turns.run(record.write_changes, changes)
+
+
+def _begin(context: TurnContext, run: Run, record: WorkdirRecord) -> bool:
+    """Whether the changes of the run are still to be compared with something."""
+    assert run.workdir is not None
+    try:
+        path = context.workdirs.prepare(run.workdir)
+    except WorkdirUnavailable as problem:
+        raise unavailable(problem) from None
+    context.workspaces.of(run.id).root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    record.note_found(path)
+    return record.changes() is None
+
+
+async def _compare_first(context: TurnContext, run: Run, workdir: Workdir) -> Changes:
+    comparison = _comparison(context, run, workdir)
+    reason = await context.pools.turns.run(comparison.prepare)
+    if reason is not None:
+        return Changes(unavailable=reason)
+    tree = await comparison.start_tree()
+    if tree is None:
+        return Changes(unavailable=NoSummary.UNREADABLE)
+    name = f"{comparison.workspace.comparison.relative_to(comparison.workspace.root).as_posix()}/{_START}"
+    await context.pools.turns.run(beneath.write, comparison.workspace.root, name, tree.encode())
+    return Changes()
+
+
+async def record_end(context: TurnContext, run: Run, redactor: Redactor) -> tuple[RunWarning, ...]:
+    """Record what the turn left. No process writes, except the resident one of a sticky run. Never fails a turn."""
+    if run.workdir is None:
+        return ()
+    try:
+        warnings = await _collect(context, run, run.workdir)
+        await _compare(context, run, run.workdir, redactor)
+        return warnings
+    except Exception as error:
+        log.error("what the run left in its workdir cannot be recorded: %s", error, extra={"run": run.id})
+        return (_not_collected(str(error)),)
+
+
+async def _collect(context: TurnContext, run: Run, workdir: Workdir) -> tuple[RunWarning, ...]:
+    resources = context.setups[run.engine].resources
+    limits = CopyLimits(max_bytes=resources.disk_bytes, reserve_bytes=resources.reserve_bytes)
+    record = WorkdirRecord(context.workspaces.of(run.id))
+
+    def collect(checkpoint: Checkpoint) -> None:
+        path = context.workdirs.check(workdir)
+        record.collect(path, limits, within(MAX_SEC, checkpoint))
+
+    try:
+        await context.pools.turns.run_abandonable(collect)
+    except (CopyRefused, WorkdirUnavailable) as problem:
+        return (_not_collected(str(problem)),)
+    return ()
+
+
+def _not_collected(why: str) -> RunWarning:
+    message = f"the files in artifacts/ could not be copied to the run: {why}"
+    return RunWarning(code=WarningCode.ARTIFACTS_NOT_COLLECTED, message=message)
+
+
+async def _compare(context: TurnContext, run: Run, workdir: Workdir, redactor: Redactor) -> None:
+    comparison = _comparison(context, run, workdir)
+    tree = _start_tree(comparison.workspace)
+    if tree is None:
+        return
+    changes = await comparison.changes_since(tree)
+    masked = tuple(replace(each, path=redactor.text(each.path)) for each in changes.files)
+    record = WorkdirRecord(comparison.workspace)
+    await context.pools.turns.run(record.write_changes, replace(changes, files=masked))
+
+
+def _comparison(context: TurnContext, run: Run, workdir: Workdir) -> Comparison:
+    return Comparison(
+        starter=context.spawner,
+        workspace=context.workspaces.of(run.id),
+        workdir=Path(workdir.path),
+        resources=context.setups[run.engine].resources,
+        mark=f"{run.id}-changes",
+    )
+
+
+def _start_tree(workspace: Workspace) -> str | None:
+    file = open_below(workspace.comparison, _START)
+    if file is None:
+        return None
+    with file:
+        return file.read(_MAX_TREE_BYTES).decode("ascii", "replace")
