@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 720, 380
-LEFT, RIGHT, TOP, BOTTOM = 76, 24, 56, 60
+LEFT, RIGHT, TOP, BOTTOM = 76, 24, 56, 52
+LEGEND_LINE = 20
 COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#475569")
 
 
@@ -62,15 +63,16 @@ def logarithmic(label: str, values: Sequence[float], ticks: Sequence[float] = ()
 
 def plot(title: str, subtitle: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
     """The whole picture."""
+    legend, height = _legend(series)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{escape(title)}">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="#ffffff"/>',
+        f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#ffffff"/>',
         _text(LEFT, 24, title, size=15, weight=600),
         _text(LEFT, 42, subtitle, fill="#64748b"),
         *_axes(x, y),
         *(part for number, each in enumerate(series) for part in _drawn(each, COLOURS[number % 6], x, y)),
-        *_legend(series),
+        *legend,
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -112,17 +114,20 @@ def _drawn(series: Series, colour: str, x: Axis, y: Axis) -> list[str]:
     return parts
 
 
-def _legend(series: Sequence[Series]) -> list[str]:
-    parts, at = [], LEFT
+def _legend(series: Sequence[Series]) -> tuple[list[str], int]:
+    """In as many lines as it takes, below the axis; and the height of the whole picture."""
+    parts: list[str] = []
+    at, y = LEFT, HEIGHT + 8
     for number, each in enumerate(series):
         colour, dash = COLOURS[number % 6], ' stroke-dasharray="6 4"' if each.dashed else ""
-        y = HEIGHT - 12
-        parts.append(
-            f'<line x1="{at}" y1="{y - 4}" x2="{at + 20}" y2="{y - 4}" stroke="{colour}" stroke-width="2"{dash}/>'
-        )
+        wide = 26 + 7 * len(each.name) + 18
+        if at > LEFT and at + wide > WIDTH:
+            at, y = LEFT, y + LEGEND_LINE
+        stroke = f'stroke="{colour}" stroke-width="2"{dash}'
+        parts.append(f'<line x1="{at}" y1="{y - 4}" x2="{at + 20}" y2="{y - 4}" {stroke}/>')
         parts.append(_text(at + 26, y, each.name, fill="#334155"))
-        at += 26 + 7 * len(each.name) + 18
-    return parts
+        at += wide
+    return parts, y + 14
 
 
 def _text(x: float, y: float, text: str, **look: object) -> str:
