@@ -12,11 +12,10 @@ REAL := tests/real
 CLIS := $(REAL)/node_modules/.installed
 TYPESCRIPT := clients/typescript/node_modules/.installed
 SYSTEM := $(VENV)/.system
-FLOOR_TOOLS := agent-client-protocol hypothesis pytest pytest-rerunfailures pytest-xdist
-FLOOR_TESTS := tests/core tests/skills tests/store tests/engines tests/test_settings.py tests/test_service.py tests/client \
-	tests/http/test_http_runs.py tests/http/test_http_files.py tests/http/test_http_skills.py tests/http/test_http_streams.py \
-	tests/http/test_http_questions.py tests/http/test_health.py tests/http/test_http_access.py \
-	tests/cli/test_help.py tests/cli/test_scripted_use.py tests/cli/test_plain_terminal.py
+FLOOR_TOOLS := hypothesis pytest pytest-rerunfailures pytest-xdist
+FLOOR_TESTS := tests/skills tests/store tests/wire tests/test_settings.py tests/client/test_client.py \
+	tests/http/test_health.py tests/http/test_http_files.py tests/http/test_http_page_labels.py tests/http/test_http_runs.py \
+	tests/http/test_http_streams.py tests/cli/test_help.py tests/cli/test_plain_terminal.py tests/cli/test_scripted_use.py
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
