@@ -36,6 +36,7 @@ from askback.process.slots import Slots
 from askback.process.warm import DropReason, Parked
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
 from askback.work.prewarm import Prewarming
+from askback.work.queue_view import QueueView
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.execute import RunExecutor, executing
 from askback.work.turn.fresh import FreshProcess
@@ -72,6 +73,7 @@ class Worker:
         self._prewarming = prewarming
         self._active: dict[str, RunControl] = {}
         self._wake = asyncio.Event()
+        self._queue = QueueView(self._store, self._owners)
         self._stopping = False
 
     def stop(self) -> None:
@@ -106,7 +108,7 @@ class Worker:
             for run_id in self._active.keys() & changed.keys() if UNKNOWN_RUN not in changed else list(self._active):
                 await self._note_change(run_id, changed.get(run_id))
             await self._note_warm(changed)
-            if any(run is None or run.state is RunState.QUEUED for run in changed.values()):
+            if self._queue.note(changed):
                 self._wake.set()
 
     async def _note_change(self, run_id: str, run: Run | None) -> None:
@@ -135,14 +137,15 @@ class Worker:
         tried: set[str] = set()
         try:
             while not self._stopping and self._slots.free > 0:
-                runs = await self._store.queued(
-                    self._owners, without_engines=self._slots.full_engines(), limit=self._slots.free
-                )
+                runs = await self._queue.heads(without_engines=self._slots.full_engines(), limit=self._slots.free)
                 if tried.issuperset(run.id for run in runs):
+                    if runs:
+                        self._queue.note_left()
                     return
                 tried.update(run.id for run in runs)
                 await self._claim_all(runs, group)
         except Unavailable as error:
+            self._queue.note_left()
             log.error("no runs can be claimed: %s", error.message)
             asyncio.get_running_loop().call_later(_RETRY_SEC, self._wake.set)
 
@@ -167,6 +170,7 @@ class Worker:
         None if another worker has the run, it is over already, or no slot is left for its engine.
         """
         if not self._slots.take(run.engine):
+            self._queue.note_left()
             return None
         parked = self._warm.pool.take(run.id)
         try:
@@ -205,7 +209,8 @@ class Worker:
         finally:
             self._warm.leave(held)
             self._let_go(held)
-        await self._save_early(held.run)
+        if not held.was_warm:
+            await self._save_early(held.run)
 
     async def _turns(self, held: Held, executor: RunExecutor) -> None:
         run = held.run

@@ -189,7 +189,7 @@ def obstacle(context: TurnContext, name: str, probe: Probe) -> str | None:
 
 
 def _turn(engine: Engine, setup: EngineSetup, probe: Probe, workspace: Workspace) -> Turn:
-    """The first turn of an interactive run with no options of its own."""
+    """The first turn of an interactive run without options."""
     return Turn(
         prompt="",
         mode=Mode.INTERACTIVE,
