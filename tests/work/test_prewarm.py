@@ -368,7 +368,10 @@ def test_the_folder_of_a_stored_run_is_never_taken_for_a_leftover(tmp_path: Path
         async with world.working(settings(0), serving=True) as app:
             run = await waiting(app, (await submit(app, skill, options={"warm_sec": 0})).id)
             await until(lambda: nothing_lives(run.id))
-            app.prewarming.folders.take_back(run.id)
+            for run_id in (run.id, "never-stored"):
+                (world.data_dir / "prewarmed").mkdir(exist_ok=True)
+                (world.data_dir / "prewarmed" / run_id).write_text("program-that-was-killed")
+                (world.data_dir / "runs" / run_id / "work").mkdir(parents=True, exist_ok=True)
             await app.recovery.restart_all()
             assert (folders(world), notes(world)) == ({run.id}, set())
             await app.service.reply(run.id, "red")

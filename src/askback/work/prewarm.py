@@ -66,7 +66,6 @@ class Prewarming:
             fresh = self._ready.get(parked.run_id)
             if parked.prewarmed == run.engine and not parked.reserved and fresh and not fresh.child.has_exited:
                 parked.reserved = True
-                self.folders.hand_over(parked.run_id)
                 return parked.run_id
         return None
 
@@ -81,11 +80,11 @@ class Prewarming:
 
     async def release(self, run_id: str, *, untouched: bool) -> None:
         """The run was not stored after all. `untouched`: its folder is as it was."""
-        await asyncio.to_thread(self.folders.take_back, run_id)
         parked = self._pool.find(run_id)
-        if parked is not None and untouched:
+        if parked is not None:
             parked.reserved = False
-            return
+            if untouched:
+                return
         await self._pool.drop(run_id)
         # If its process had ended before, nobody has removed the folder.
         await asyncio.to_thread(self.folders.remove, run_id)
@@ -168,7 +167,7 @@ class Prewarming:
         finally:
             if parked is None or parked.claimed is None:
                 self._ready.pop(fresh.run_id, None)
-                await fresh.end()
+                await fresh.end(unused=parked is None or not parked.reserved)
             if parked is not None:
                 self._pool.ended(parked)
 
