@@ -14,11 +14,12 @@ from contextlib import suppress
 
 from askback.core.errors import AskbackError
 from askback.core.runs import Mode, Run
+from askback.engines.base import Probe
 from askback.process.child import NotStarted
 from askback.process.fresh_folders import FreshFolders
 from askback.process.warm import DropReason, Parked
 from askback.work.turn.execute import first_of
-from askback.work.turn.fresh import CannotPrewarm, FreshProcess, start_fresh
+from askback.work.turn.fresh import CannotPrewarm, FreshProcess, obstacle, start_fresh
 from askback.work.turn.prepare import TurnContext, warm_sec
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,10 @@ class Prewarming:
     def count(self) -> int:
         """Processes that no run has yet."""
         return sum(not each.reserved for each in self._pool.prewarmed)
+
+    def obstacle(self, name: str, probe: Probe) -> str | None:
+        """Why no process of this engine can be prewarmed; None if it can."""
+        return obstacle(self.context, name, probe)
 
     # Submitting a run.
 
