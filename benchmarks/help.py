@@ -1,18 +1,20 @@
 """How long `askback --help` takes, beside a Python that does nothing, in turns.
 
-python benchmarks/help.py [ROUNDS]
+python benchmarks/help.py [--rounds 20]
 """
 
 from __future__ import annotations
 
-import statistics
+import argparse
 import subprocess
 import sys
 import time
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+import report
+
+FLOOR = "python -c pass"
 COMMANDS = {
-    "python -c pass": ["-c", "pass"],
+    FLOOR: ["-c", "pass"],
     "import click": ["-c", "import click"],
     "askback --help": ["-m", "askback", "--help"],
     "askback run --help": ["-m", "askback", "run", "--help"],
@@ -25,16 +27,20 @@ def seconds(words: list[str]) -> float:
     return time.perf_counter() - began
 
 
-def main() -> None:
+def measure(asked: argparse.Namespace) -> report.Report:
     taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for _ in range(ROUNDS):
+    for number in range(asked.rounds):
+        report.progress(f"round {number + 1} of {asked.rounds}")
         for name, words in COMMANDS.items():
-            taken[name].append(seconds(words))
-    print(f"{ROUNDS} rounds; milliseconds  {'best':>8} {'median':>8} {'worst':>8}")
+            taken[name].append(1000 * seconds(words))
+    made = report.Report("help", "The time of a command that only prints help", f"`{FLOOR}`")
     for name, times in taken.items():
-        figures = (min(times), statistics.median(times), max(times))
-        print(f"{name:<24}" + "".join(f" {1000 * each:8.1f}" for each in figures))
+        if name != FLOOR:
+            made.add(name, "ms", times, taken[FLOOR])
+    return made
 
 
 if __name__ == "__main__":
-    main()
+    arguments = report.parser(__doc__)
+    arguments.add_argument("--rounds", type=int, default=20)
+    report.run(arguments, measure)

@@ -1,6 +1,6 @@
 """How long a run's home takes to save and to restore when a turn changed a little of it, beside a copy of the whole.
 
-python benchmarks/snapshots.py [--files 5000] [--megabytes 200] [--changed 3] [--rounds 3] [--folder /var/tmp]
+python benchmarks/snapshots.py [--files 2000] [--megabytes 100] [--changed 3] [--rounds 3] [--folder /var/tmp]
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import report
 
 from askback.process.snapshot import begin_turn
 
@@ -78,22 +79,23 @@ def measure(begin: Begin, root: Path, asked: argparse.Namespace) -> dict[str, li
     return taken
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"files": 5_000, "megabytes": 200, "changed": 3, "rounds": 3}.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--folder", type=Path, default=None, help="on the file system to measure")
-    asked = parser.parse_args()
+def compare(asked: argparse.Namespace) -> report.Report:
     taken: dict[str, dict[str, list[float]]] = {}
     for name, begin in WAYS.items():
+        report.progress(f"{name}: {asked.files:,} files, {asked.megabytes} MB")
         with tempfile.TemporaryDirectory(prefix="askback-bench-", dir=asked.folder) as root:
             taken[name] = measure(begin, Path(root), asked)
-    print(f"{asked.files} files, {asked.megabytes} MB, {asked.changed} changed; milliseconds, median of {asked.rounds}")
-    print(f"{'':<12}" + "".join(f"{name:>14}" for name in WAYS) + f"{'ratio':>10}")
-    for step in ("first save", "save", "restore"):
-        plain, ours = (1000 * statistics.median(taken[name][step]) for name in WAYS)
-        print(f"{step:<12}{plain:14.1f}{ours:14.1f}{plain / ours:9.1f}x")
+    title = f"The home of a run: {asked.files:,} files, {asked.megabytes} MB, {asked.changed} changed in a turn"
+    made = report.Report("snapshots", title, "a durable copy of the whole")
+    plain, ours = (taken[name] for name in WAYS)
+    for step, seen in ours.items():
+        made.add(step, "ms", [1000 * each for each in seen], [1000 * each for each in plain[step]])
+    return made
 
 
 if __name__ == "__main__":
-    main()
+    arguments = report.parser(__doc__)
+    for name, value in {"files": 2_000, "megabytes": 100, "changed": 3, "rounds": 3}.items():
+        arguments.add_argument(f"--{name}", type=int, default=value)
+    arguments.add_argument("--folder", type=Path, default=None, help="on the file system to measure")
+    report.run(arguments, compare)

@@ -1,29 +1,30 @@
 """What starting a program costs: directly, by the guardian, and by the guardian in a sandbox, side by side.
 
-    python benchmarks/spawning.py [COUNT] [AT_ONCE]
+python benchmarks/spawning.py [--programs 300] [--at-once 8] [--rounds 3]
 
 Each program is `true`, followed from its start until nothing of it lives. Each way is closed at the end of its round, so that its helpers count.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import resource
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import report
+
 from askback.process.child import OutputLimits, Spawner, SpawnRequest
 from askback.process.guardian.client import Guardian
 from askback.process.isolation import ResourceLimits
 from askback.process.sandbox.bubblewrap import Sandboxed
+from askback.process.sandbox.visibility import hidden
 from askback.process.spawn_direct import Direct
 from askback.process.streams import Line
-
-ROUNDS = 3
 
 
 async def _nothing(_: str, __: Line) -> None:
@@ -66,32 +67,49 @@ async def measured(
     return wall, own, own + after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-async def main(count: int, at_once: int) -> None:
+async def compare(asked: argparse.Namespace, here: Path, made: report.Report) -> None:
+    limits = OutputLimits(line_bytes=1 << 16, turn_bytes=1 << 16)
+    argv = (shutil.which("true") or "true",)
+    resources = ResourceLimits(memory_bytes=1 << 30, processes=1024, cpu_sec=60, disk_bytes=1 << 30)
+    env = {"PATH": "/usr/bin:/bin"}
+    order = SpawnRequest(argv=argv, env=env, cwd=here, limits=limits, writable=(here,), resources=resources)
+
+    def sandboxed() -> Sandboxed:
+        return Sandboxed(Guardian(), hide=hidden(homes=[Path.home()], private=[here / "data"]))
+
+    probe = sandboxed()
+    level = str((await probe.isolation()).level)
+    await probe.close()
+    ways: dict[str, Callable[[], Spawner]] = {"direct": Direct, "guardian": Guardian, level: sandboxed}
+    rounds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+    for number in range(asked.rounds):
+        report.progress(f"round {number + 1} of {asked.rounds}")
+        for name, make in ways.items():
+            rounds[name].append(await measured(make, order, asked.programs, asked.at_once))
+    _add(made, rounds, asked.programs)
+
+
+def _add(made: report.Report, rounds: dict[str, list[tuple[float, float, float]]], count: int) -> None:
+    direct = list(zip(*rounds.pop("direct"), strict=True))
+    for name, results in rounds.items():
+        walls, own, everybody = zip(*results, strict=True)
+        rates = [count / each for each in walls]
+        made.add(f"{name}: programs", "/s", rates, [count / each for each in direct[0]], more_is_better=True)
+        for what, seen, floor in (("our own CPU", own, direct[1]), ("CPU in all", everybody, direct[2])):
+            each, least = ([1000 * sec / count for sec in column] for column in (seen, floor))
+            made.add(f"{name}: {what}, a program", "ms", each, least)
+
+
+def measure(asked: argparse.Namespace) -> report.Report:
+    made = report.Report("spawning", "Starting a program, and following it to its end", "started directly")
     with tempfile.TemporaryDirectory() as folder:
-        here = Path(folder)
-        limits = OutputLimits(line_bytes=1 << 16, turn_bytes=1 << 16)
-        argv = (shutil.which("true") or "true",)
-        env = {"PATH": "/usr/bin:/bin"}
-        resources = ResourceLimits(memory_bytes=1 << 30, processes=1024, cpu_sec=60, disk_bytes=1 << 30)
-        order = SpawnRequest(argv=argv, env=env, cwd=here, limits=limits, writable=(here,), resources=resources)
-
-        def sandboxed() -> Sandboxed:
-            return Sandboxed(Guardian(), home=Path.home(), data_dir=here / "data")
-
-        probe = sandboxed()
-        level = str((await probe.isolation()).level)
-        await probe.close()
-        ways: dict[str, Callable[[], Spawner]] = {"direct": Direct, "guardian": Guardian, level: sandboxed}
-        print(f"{count} programs, {at_once} at once, best of {ROUNDS} rounds")
-        rounds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
-        for _ in range(ROUNDS):
-            for name, make in ways.items():
-                rounds[name].append(await measured(make, order, count, at_once))
-        for name, results in rounds.items():
-            wall, own, everybody = (min(column) for column in zip(*results, strict=True))
-            figures = f"{1000 * own / count:6.2f} ms of our own CPU each, {1000 * everybody / count:6.2f} ms in all"
-            print(f"{name:<12} {count / wall:7.0f} programs/s   {figures}")
+        asyncio.run(compare(asked, Path(folder), made))
+    return made
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*(int(word) for word in (*sys.argv[1:], "300", "8")[:2])))
+    arguments = report.parser(__doc__)
+    arguments.add_argument("--programs", type=int, default=300)
+    arguments.add_argument("--at-once", type=int, default=8)
+    arguments.add_argument("--rounds", type=int, default=3)
+    report.run(arguments, measure)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +14,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import report
 
 from askback.core import lifecycle
 from askback.core.interactions import Question
@@ -200,48 +201,42 @@ async def commits_per_sec(path: Path) -> float:
     return rate
 
 
-# The table.
+# The report.
 
 
-def show(benches: Sequence[Bench]) -> None:
-    few, many = benches
-    titles = [f"{bench.waiting:,} waiting" for bench in benches]
-    print(f"{'ms':<22}{titles[0]:>16}{titles[1]:>18}{'ratio':>9}")
-    for what in few.figures:
-        for name, figure in (("p50", statistics.median), ("p99", p99)):
-            low, high = figure(few.figures[what]), figure(many.figures[what])
-            print(f"{what + ' ' + name:<22}{low:>16.3f}{high:>18.3f}{high / low:>9.2f}")
-
-
-def p99(values: Sequence[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
-
-
-async def main(args: argparse.Namespace, folder: Path) -> None:
+async def compare(asked: argparse.Namespace, folder: Path, made: report.Report) -> None:
     benches = [
-        Bench(path=folder / name / "askback.db", waiting=count, finished=args.finished)
-        for name, count in (("few", args.few), ("many", args.many))
+        Bench(path=folder / name / "askback.db", waiting=count, finished=asked.finished)
+        for name, count in (("few", asked.few), ("many", asked.many))
     ]
     for bench in benches:
-        await bench.fill(args.replies)
-        print(f"{bench.waiting:,} waiting, {bench.finished:,} finished: {bench.path.stat().st_size / 2**20:,.0f} MB")
+        report.progress(f"storing {bench.waiting:,} waiting and {bench.finished:,} finished runs")
+        await bench.fill(asked.replies)
+    report.progress("opening the stores")
     await time_opening(benches)
-    await time_work(benches, args.replies)
-    show(benches)
-    print(f"commits at {CALLERS} callers: {await commits_per_sec(folder / 'commits' / 'askback.db'):,.0f}/s")
+    report.progress(f"{asked.replies} replies to each")
+    await time_work(benches, asked.replies)
+    few, many = benches
+    for what, seen in many.figures.items():
+        made.add(what, "ms", seen, few.figures[what])
+    report.progress(f"commits of {CALLERS} callers")
+    rate = await commits_per_sec(folder / "commits" / "askback.db")
+    made.add(f"commits of {CALLERS} callers at once", "/s", [rate], more_is_better=True)
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--few", type=int, default=10)
-    parser.add_argument("--many", type=int, default=10_000)
-    parser.add_argument("--finished", type=int, default=1, help="runs that are over, in both stores")
-    parser.add_argument("--replies", type=int, default=500)
-    parser.add_argument("--folder", type=Path, default=None, help="where the stores are made; decides which disk")
-    return parser.parse_args()
+def measure(asked: argparse.Namespace) -> report.Report:
+    title = f"The store with {asked.many:,} waiting runs"
+    made = report.Report("waiting_runs", title, f"the same with {asked.few:,} waiting runs")
+    with tempfile.TemporaryDirectory(dir=asked.folder) as name:
+        asyncio.run(compare(asked, Path(name), made))
+    return made
 
 
 if __name__ == "__main__":
-    given = arguments()
-    with tempfile.TemporaryDirectory(dir=given.folder) as name:
-        asyncio.run(main(given, Path(name)))
+    arguments = report.parser(__doc__)
+    arguments.add_argument("--few", type=int, default=10)
+    arguments.add_argument("--many", type=int, default=10_000)
+    arguments.add_argument("--finished", type=int, default=1, help="runs that are over, in both stores")
+    arguments.add_argument("--replies", type=int, default=500)
+    arguments.add_argument("--folder", type=Path, default=None, help="where the stores are made; decides which disk")
+    report.run(arguments, measure)

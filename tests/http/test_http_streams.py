@@ -27,7 +27,7 @@ from askback.bootstrap.server import WebServer, web_server
 from askback.http.auth import AccessScope
 from askback.http.protocol import Connections, protocol_with
 from askback.http.tokens import Tokens
-from support.api import PATIENCE_SEC, calling, check, get, over, reach, refused, reply, start, waiting
+from support.api import PATIENCE_SEC, calling, check, exchange, get, over, reach, refused, reply, start, waiting
 from support.data_folder import World, run_async
 from support.program import until
 from support.server import Server
@@ -149,6 +149,35 @@ def test_a_client_gets_the_form_that_it_likes_best(client: httpx.Client) -> None
     for accept, form in forms.items():
         answer = client.get(f"/v1/runs/{run_id}/events", headers={"accept": accept})
         assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, form), accept
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_stream_is_framed_as_its_client_understands(client: httpx.Client, server: Server, version: str) -> None:
+    run_id = start(client, "quick")
+    over(client, run_id)
+    head = f"GET /v1/runs/{run_id}/events HTTP/{version}\r\nHost: 127.0.0.1:{server.port}\r\nConnection: close\r\n"
+    sent = f"{head}Authorization: Bearer {server.token}\r\nAccept: text/event-stream\r\n\r\n".encode()
+    head_came, _, body = exchange(server, sent).partition(b"\r\n\r\n")
+    if b"transfer-encoding: chunked" in head_came.lower():
+        assert version == "1.1"
+        body = unchunked(body)
+    text = body.decode()
+    assert text.startswith(": events\n\n")
+    assert text.endswith("\n\n")
+    blocks = [dict(line.split(": ", 1) for line in block.split("\n")) for block in text.split("\n\n")[1:-1]]
+    assert [int(block["id"]) for block in blocks] == list(range(1, len(blocks) + 1))
+
+
+def unchunked(body: bytes) -> bytes:
+    whole = b""
+    while True:
+        size, _, rest = body.partition(b"\r\n")
+        if int(size, 16) == 0:
+            assert rest == b"\r\n"
+            return whole
+        whole += rest[: int(size, 16)]
+        assert rest[int(size, 16) :].startswith(b"\r\n")
+        body = rest[int(size, 16) + 2 :]
 
 
 def test_a_stream_of_an_unknown_run_is_404(client: httpx.Client) -> None:

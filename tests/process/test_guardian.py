@@ -8,7 +8,8 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hostile import Hostile, children, is_alive, within
 from askback.process.child import Child, NotStarted, OutputLimits, SpawnRequest, call
 from askback.process.guardian import client as guardian_module
 from askback.process.guardian.client import KILLED, Guardian, available
+from askback.process.isolation import ResourceLimits
 from askback.process.locks import FileLock, is_held
 from askback.process.streams import Line
 from askback.process.tree import Tree
@@ -58,9 +60,21 @@ async def printed(guardian: Guardian, wanted: SpawnRequest) -> list[bytes]:
     return lines
 
 
-def keeper_of(guardian: Guardian) -> int:
+def busy_keepers(guardian: Guardian) -> list[int]:
+    """The keepers that keep an engine; the others wait for one."""
     assert guardian.pid is not None
-    (keeper,) = children(guardian.pid)
+    return [pid for pid in children(guardian.pid) if comm(pid) == "askback-keeper\n"]
+
+
+def comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return ""
+
+
+def keeper_of(guardian: Guardian) -> int:
+    (keeper,) = busy_keepers(guardian)
     return keeper
 
 
@@ -205,6 +219,47 @@ def test_a_killed_keeper_loses_its_own_tree_and_no_other(tmp_path: Path) -> None
     asyncio.run(main())
 
 
+def test_a_keeper_keeps_one_engine_after_another(tmp_path: Path) -> None:
+    code = "import os; print(os.getppid(), os.getcwd(), sorted(os.listdir('/proc/self/fd')))"
+
+    async def main() -> None:
+        async with guarding() as guardian:
+            seen: set[bytes] = set()
+            # A keeper that is not yet idle is not used again, so it may take a few engines.
+            while (line := (await printed(guardian, request(python(code), tmp_path)))[0]) not in seen:
+                assert line.split(b" ", 1)[1] == f"{tmp_path} ['0', '1', '2', '3']".encode()
+                seen.add(line)
+
+    asyncio.run(main())
+
+
+def test_a_killed_idle_keeper_is_replaced(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with guarding() as guardian:
+            for _ in range(3):
+                assert await printed(guardian, request(["echo", "fine"], tmp_path)) == [b"fine"]
+                assert guardian.pid is not None
+                for pid in children(guardian.pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
+    asyncio.run(main())
+
+
+def test_a_keeper_is_not_used_for_an_engine_with_another_limit(tmp_path: Path) -> None:
+    """The limit of the size of a file cannot be raised again."""
+    code = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0])"
+
+    async def main() -> None:
+        async with guarding() as guardian:
+            for megabytes in (7, 9, 7, 9):
+                limits = ResourceLimits(disk_bytes=megabytes << 20)
+                wanted = replace(request(python(code), tmp_path), resources=limits)
+                assert await printed(guardian, wanted) == [str(megabytes << 20).encode()]
+
+    asyncio.run(main())
+
+
 def test_a_short_call_whose_keeper_is_killed_is_made_again(tmp_path: Path) -> None:
     script = "[ -e once ] && exec echo fine; touch once; kill -9 $PPID; exec sleep 600"
 
@@ -293,7 +348,8 @@ def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
             # It handles requests in order, so it has reached the abandoned one.
             assert await printed(guardian, request(["echo", "after"], tmp_path)) == [b"after"]
             assert guardian.pid is not None
-            assert await asyncio.to_thread(within, 60, lambda: not children(guardian.pid or 0))
+            assert await asyncio.to_thread(within, 60, lambda: not busy_keepers(guardian))
+            assert not any(map(children, children(guardian.pid)))
             assert hostile.survivors() == []
 
     asyncio.run(main())
@@ -309,7 +365,8 @@ def test_two_hundred_at_once_are_all_told_apart(tmp_path: Path) -> None:
                 for number in range(200):
                     group.create_task(one(guardian, number))
             assert guardian.pid is not None
-            assert await asyncio.to_thread(within, 60, lambda: not children(guardian.pid or 0))
+            assert await asyncio.to_thread(within, 60, lambda: not busy_keepers(guardian))
+            assert not any(map(children, children(guardian.pid)))
 
     asyncio.run(main())
 

@@ -53,7 +53,9 @@ def test_the_raw_output_of_every_turn_is_kept(tmp_path: Path) -> None:
             await over(app, run.id)
             turns = app.workspaces.of(run.id).turns
         kept = {path.name: path.read_text() for path in turns.iterdir()}
-        assert sorted(kept) == [f"00{n}-00{n}.{kind}" for n in (1, 2) for kind in ("prompt", "stderr", "stdout")]
+        # The second turn printed nothing to stderr.
+        expected = ["001-001.prompt", "001-001.stderr", "001-001.stdout", "002-002.prompt", "002-002.stdout"]
+        assert sorted(kept) == expected
         texts = [json.loads(line).get("text", "") for line in kept["001-001.stdout"].splitlines()]
         assert "First." in texts
         assert "a word on stderr" in kept["001-001.stderr"]

@@ -24,6 +24,8 @@ from askback.wire import runs as wire
 
 Batches = AsyncGenerator[Sequence[Any]]
 
+WRITE = "askback.write"
+"""The extension of the ASGI scope that writes a part of a response directly; see `ConnectionProtocol.write_part`."""
 HEARTBEAT_SEC = 15.0
 MAX_PER_TOKEN = 1_000
 MAX_IN_TOTAL = 4_000
@@ -158,7 +160,8 @@ class EventStream(Response):
                 await self._until_over(scope, receive, send)
 
     async def _until_over(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.ensure_future(self._send_events(send))
+        write = scope.get("extensions", {}).get(WRITE, _write_nothing)
+        sending = asyncio.ensure_future(self._send_events(send, write))
         parts = (self._beat(send), _client_gone(receive), _signed_out(scope), self._streams.closing.wait())
         others = [asyncio.ensure_future(part) for part in parts]
         try:
@@ -173,13 +176,15 @@ class EventStream(Response):
             async with asyncio.timeout(_END_SEC):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send_events(self, send: Send) -> None:
+    async def _send_events(self, send: Send, write: Callable[[bytes], bool]) -> None:
         await send(_chunk(b": events\n\n"))
         async for events in self._batches:
-            for piece in _pieces(map(self._encoded, events)):
-                await send(_chunk(piece))
-                # `send` does not wait while there is room: let other tasks run.
-                await asyncio.sleep(0)
+            for number, piece in enumerate(_pieces(map(self._encoded, events))):
+                if number:
+                    # Nothing waits while there is room: let other tasks run.
+                    await asyncio.sleep(0)
+                if not write(piece):
+                    await send(_chunk(piece))
             self._streams.note_sent(events)
 
     async def _beat(self, send: Send) -> None:
@@ -187,6 +192,11 @@ class EventStream(Response):
         while True:
             await asyncio.sleep(self._streams.heartbeat_sec)
             await send(_chunk(b": alive\n\n"))
+
+
+def _write_nothing(data: bytes) -> bool:
+    """For a server that has no such extension."""
+    return False
 
 
 async def one_by_one(pages: AsyncGenerator[InboxPage]) -> Batches:

@@ -27,6 +27,7 @@ from askback.core.signals import ProcessLost, ProcessTreeEnded, Signal, SlotAcqu
 from askback.process.slots import Slots
 from askback.process.warm import DropReason, Parked
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
+from askback.work.queue_view import QueueView
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.execute import RunExecutor, executing
 from askback.work.turn.prepare import TurnContext
@@ -59,6 +60,7 @@ class Worker:
         self._warm = WarmWaits(context, name=name, owners=self._owners)
         self._active: dict[str, RunControl] = {}
         self._wake = asyncio.Event()
+        self._queue = QueueView(self._store, self._owners)
         self._stopping = False
 
     def stop(self) -> None:
@@ -91,7 +93,7 @@ class Worker:
             for run_id in self._active.keys() & changed.keys() if UNKNOWN_RUN not in changed else list(self._active):
                 await self._note_change(run_id, changed.get(run_id))
             await self._note_warm(changed)
-            if any(run is None or run.state is RunState.QUEUED for run in changed.values()):
+            if self._queue.note(changed):
                 self._wake.set()
 
     async def _note_change(self, run_id: str, run: Run | None) -> None:
@@ -120,14 +122,15 @@ class Worker:
         tried: set[str] = set()
         try:
             while not self._stopping and self._slots.free > 0:
-                runs = await self._store.queued(
-                    self._owners, without_engines=self._slots.full_engines(), limit=self._slots.free
-                )
+                runs = await self._queue.heads(without_engines=self._slots.full_engines(), limit=self._slots.free)
                 if tried.issuperset(run.id for run in runs):
+                    if runs:
+                        self._queue.note_left()
                     return
                 tried.update(run.id for run in runs)
                 await self._claim_all(runs, group)
         except Unavailable as error:
+            self._queue.note_left()
             log.error("no runs can be claimed: %s", error.message)
             asyncio.get_running_loop().call_later(_RETRY_SEC, self._wake.set)
 
@@ -149,6 +152,7 @@ class Worker:
         None if another worker has the run, it is over already, or no slot is left for its engine.
         """
         if not self._slots.take(run.engine):
+            self._queue.note_left()
             return None
         parked = self._warm.pool.take(run.id)
         try:

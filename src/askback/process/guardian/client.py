@@ -88,7 +88,8 @@ class Guardian:
         try:
             with theirs, _request_file(request, wrapped=wrapped) as file:
                 fds = (file, theirs.fileno(), *streams.theirs, *request.keep_fds)
-                handle.guardian_socket = await self._send(f"spawn {handle.name}", fds)
+                limits = int(request.resources.as_figures()["disk"])
+                handle.guardian_socket = await self._send(f"spawn {handle.name} {limits}", fds)
                 theirs.close()
                 pid, ticks = await self._started(handle.started)
         except BaseException:

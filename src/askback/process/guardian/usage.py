@@ -39,8 +39,11 @@ ENTRY_BYTES = 1024
 class Processes:
     """All descendants of a process, at one moment."""
 
-    def __init__(self, root: int, limit: float) -> None:
-        """Stops above `limit` processes: checking a fork bomb must not take long."""
+    def __init__(self, root: int, limit: float, earlier_sec: float = 0.0) -> None:
+        """Stops above `limit` processes: checking a fork bomb must not take long.
+
+        `earlier_sec`: the CPU time of the children that we had reaped before the tree began.
+        """
         self.pids: list[int] = []
         self.threads = 0
         self.cpu_sec = 0.0
@@ -51,8 +54,7 @@ class Processes:
         todo = [root]
         while todo and len(self.pids) <= limit:
             todo += [pid for pid in below(todo.pop()) if len(self.pids) <= limit and self._take(pid)]
-        reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.cpu_sec += reaped.ru_utime + reaped.ru_stime
+        self.cpu_sec += reaped_sec() - earlier_sec
 
     def _take(self, pid: int) -> bool:
         try:
@@ -89,6 +91,12 @@ class Processes:
             own += _sized(text, b"Pss_Anon:") + _sized(text, b"SwapPss:")
             shared += _sized(text, b"Pss_Shmem:")
         return own + max(shared, unmapped)
+
+
+def reaped_sec() -> float:
+    """The CPU time of all children that this process has reaped."""
+    reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return reaped.ru_utime + reaped.ru_stime
 
 
 def _of_other_thread(pid: int, status: bytes) -> bytes:

@@ -12,7 +12,7 @@ import signal
 import time
 
 from askback.process.guardian.control_group import THREADS_PER_PROCESS, ControlGroup
-from askback.process.guardian.usage import Hidden, Processes, Walk, free_bytes
+from askback.process.guardian.usage import Hidden, Processes, Walk, free_bytes, reaped_sec
 
 FIRST_CHECK_SEC = 0.05
 CHECK_SEC = 0.2
@@ -42,6 +42,7 @@ class Watchdog:
         self._limits = limits
         self._effective = {name: figure or _NEVER for name, figure in limits.items()}
         self._group = group
+        self._earlier_sec = reaped_sec()
         self._disk = DiskWatch(self._effective, folders)
         self._known: set[int] = set()
         self._pause = CHECK_SEC
@@ -73,7 +74,7 @@ class Watchdog:
     def check(self) -> str | None:
         """The limit that is exceeded, if any. Sets `due` for the next check."""
         began = time.monotonic()
-        tree = Processes(os.getpid(), self._effective["processes"])
+        tree = Processes(os.getpid(), self._effective["processes"], self._earlier_sec)
         for pid in tree.pids:
             if pid not in self._known:
                 self._harden(pid)

@@ -203,9 +203,8 @@ class RunExecutor:
             assert result is not None
             resuming = process.prepared.turn.handle is not None and not process.continued
             outcome = await verdict(self._context.parsing, run, process.prepared, observer, result, resuming=resuming)
-        # With the handle that the turn has named. A failed turn of a resumable run is followed by none in its process.
-        failed = isinstance(outcome, TurnError) and not run.sticky
-        if failed or ends_run(observer.run, outcome):
+        # With the handle that the turn has named. A process whose turn failed is not used again, not even for a new session.
+        if isinstance(outcome, TurnError) or ends_run(observer.run, outcome):
             await self.end()
         return TurnEnded(
             epoch=run.epoch,
