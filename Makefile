@@ -12,11 +12,15 @@ REAL := tests/real
 CLIS := $(REAL)/node_modules/.installed
 TYPESCRIPT := clients/typescript/node_modules/.installed
 SYSTEM := $(VENV)/.system
+FLOOR_TOOLS := hypothesis pytest pytest-rerunfailures pytest-xdist
+FLOOR_TESTS := tests/skills tests/store tests/wire tests/test_settings.py tests/client/test_client.py \
+	tests/http/test_health.py tests/http/test_http_files.py tests/http/test_http_page_labels.py tests/http/test_http_runs.py \
+	tests/http/test_http_streams.py tests/cli/test_help.py tests/cli/test_plain_terminal.py tests/cli/test_scripted_use.py
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test storm nightly engines-latest image-check check fmt docs bench dist lock clean
+.PHONY: help demo test storm nightly engines-latest floors image-check check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -45,6 +49,18 @@ engines-latest: $(VENV)/.dev $(SYSTEM) ## install the newest engine CLIs in a sc
 	echo "testing $$versions"; \
 	ASKBACK_TEST_CLIS="$$scratch/node_modules" $(BIN)/pytest -n 2 --dist loadgroup $(REAL) $(ARGS) \
 		&& echo "passed: $$versions" || { echo "failed with: $$versions"; exit 1; }
+
+floors: ## run a part of the tests with the oldest versions of the packages that pyproject.toml allows
+	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	$(PYTHON) -m venv "$$scratch/uv"; \
+	"$$scratch/uv/bin/pip" install -qq uv; uv="$$scratch/uv/bin/uv"; \
+	"$$uv" pip compile -q --python $(PYTHON) --resolution lowest-direct --no-header --no-annotate --no-emit-index-url pyproject.toml >"$$scratch/floors.txt"; \
+	"$$uv" venv -q --python $(PYTHON) "$$scratch/venv"; \
+	"$$uv" pip install -q -p "$$scratch/venv" -r "$$scratch/floors.txt" -c "$$scratch/floors.txt" $(FLOOR_TOOLS); \
+	"$$uv" pip install -q -p "$$scratch/venv" --no-deps -e .; \
+	echo "testing $$(tr '\n' ' ' <"$$scratch/floors.txt")"; \
+	"$$scratch/venv/bin/python" -m pytest -q -n 2 -p no:cacheprovider $(FLOOR_TESTS) $(ARGS); \
+	echo "the oldest versions that pyproject.toml allows work"
 
 image-check: $(VENV)/.dev ## lint the Dockerfile and run its steps in a new Debian root; needs root and debootstrap
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \

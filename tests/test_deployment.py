@@ -33,6 +33,12 @@ def test_the_last_stage_is_the_image_without_engines() -> None:
     assert stages == ["build", "base", "node", "engines", "slim"]
 
 
+def test_the_steps_are_checked_with_the_python_of_the_image() -> None:
+    assert image_check.python_version((ROOT / "Dockerfile").read_text()) == "3.13"
+    with pytest.raises(SystemExit, match=r"known: 3\.11, 3\.13"):
+        image_check.python_version("ARG PYTHON=2.7\n")
+
+
 def test_the_image_runs_as_a_user_with_a_volume_and_a_health_check() -> None:
     (user,) = words("USER")
     assert user.isdecimal()

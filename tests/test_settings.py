@@ -88,10 +88,12 @@ def test_lists_and_tables_are_json_in_the_environment_and_skill_folders_a_path_l
     monkeypatch.setenv("ASKBACK_ENGINES__CODEX__COMMAND", '["npx", "codex"]')
     monkeypatch.setenv("ASKBACK_ENGINES__CODEX__ENV", '{"OPENAI_API_KEY": "k"}')
     monkeypatch.setenv("ASKBACK_SKILLS_DIR", "/one:/two:")
+    monkeypatch.setenv("ASKBACK_WORKDIRS", "/three:/four")
     settings = load()
     assert settings.engines["codex"].command == ("npx", "codex")
     assert settings.engines["codex"].env == {"OPENAI_API_KEY": "k"}
     assert settings.skills_dir == (Path("/one"), Path("/two"))
+    assert settings.workdirs == (Path("/three"), Path("/four"))
 
 
 @pytest.mark.parametrize(
@@ -133,10 +135,13 @@ def test_the_users_folders_are_those_of_the_desktop_where_it_names_them(
 
 
 def test_relative_folders_are_meant_from_the_file_that_names_them(tmp_path: Path) -> None:
-    text = 'data_dir = "data"\nskills_dir = ["a", "../b", "~/c"]\n[engines.codex]\nhome = "codex-home"\n'
+    text = (
+        'data_dir = "data"\nskills_dir = ["a", "../b", "~/c"]\nworkdirs = ["d"]\n[engines.codex]\nhome = "codex-home"\n'
+    )
     settings = load(write(tmp_path / "conf/askback.toml", text))
     assert settings.data_dir == tmp_path / "conf/data"
     assert settings.skills_dir == (tmp_path / "conf/a", tmp_path / "b", tmp_path / "home/c")
+    assert settings.workdirs == (tmp_path / "conf/d",)
     assert settings.engines["codex"].home == tmp_path / "conf/codex-home"
 
 

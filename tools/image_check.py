@@ -21,6 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGES = ("build", "base", "slim")
+RELEASES = {"3.11": "bookworm", "3.13": "trixie"}
+"""Debian releases, by the Python that they have."""
 LIMIT_SEC = 120
 CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin") or "chroot"
 
@@ -120,19 +122,25 @@ def _copy(image: Image, words: list[str]) -> None:
             shutil.copy(ROOT / source, place / Path(source).name)
 
 
-def bootstrapped(root: Path) -> Path:
-    """A new Debian as this machine has it, with Python."""
-    release = dict(re.findall(r"^(\w+)=(.*)$", Path("/etc/os-release").read_text(), re.MULTILINE))
+def python_version(dockerfile: str) -> str:
+    """The version of the images that the Dockerfile starts from."""
+    found = re.search(r"^ARG PYTHON=(\S+)$", dockerfile, re.MULTILINE)
+    if found is None or found[1] not in RELEASES:
+        known = ", ".join(RELEASES)
+        raise SystemExit(f"the Dockerfile names no Python that a Debian release has; known: {known}")
+    return found[1]
+
+
+def bootstrap(root: Path, python: str) -> None:
+    """A new Debian of the release with this Python, which the image of that Python also is made from."""
     packages = "python3,python3-venv,ca-certificates"
-    command = ["debootstrap", "--variant=minbase", f"--include={packages}", release["VERSION_CODENAME"], str(root)]
+    command = ["debootstrap", "--variant=minbase", f"--include={packages}", RELEASES[python], str(root)]
+    print(f"== debootstrap {RELEASES[python]}, for Python {python}", flush=True)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return root
 
 
-def add_packages(root: Path) -> None:
+def add_packages(root: Path, version: str) -> None:
     """The wheels of the lock file, for the Python of the root."""
-    ask = [CHROOT, str(root), "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    version = subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip()
     pip = [
         sys.executable,
         "-m",
@@ -175,24 +183,30 @@ def main() -> int:
     keep = arguments.parse_args().keep
     folder = Path(tempfile.mkdtemp(prefix="askback-image-"))
     folder.chmod(0o755)
-    image = Image(root=bootstrapped(folder / "root"))
-    add_packages(image.root)
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    python = python_version(dockerfile)
+    image = Image(root=folder / "root")
     mounts = ("proc", "dev")
     try:
+        bootstrap(image.root, python)
+        add_packages(image.root, python)
         subprocess.run(["mount", "-t", "proc", "proc", str(image.root / "proc")], check=True)
         subprocess.run(["mount", "--bind", "/dev", str(image.root / "dev")], check=True)
-        for step in steps((ROOT / "Dockerfile").read_text()):
+        for step in steps(dockerfile):
             if step.stage in STAGES:
                 carry_out(image, step)
         prove(image)
     finally:
         for name in mounts:
-            subprocess.run(["umount", "-l", str(image.root / name)], check=False)
+            if os.path.ismount(image.root / name):
+                subprocess.run(["umount", "-l", str(image.root / name)], check=False)
         if keep:
             print(folder)
         elif not any(os.path.ismount(image.root / name) for name in mounts):
             shutil.rmtree(folder)
-    print("image: the steps of build, base and slim work; demo and server run as user", image.user)
+    print(
+        f"image: the steps of build, base and slim work with Python {python}; demo and server run as user {image.user}"
+    )
     return 0
 
 

@@ -7,7 +7,7 @@ turn of the source may still start, or its files may be removed, while they are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from askback.core import lifecycle
 from askback.core.errors import FULL_DISK, Conflict, Invalid, NotFound, RefusalCode, Unavailable
@@ -22,6 +22,14 @@ from askback.process.pools import Checkpoint, Pool
 from askback.process.warm import WarmPool
 from askback.process.workspace import Workspace, Workspaces
 from askback.store.base import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuable:
+    """What can be continued of a run now: its session, and from which of its closed questions on."""
+
+    session: bool = False
+    questions: tuple[str, ...] = ()
 
 
 class Inheritance:
@@ -70,6 +78,25 @@ class Inheritance:
             # Secret answers are erased at the end of a run, so the new run could not mask them.
             message = f"the session of run {source.id} contains a secret answer; copy its files instead"
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
+
+    async def continuable(self, run: Run) -> Continuable:
+        """What a new run could take over of this one's session. Only its request says for certain."""
+        portable = isinstance(self._engines.get(run.engine), PortableEngine)
+        if not _is_still(run) or run.handle is None or run.env_names or not portable:
+            return Continuable()
+        workspace = self._workspaces.of(run.id)
+        if not await self._pool.run(lambda: workspace.started):
+            return Continuable()
+        kept = await self._pool.run(workspace.fork_points)
+        asked, questions = await self._store.interactions(run.id), []
+        for each in asked:
+            in_session = each.attempt_number >= run.handle.created_at_turn
+            saved = each.attempt_number == run.attempt_number or each.attempt_number + 1 in kept
+            if each.answered_by is not None and in_session and saved:
+                questions.append(each.interaction_id)
+            if each.secret and each.answered_by:
+                return Continuable(questions=tuple(questions))
+        return Continuable(session=True, questions=tuple(questions))
 
     async def fork(self, decision: Decision, origin: Origin, source: Run) -> Decision:
         """The first decision of a run that starts with a question of the source."""

@@ -25,6 +25,7 @@ from askback.following.inbox import Inbox, InboxPage, read_inbox
 from askback.following.run_changes import RunChanges
 from askback.following.run_events import RunEvents
 from askback.following.run_versions import RunVersions
+from askback.inheritance import Continuable
 from askback.installed.engines import EnginesHere
 from askback.process.locks import Instances, is_held
 from askback.process.pools import Pools
@@ -96,6 +97,10 @@ class Service:
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
         return await self._submissions.submit(wanted)
+
+    async def continuable(self, run: Run) -> Continuable:
+        """What another run could continue of this one."""
+        return await self._submissions.continuable(run)
 
     @property
     def workdirs(self) -> tuple[str, ...]:

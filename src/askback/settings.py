@@ -658,6 +658,11 @@ def _leaves(document: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator
             yield (*path, key)
 
 
+def process_environment() -> Mapping[str, str]:
+    """The variables of this program, for a command that passes some of them on."""
+    return os.environ
+
+
 def _variable(path: Sequence[str]) -> str:
     """The variable that sets this key: its own, or that of a table which contains it."""
     given = {name.upper() for name in os.environ}

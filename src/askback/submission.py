@@ -31,7 +31,7 @@ from askback.core.signals import Replied
 from askback.core.trace_context import TraceParent
 from askback.core.webhooks import Webhook, webhook_problems
 from askback.engines.base import Engine
-from askback.inheritance import Inheritance, check_workdir
+from askback.inheritance import Continuable, Inheritance, check_workdir
 from askback.installed.engines import EnginesHere
 from askback.process.pools import Pools
 from askback.process.workdirs import Workdirs
@@ -147,6 +147,9 @@ class Submissions:
         if run.id != run_id:
             await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
         return run
+
+    async def continuable(self, run: Run) -> Continuable:
+        return await self._inheritance.continuable(run)
 
     async def _unpacked(self, run_id: str, archive: Path) -> SkillPackage:
         """The skill of a zip, checked like one that is installed, in the folder of its run."""

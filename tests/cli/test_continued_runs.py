@@ -55,6 +55,8 @@ def test_a_fork_answers_differently(tmp_path: Path) -> None:
     assert json.loads(ran.stdout)["data"] == {"colour": "blue"}
     waits = askback(world, *fork)
     assert (waits.code, json.loads(waits.stdout)["state"]) == (4, "waiting_user")
+    shown = askback(world, "show", json.loads(waits.stdout)["id"])
+    assert f"  from     run {source}: forked at question colour, its working directory" in shown.stdout
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:

@@ -54,7 +54,17 @@ def test_a_start_takes_the_number_of_the_turn_that_was_ordered() -> None:
     made = decision(queued_run(next_turn=order, attempt_number=3, epoch=7), SlotAcquired(worker="w-2", at=NOW))
     assert (made.run.attempt_number, made.run.epoch, made.run.worker) == (4, 8, "w-2")
     assert event_types(made) == ["run.state", "turn.started"]
-    assert made.events[1].data == {"attempt_number": 4, "kind": TurnKind.REPLY, "restarts": 0, "worker": "w-2"}
+    started = {"attempt_number": 4, "kind": TurnKind.REPLY, "restarts": 0, "worker": "w-2"}
+    assert made.events[1].data == started | {"process": "new"}
+
+
+@pytest.mark.contract("V-2")
+def test_the_start_of_a_turn_says_whether_it_continues_in_a_warm_process() -> None:
+    order = TurnOrder(kind=TurnKind.REPLY, attempt_number=4, interaction_id="colour")
+    queued = queued_run(next_turn=order, attempt_number=3)
+    made = [decision(queued, SlotAcquired(worker="w", at=NOW, warm=warm)) for warm in (False, True)]
+    assert [each.events[1].data["process"] for each in made] == ["new", "warm"]
+    assert made[0].run == made[1].run
 
 
 def test_the_first_start_is_kept_as_the_time_of_start() -> None:

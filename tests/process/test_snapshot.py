@@ -22,7 +22,8 @@ import pytest
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.files.tree import remove_tree
-from askback.process.snapshot import begin_turn, save_early
+from askback.process import snapshot
+from askback.process.snapshot import HomeBusy, begin_live_turn, begin_turn, save_between_turns, save_early
 from askback.process.snapshot.manifest import SnapshotDamaged
 from askback.process.workspace import Workspaces
 
@@ -538,3 +539,60 @@ def restored(house: House, attempt_number: int) -> dict[str, tuple[Any, ...]]:
         path.write_text("spoilt")
     house.begin(attempt_number)
     return picture(house.home, times=False)
+
+
+# A home whose process is alive.
+
+
+def test_a_turn_in_a_living_process_is_restored_to_the_moment_before_it(house: House) -> None:
+    house.write("session", "one")
+    save_between_turns(house.home, house.snapshots)
+    house.write("session", "one, and the rest that was written late")
+    begin_live_turn(house.home, house.snapshots, 2)
+    house.write("session", "one, two")
+    house.begin(2)
+    assert (house.home / "session").read_text() == "one, and the rest that was written late"
+
+
+def test_what_was_saved_between_turns_is_never_restored(house: House) -> None:
+    house.write("session", "one")
+    save_between_turns(house.home, house.snapshots)
+    house.write("session", "one, and the rest that was written late")
+    house.begin(2)
+    house.write("session", "two")
+    house.begin(2)
+    assert (house.home / "session").read_text() == "one, and the rest that was written late"
+
+
+def test_what_was_saved_between_turns_is_not_copied_again(house: House) -> None:
+    house.write("session", "one")
+    house.let_age()
+    save_between_turns(house.home, house.snapshots)
+    saved = house.copies()
+    begin_live_turn(house.home, house.snapshots, 2)
+    assert house.copies() == saved
+
+
+def test_a_home_that_changes_meanwhile_is_not_saved(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.write("session", "one")
+    house.begin(1)
+    before = house.manifest()
+    listed = snapshot.list_tree
+
+    def list_and_write(*words: Any) -> Any:
+        found = listed(*words)
+        house.write("session", f"one, and {time.monotonic_ns()}")
+        return found
+
+    monkeypatch.setattr(snapshot, "list_tree", list_and_write)
+    with pytest.raises(HomeBusy, match="session"):
+        begin_live_turn(house.home, house.snapshots, 2)
+    assert house.manifest() == before
+
+
+def test_files_that_are_left_out_are_in_no_copy(house: House) -> None:
+    house.write("session", "one")
+    house.write("auth.json", "secret")
+    begin_live_turn(house.home, house.snapshots, 2, leave_out=["auth.json"])
+    assert set(house.manifest()["files"]) == {"session"}
+    assert not any("secret" in path.read_text() for path in (house.snapshots / "files").iterdir())

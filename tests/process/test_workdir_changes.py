@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
+from askback.process import workdir_changes
 from askback.process.isolation import UNLIMITED
 from askback.process.spawn_direct import Direct
 from askback.process.workdir_changes import MAX_LISTED, Comparison, read_changes
@@ -39,7 +40,7 @@ def comparison(tmp_path: Path, repo: Path) -> Comparison:
 def begin(comparison: Comparison) -> str:
     assert comparison.prepare() is None
     tree = asyncio.run(comparison.start_tree())
-    assert tree is not None
+    assert not isinstance(tree, NoSummary)
     return tree
 
 
@@ -208,6 +209,18 @@ def test_a_repository_that_cannot_be_read_has_no_summary(
         assert found.files == (changed("site.css", MODIFIED, 1, 1),)
     else:
         assert found == Changes(unavailable=NoSummary.UNREADABLE)
+
+
+def test_a_comparison_that_takes_too_long_is_given_up_and_the_next_one_works(
+    comparison: Comparison, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = begin(comparison)
+    (repo / "site.css").write_text("blue\n")
+    (comparison.workspace.comparison / "index.lock").write_text("left by an ended git")
+    with monkeypatch.context() as patched:
+        patched.setattr(workdir_changes, "MAX_SEC", 0.0)
+        assert changes(comparison, tree) == Changes(unavailable=NoSummary.TOO_SLOW)
+    assert changes(comparison, tree).files == (changed("site.css", MODIFIED, 1, 1),)
 
 
 @pytest.mark.parametrize("kind", ["nothing", "a file", "a link"])

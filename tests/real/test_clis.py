@@ -185,6 +185,7 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     for path, content in ((program, ""), (manifest, '{"version": "0.0.1"}')):
         path.parent.mkdir(parents=True)
         path.write_text(content)
+    monkeypatch.setattr(clis, "PINNED", True)
     monkeypatch.setattr(clis, "MODULES", tmp_path)
     with pytest.raises(NotInstalled, match=r"qwen is 0\.0\.1 .* pinned"):
         find_cli("qwen")

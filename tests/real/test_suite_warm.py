@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 
 import pytest
-from double import ModelDouble, Request, hang, say
+from double import ModelDouble, Request, call_tool, hang, say
 from suite import Stage, finish, heard, question, reply_in
 
 from askback.bootstrap import App
@@ -84,6 +84,23 @@ def test_a_reply_goes_into_the_process_that_asked(stage: Stage, double: ModelDou
     stage.run(main)
     questions = ["Which colour?", "Which size?"]
     assert_heard_once(double.requests[-1], questions, [reply_in("green"), reply_in("large", "size")])
+
+
+@pytest.mark.contract("T-8", "V-4")
+def test_the_engines_own_way_of_asking_is_not_used(stage: Stage, double: ModelDouble) -> None:
+    engine = stage.engine
+    double.play(call_tool(engine.ask_tool, engine.ask_arguments), say(question()))
+
+    async def main() -> None:
+        async with stage.working(WARM) as app:
+            run = await kept(app, (await stage.submit(app, stage.skill())).id)
+            assert run.pending_interaction is not None
+            assert (run.pending_interaction.prompt, run.attempt_number) == ("Which colour?", 1)
+
+    stage.run(main)
+    first, second = double.requests
+    assert engine.ask_tool not in first.asked.tools or engine.ask_tool_is_offered
+    assert not any(text in second.tool_results[-1] for text in ('"red"', '"blue"'))
 
 
 @pytest.mark.contract("V-4", "H-6", "B-4")

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from site_pages import Site, signed_in
 
 import support.api as wire
-from support.data_folder import World
+from support.data_folder import ASK, FINISH, World
 from support.repositories import repository
 from support.server import Server
 
@@ -27,6 +27,7 @@ def server(tmp_path: Path, repo: Path) -> Iterator[Server]:
     world = World(tmp_path / "askback")
     edits = [{"write": {"path": path, "text": "blue\n"}} for path in ("site.css", "new<b>.txt")]
     world.skill([*edits, {"finish": {"colour": "blue"}}], name="editing")
+    world.skill([ASK], [FINISH], [{"finish": {"colour": "done"}}], name="asking")
     with Server(world, env={"ASKBACK_WORKDIRS": str(tmp_path / "code")}) as server:
         yield server
 
@@ -70,3 +71,29 @@ def test_a_server_without_the_setting_offers_no_folder(site: Site) -> None:
     page = site.open("/new?skill=plain")
     expect(page.get_by_role("button", name="Start")).to_be_visible()
     expect(page.locator("#workdir")).to_have_count(0)
+
+
+@pytest.mark.contract("J-3", "J-4", "J-6")
+def test_a_run_is_forked_and_followed_up_in_its_folder(server: Server, browser: Browser, repo: Path) -> None:
+    with signed_in(server, browser) as site:
+        source = wire.waiting(site.api, workdir=str(repo))
+        assert wire.reply(site.api, source, "red").status_code == 202
+        wire.over(site.api, source)
+        page = site.open(f"/runs/{source}")
+        page.get_by_role("button", name="Answer differently").click()
+        page.get_by_role("button", name="Ask again").click()
+        expect(page.locator(".run-from")).to_contain_text("Forked at question “colour”")
+        page.get_by_role("button", name="blue").click()
+        expect(page.locator("#result")).to_contain_text("blue")
+        fork = wire.get(site.api, page.url.rpartition("/")[2])
+        assert (fork["workdir"], fork["from_run"]) == (
+            str(repo),
+            {"run_id": source, "session": True, "at": "colour"},
+        )
+        page.get_by_role("link", name="Follow up").click()
+        expect(page.get_by_label("Work in this folder of the server")).to_have_count(0)
+        page.get_by_label("Value").fill("And now the ceiling.")
+        page.get_by_role("button", name="Start run").click()
+        expect(page.locator(".run-from")).to_have_text(f"Continues run {fork['id']}")
+        follow_up = wire.over(site.api, page.url.rpartition("/")[2])
+        assert (follow_up["state"], follow_up["workdir"]) == ("succeeded", str(repo))

@@ -9,6 +9,7 @@ import pytest
 from askback.core.errors import Conflict, Invalid, NotFound, RefusalCode
 from askback.core.interactions import InteractionOutcome
 from askback.core.runs import InheritedFiles, Origin, Run, RunState
+from askback.inheritance import Continuable
 from support.data_folder import ASK, World, events_of, over, run_async, submit, waiting
 
 SIZE = {"ask": {"interaction_id": "size", "prompt": "Which size?"}}
@@ -180,5 +181,38 @@ def test_points_are_kept_after_the_end_only_as_the_settings_say(tmp_path: Path, 
             workspace.close()
             assert (workspace.root / "snapshots").exists() is (keep > 0)
             assert not (workspace.root / "snapshots" / "manifest.json").exists()
+
+    run_async(main)
+
+
+def test_it_is_known_what_can_be_continued(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = two_questions(world)
+
+    async def main() -> None:
+        async with world.working("[retention]\nquestions = 1") as app:
+            run = await submit(app, skill)
+            assert await app.service.continuable(run) == Continuable()
+            run = await waiting(app, run.id)
+            assert await app.service.continuable(run) == Continuable(session=True)
+            await app.service.reply(run.id, "red")
+            run = await waiting(app, run.id)
+            assert await app.service.continuable(run) == Continuable(session=True, questions=("colour",))
+            await app.service.reply(run.id, "large")
+            run = await over(app, run.id)
+            possible = await app.service.continuable(run)
+            assert possible == Continuable(session=True, questions=("size",))
+            for at in ("colour", "size"):
+                if at in possible.questions:
+                    await submit(app, skill, origin=fork_of(run, at))
+                else:
+                    with pytest.raises(Invalid, match="cannot be copied"):
+                        await submit(app, skill, origin=fork_of(run, at))
+            secret = await submit(app, skill, env={"SOME_KEY": "a long value"})
+            assert await app.service.continuable(await waiting(app, secret.id)) == Continuable()
+            unknown = run.evolve(engine="gone")
+            assert await app.service.continuable(unknown) == Continuable()
+            await app.service.delete(run.id)
+            assert await app.service.continuable(run) == Continuable()
 
     run_async(main)

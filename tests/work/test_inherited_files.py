@@ -146,6 +146,8 @@ def test_a_source_that_starts_a_turn_during_the_copy_is_refused(tmp_path: Path) 
             await app.service.reply(source.id, "red")
             await reach(app, source.id, RunState.SUCCEEDED)
             with pytest.raises(Conflict, match="while it was copied"):
-                await inheritance.copy(before, origin, "new", app.service.engines.copy_limits("scripted"))
+                await inheritance.copy(
+                    before, origin, before.evolve(id="new"), app.service.engines.copy_limits("scripted")
+                )
 
     run_async(main)

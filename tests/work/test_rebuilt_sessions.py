@@ -96,14 +96,15 @@ def test_without_leave_the_run_fails(tmp_path: Path, options: dict[str, str]) ->
     run_async(main)
 
 
-@pytest.mark.parametrize("how", ["other_session", "no_session"])
-def test_a_session_that_is_not_the_right_one_is_not_continued(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(("how", "warm_sec"), [("other_session", 0), ("no_session", 0), ("other_session", 600)])
+def test_a_session_that_is_not_the_right_one_is_not_continued(tmp_path: Path, how: str, warm_sec: int) -> None:
+    """With `warm_sec`, the answer goes to the process that asked, which strays in its second turn."""
     world = World(tmp_path)
     skill = world.skill([ASK], [{"misbehave": how}, {"finish": {"colour": "{{reply}}"}}])
 
     async def main() -> None:
         async with world.working() as app:
-            run = await waiting(app, (await submit(app, skill, options=REBUILD)).id)
+            run = await waiting(app, (await submit(app, skill, options=REBUILD | {"warm_sec": warm_sec})).id)
             await app.service.reply(run.id, "red")
             ended = await over(app, run.id)
             assert (ended.state, ended.error, codes(ended)) == (RunState.SUCCEEDED, None, ["CONTEXT_REBUILT"])

@@ -23,7 +23,7 @@ from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
 from askback.files import beneath
 from askback.process.artifacts import open_below
 from askback.process.child import NotStarted, Printed, Starter, call
-from askback.process.isolation import Network, ResourceLimits
+from askback.process.isolation import ResourceLimits
 from askback.process.workspace import ARTIFACTS_DIR, Workspace
 
 MAX_SEC = 20.0
@@ -85,7 +85,7 @@ class Comparison:
             return NoSummary.GIT_MISSING
         if not _is_folder(self.workdir / ".git"):
             return NoSummary.NOT_A_REPOSITORY
-        root, name = self.workspace.root, self.workspace.comparison.relative_to(self.workspace.root).as_posix()
+        root, name = self.workspace.root, self._folder
         beneath.remove(root, name)
         for folder in ("objects/info", "refs"):
             beneath.make_folder(root, f"{name}/{folder}")
@@ -95,6 +95,10 @@ class Comparison:
         beneath.write(root, f"{name}/objects/info/alternates", objects + b"\n")
         self._copy_index(root, f"{name}/index")
         return None
+
+    @property
+    def _folder(self) -> str:
+        return self.workspace.comparison.relative_to(self.workspace.root).as_posix()
 
     def _copy_index(self, root: Path, name: str) -> None:
         """The index knows which files are tracked, and their times, so that unchanged files are not read."""
@@ -109,39 +113,46 @@ class Comparison:
             # Git compares the time of the index with those of the files.
             os.utime(root / name, ns=(status.st_mtime_ns, status.st_mtime_ns), follow_symlinks=False)
 
-    async def start_tree(self) -> str | None:
-        """The folder as it is now, as a tree. None if git cannot read it."""
+    async def start_tree(self) -> str | NoSummary:
+        """The folder as it is now, as a tree."""
         printed = await self._run("")
-        tree = "" if printed is None else printed.stdout.partition("\n")[0]
-        return tree if _TREE.fullmatch(tree) else None
+        if isinstance(printed, NoSummary):
+            return printed
+        tree = printed.stdout.partition("\n")[0]
+        return tree if _TREE.fullmatch(tree) else NoSummary.UNREADABLE
 
     async def changes_since(self, tree: str) -> Changes:
         printed = await self._run(tree)
-        if printed is None or printed.exit_code is None:
-            return Changes(unavailable=NoSummary.TOO_SLOW)
-        if printed.exit_code != 0:
-            return Changes(unavailable=NoSummary.UNREADABLE)
+        if isinstance(printed, NoSummary):
+            return Changes(unavailable=printed)
         return read_changes(printed.stdout.splitlines()[1:])
 
-    async def _run(self, tree: str) -> Printed | None:
+    async def _run(self, tree: str) -> Printed | NoSummary:
+        try:
+            printed = await self._call(tree)
+        except NotStarted:
+            return NoSummary.UNREADABLE
+        if printed.exit_code is None:
+            return NoSummary.TOO_SLOW
+        return printed if printed.exit_code == 0 else NoSummary.UNREADABLE
+
+    async def _call(self, tree: str) -> Printed:
         git = shutil.which("git")
         if git is None or not self.workspace.comparison.is_dir():
-            return None
+            raise NotStarted("git, or its folder, is not there any more")
+        # Git that was ended leaves a lock.
+        beneath.remove(self.workspace.root, f"{self._folder}/index.lock")
         disk = min(self.resources.disk_bytes or MAX_OBJECT_BYTES, MAX_OBJECT_BYTES)
-        try:
-            return await call(
-                self.starter,
-                ("/bin/sh", "-c", _SCRIPT, "sh", git, tree),
-                env=self._environment(),
-                cwd=self.workspace.comparison,
-                workdir=self.workdir,
-                timeout_sec=MAX_SEC,
-                mark=self.mark,
-                resources=replace(self.resources, disk_bytes=disk),
-                network=Network.HOST,
-            )
-        except NotStarted:
-            return None
+        return await call(
+            self.starter,
+            ("/bin/sh", "-c", _SCRIPT, "sh", git, tree),
+            env=self._environment(),
+            cwd=self.workspace.comparison,
+            workdir=self.workdir,
+            timeout_sec=MAX_SEC,
+            mark=self.mark,
+            resources=replace(self.resources, disk_bytes=disk),
+        )
 
     def _environment(self) -> dict[str, str]:
         """Nothing of the user's environment. Without a PATH, git finds no other git to run."""

@@ -191,6 +191,10 @@ class Workspace:
         """Copy the home of another run as it was before that turn. It contains no sign-ins."""
         Points(source._snapshots).copy(attempt_number, copying, self.home.name)
 
+    def fork_points(self) -> set[int]:
+        """The turns before which the home is kept for forks."""
+        return Points.kept(self._snapshots)
+
     def rename_in_home(self, old: str, new: str) -> None:
         """Rename a folder of a home that no process uses yet, if it exists."""
         if old != new and beneath.has_folder(self.home, old):

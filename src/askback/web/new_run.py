@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -19,6 +19,7 @@ from askback.skills.package import SkillPackage
 from askback.skills.summary import Schema, is_secret
 from askback.web.engines import usable_first
 from askback.web.page_context import READ, SUBMIT, Page, PageContext
+from askback.web.run_actions import continuation
 from askback.web.skills import find
 from askback.web.translations import Translations
 
@@ -44,7 +45,10 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
         "options": option_schema(package, context.translations_for(request)),
         "engine": await context.service.engines.first_for(package),
     }
-    again = await _again(context, request, package)
+    again, follows = await _again(context, request, package), None
+    if again is not None and "follow" in request.query_params:
+        again, follows = _followed(again, package), continuation(again.run)
+        given["engine"] = again.run.engine
     engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(context, request)]
     return context.show(
         request,
@@ -53,20 +57,28 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
         engines=engines,
         usable=[view["name"] for view in engines if view["found"] and view["allowed"]],
         by_itself=given["engine"],
-        given=given | {"again": again.given if again else None},
+        given=given | {"again": again.given if again else None, "follow_up": follows},
         again=again,
-        workdirs=context.service.workdirs,
+        follows=follows is not None,
+        workdirs=() if follows else context.service.workdirs,
     )
 
 
 async def _again(context: PageContext, request: Request, package: SkillPackage) -> EarlierRun | None:
     """The run to fill the form from. It requires the scope to read runs."""
-    run_id = request.query_params.get("again")
+    run_id = request.query_params.get("follow") or request.query_params.get("again")
     if not run_id:
         return None
     if not request.scope["grant"].allows(READ):
         raise Forbidden(RefusalCode.SCOPE_MISSING, "this token may start runs, but not read the input of earlier runs")
     return await earlier(context.service, run_id, package)
+
+
+def _followed(earlier: EarlierRun, package: SkillPackage) -> EarlierRun:
+    """What is said next is new, unless the skill needs its input again."""
+    if (package.input_schema or {}).get("properties"):
+        return earlier
+    return replace(earlier, given={**earlier.given, "input": {}}, left_out=())
 
 
 def option_schema(package: SkillPackage, t: Translations) -> dict[str, Any]:

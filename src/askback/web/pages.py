@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -17,6 +17,7 @@ from askback.service import Service
 from askback.store.base import InboxFilter, RunFilter, RunPage
 from askback.web import files
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
+from askback.web.run_actions import actions_of, source_of
 from askback.web.translations import Translations
 from askback.wire import runs as wire
 from askback.wire.base import plain
@@ -130,7 +131,6 @@ _RUN_LIST = (Page(path="/runs", show=runs),)
 
 async def run(context: PageContext, request: Request) -> Response:
     found = await context.service.store.get(request.path_params["run_id"])
-    skills = await context.service.pools.skills.run(context.service.skills.names)
     input_ = await context.service.shown_input(found)
     return context.show(
         request,
@@ -138,14 +138,9 @@ async def run(context: PageContext, request: Request) -> Response:
         run=found,
         first=plain(wire.Run.of(found, queue_reason=context.service.queue_reason(found), input_=input_)),
         files=await files.listed(context, found.id),
-        runs_again=_runs_again(context.service, found, skills),
+        actions=await actions_of(context.service, found),
+        source=await source_of(context.service, found),
     )
-
-
-def _runs_again(service: Service, run: Run, skills: Collection[str]) -> bool:
-    """Whether the form of a new run can be filled from this one."""
-    in_folder = run.workdir is None or bool(service.workdirs)
-    return run.skill.id in skills and not run.skill.uploaded and in_folder
 
 
 _RUN = (Page(path="/runs/{run_id}", show=run),)

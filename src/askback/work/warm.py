@@ -18,6 +18,8 @@ from askback.work.turn.prepare import TurnContext, warm_sec
 
 log = logging.getLogger(__name__)
 
+_SETTLING_SEC = 0.1
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Held:
@@ -28,6 +30,8 @@ class Held:
     has_slot: bool = True
     """Not while its process is only kept warm."""
     parked: Parked | None = None
+    was_warm: bool = False
+    """Its home was saved while it waited, and the run may have ended or gone to another program since."""
 
 
 class WarmWaits:
@@ -60,6 +64,7 @@ class WarmWaits:
         if held.parked is None:
             return False
         self._controls[held.parked] = held.control
+        held.was_warm = True
         return True
 
     async def wait(self, held: Held, executor: RunExecutor) -> bool:
@@ -67,9 +72,11 @@ class WarmWaits:
         parked = held.parked
         assert parked is not None
         try:
-            await executor.save_home(held.run)
-            await self.pool.measure(parked)
-            self.pool.trim()
+            # Files that have just been written cannot be distinguished from files that change now: see `snapshot`.
+            if not await executor.idle(parked.settled, _SETTLING_SEC):
+                await executor.save_home(held.run)
+                await self.pool.measure(parked)
+                self.pool.trim()
         except Exception as error:
             log.warning("a process is not kept: %s", error, extra={"run": held.run.id})
             self.pool.give_up(parked, DropReason.LOST)

@@ -189,7 +189,8 @@ class Worker:
         finally:
             self._warm.leave(held)
             self._let_go(held)
-        await self._save_early(held.run)
+        if not held.was_warm:
+            await self._save_early(held.run)
 
     async def _turns(self, held: Held, executor: RunExecutor) -> None:
         run = held.run

@@ -17,6 +17,8 @@ BARE_DAEMON: Step = DAEMON | {"pid_file": "{{input.token}}-b{{turn}}", "close_fd
 CHILD: Step = {"misbehave": "spawn_child", "pid_file": "{{input.token}}-c{{turn}}"}
 DEAF_DAEMON: Step = BARE_DAEMON | {"pid_file": "{{input.token}}-t{{turn}}", "ignore_term": True}
 STICKY = {"interactive_profile": "sticky_process", "session_timeout_sec": 600}
+WARM = {"warm_sec": 600}
+SOON_COLD = {"warm_sec": 0.3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,10 @@ class Part:
     engine: str = "scripted"
     options: Mapping[str, Any] = field(default_factory=dict)
     weight: int = 1
+
+    @property
+    def warm(self) -> bool:
+        return "warm_sec" in self.options
 
     @property
     def sticky(self) -> bool:
@@ -55,6 +61,11 @@ PARTS = (
     Part(name="deaf", questions=0, work=({"misbehave": "ignore_term"}, DEAF_DAEMON), mode="auto", weight=1),
     Part(name="resident", questions=2, work=({"sleep_sec": 0.03},), options=STICKY, weight=3),
     Part(name="resident-wild", questions=1, work=(DAEMON, BARE_DAEMON), options=STICKY, weight=2),
+    Part(name="warm", questions=3, options=WARM, weight=4),
+    Part(name="warm-slow", questions=2, work=({"sleep_sec": 0.25}, {"say": "Slowly."}), options=WARM, weight=4),
+    Part(name="warm-wild", questions=1, work=(DAEMON, BARE_DAEMON, CHILD), options=WARM, weight=2),
+    Part(name="warm-brief", questions=2, options=SOON_COLD, weight=2),
+    Part(name="warm-deaf", questions=2, work=({"misbehave": "ignore_term"},), options=WARM, weight=1),
     Part(name="resident-native", questions=2, native=True, options=STICKY, weight=1),
 )
 CODEX = Part(name="codex", questions=1, engine="codex", weight=2)

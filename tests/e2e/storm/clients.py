@@ -112,6 +112,9 @@ class Story:
                 await self._cancel(door)
             if self.chance.random() < 0.15:
                 await self._read_events(door)
+            if self.part.warm and self.state == "waiting_user" and self.chance.random() < 0.5:
+                # Time for its process to be dropped or killed while it waits.
+                await asyncio.sleep(self.chance.uniform(0, 0.6))
             if self.state == "waiting_user" and self.run.get("pending_interaction"):
                 await self._answer(door, self.run["pending_interaction"]["interaction_id"])
             else:

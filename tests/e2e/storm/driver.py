@@ -21,6 +21,8 @@ from storm.servers import Servers, free_port
 from support.data_folder import World
 
 AT_ONCE = 8
+RESIDENT = "--no-native"
+"""In the command line of a process that may be kept warm, and of no other."""
 SLOTS = 6
 SURVIVAL_SEC = 5.0
 STOPPED_SEC = 13.0
@@ -44,6 +46,8 @@ class Weather:
     """What the servers lack, to see that it is found out."""
     stops: float = 0.02
     """How often a keeper is stopped before its server is killed."""
+    cancels: float = 0.08
+    """How many of the runs are canceled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,7 @@ class Figures:
     verdict: Verdict
     kills: int
     guards: int
+    warm: int
     codex: int
     seconds: float
 
@@ -61,6 +66,7 @@ class Figures:
         bad = ", ".join(f"{kind} {verdict.count(kind)}" for kind in Kind)
         return (
             f"seed {self.weather.seed}, kills {self.kills}, guardians and keepers killed {self.guards}, "
+            f"warm processes killed {self.warm}, "
             f"runs {verdict.runs} (codex {self.codex}), replies {verdict.replies}, {bad}, "
             f"seconds {self.seconds:.0f}; ended otherwise by contract: {ends}"
         )
@@ -79,6 +85,7 @@ class Storm:
         self._stories: list[Story] = []
         self._kills = 0
         self._guards = 0
+        self._warm = 0
         self._keeper_stopped = False
         self._start_sec = 0.3
         self.stopped = False
@@ -108,6 +115,7 @@ class Storm:
             verdict=self._auditor.verdict,
             kills=self._kills,
             guards=self._guards,
+            warm=self._warm,
             codex=codex,
             seconds=time.monotonic() - began,
         )
@@ -115,7 +123,9 @@ class Storm:
     def _prepare(self) -> None:
         # Every engine has the mark in its command line, which forks keep and no emptied environment takes away.
         engine = f'[engines.scripted]\nextra_args = ["--model={self._mark}"]\n'
-        server = f'slots = {SLOTS}\n[server]\ntoken = "{self._token}"\n'
+        # Few, so that processes are dropped for others.
+        warm = "warm_sec = 0\nwarm.max_processes = 3\nwarm.min_free_memory = 0\n"
+        server = f'slots = {SLOTS}\n{warm}[server]\ntoken = "{self._token}"\n'
         self._world.settings(server + engine + self._weather.config.replace("THE_MARK", self._mark))
         cast.build(self._world, self._weather.parts)
 
@@ -135,7 +145,7 @@ class Storm:
                 part=cast.choose(chance, self._weather.parts),
                 token=f"{self._mark}-{number}-",
                 chance=chance,
-                cancels=chance.random() < 0.08,
+                cancels=chance.random() < self._weather.cancels,
             )
             self._stories.append(story)
             await story.live(door)
@@ -171,7 +181,9 @@ class Storm:
         await asyncio.sleep(self._chance.uniform(0.1, 0.6))
         if self._chance.random() < 0.3:
             await self._kill_guard()
+        await self._kill_warm()
         await asyncio.sleep(self._chance.uniform(0.1, 0.6))
+        await self._kill_warm()
         await self._have_mercy()
         if self._chance.random() < self._weather.stops:
             await self._stop_keeper()
@@ -195,6 +207,19 @@ class Storm:
             self._count_strike()
             self._guards += 1
             strike(self._chance.choice([guards[0], self._chance.choice(guards)]), signal.SIGKILL)
+
+    async def _kill_warm(self) -> None:
+        """A process that is kept for a run that waits, or has just been answered."""
+        waiting = [story for story in self._going_on() if story.part.warm and story.state == "waiting_user"]
+        if not waiting:
+            return
+        story = self._chance.choice(waiting)
+        found = await asyncio.to_thread(bearing, f"ASKBACK_RUN={story.run_id}")
+        for process in found & await asyncio.to_thread(bearing, RESIDENT):
+            story.kills += 1
+            story.strikes += 1
+            self._warm += 1
+            strike(process, signal.SIGKILL)
 
     async def _stop_keeper(self) -> None:
         keepers = (await asyncio.to_thread(self._servers.guards))[1:]

@@ -30,6 +30,7 @@ from askback.process import tree
 from askback.process.locks import FileLock
 from askback.process.spawn_direct import Direct
 from askback.process.workspace import Workspace
+from askback.service import Service
 from askback.store.sqlite.connection import statements
 from askback.work.turn import process
 
@@ -68,7 +69,23 @@ def _without_fence() -> None:
     statements("writes").update(unfenced)  # type: ignore[attr-defined]
 
 
+def _without_live_snapshots() -> None:
+    """A turn in a warm process begins without saving the home."""
+    Workspace.begin_live_turn = lambda *_, **__: None  # type: ignore[method-assign]
+
+
+def _without_end_of_warm() -> None:
+    """A run that is canceled while it waits is over whether or not its warm process lives."""
+
+    async def nothing(*_: Any) -> None:
+        return
+
+    Service._end_warm = nothing  # type: ignore[method-assign]
+
+
 MUTATIONS = {
+    "live snapshots": _without_live_snapshots,
+    "warm ends": _without_end_of_warm,
     "snapshots": _without_snapshots,
     "lock": _without_lock,
     "guardian": _without_guardian,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +62,16 @@ _LIST = "?"
     "--option", "run_options", multiple=True, metavar="K=V", help="A run option, such as turn_timeout_sec=60."
 )
 @click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A secret variable for the engine. NAME alone takes the value from here; a VALUE is visible in the process list.",
+)
+@click.option(
+    "--env-file", "variable_files", multiple=True, metavar="FILE", help="Secret variables, as lines NAME=VALUE."
+)
+@click.option(
     "--workdir",
     metavar="DIR",
     help="Work in this folder, such as a repository, instead of a new one. It is changed in place; output files go to "
@@ -101,6 +111,8 @@ def command(
     inputs: tuple[str, ...],
     params: tuple[str, ...],
     run_options: tuple[str, ...],
+    variables: tuple[str, ...],
+    variable_files: tuple[str, ...],
     workdir: str | None,
     source: str | None,
     from_files: str | None,
@@ -114,7 +126,8 @@ def command(
     The output goes to stdout, everything else to stderr. Exit codes: 0 succeeded, 1 failed, 2 bad input,
     4 waits for an answer, 130 interrupted.
     """
-    submitted = engine or mode or inputs or params or run_options or source or workdir is not None
+    given = engine or mode or inputs or params or run_options or variables or variable_files
+    submitted = given or source or workdir is not None
     _check_usage(skill, continued, source, submitted=submitted, inherited=from_files or from_session or from_question)
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
@@ -133,9 +146,8 @@ def command(
             inputs=inputs,
             params=params,
             run_options=run_options,
-            origin=None
-            if source is None
-            else _origin(source, from_files, from_question, session=from_session, workdir=workdir),
+            env=_env(variables, variable_files),
+            origin=_origin(source, from_files, from_question, session=from_session, workdir=workdir),
             workdir=None if workdir is None else _absolute(workdir),
         )
         package = open_library(settings).find(skill)
@@ -143,6 +155,13 @@ def command(
         wanted = submission(arguments, package, may_ask=may_ask, max_bytes=settings.limits.body_bytes)
         start = partial(_submit, wanted=wanted, package=package, can_ask=can_ask)
     return _execute(settings, start, answers, as_json=as_json, can_ask=can_ask)
+
+
+def _env(variables: Sequence[str], files: Sequence[str]) -> dict[str, str]:
+    from askback.cli.run_variables import run_variables
+    from askback.settings import process_environment
+
+    return run_variables(variables, files, process_environment()) if variables or files else {}
 
 
 def _check_usage(
@@ -212,7 +231,11 @@ def _absolute(workdir: str) -> str:
     return str(Path.cwd() / options.path_of(workdir))
 
 
-def _origin(source: str, files: str | None, question: str | None, *, session: bool, workdir: str | None) -> Origin:
+def _origin(
+    source: str | None, files: str | None, question: str | None, *, session: bool, workdir: str | None
+) -> Origin | None:
+    if source is None:
+        return None
     session = session or question is not None
     default = None if workdir is not None else InheritedFiles.WORKSPACE if session else InheritedFiles.ARTIFACTS
     chosen = default if files is None else InheritedFiles(files)
@@ -268,6 +291,7 @@ class Arguments:
     params: Sequence[str]
     run_options: Sequence[str]
     origin: Origin | None = None
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     workdir: str | None = None
 
 
@@ -290,6 +314,7 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, ma
         parameter=_typed(package.parameter_schema, params, "--param", max_bytes),
         options=options.typed_options(options.pairs(arguments.run_options, "--option")),
         files=files,
+        env=arguments.env,
         origin=arguments.origin,
         workdir=arguments.workdir,
     )

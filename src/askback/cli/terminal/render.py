@@ -18,8 +18,9 @@ from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
-from askback.core.runs import ProfileKind
+from askback.core.runs import InheritedFiles, ProfileKind
 from askback.text.formatting import count, duration, one_line, printable, size
+from askback.wire.runs import Origin
 
 _SIGNS = {
     RunState.SUCCEEDED: "✔",
@@ -100,6 +101,8 @@ def page(
     version = f" {printable(run.skill_version)}" if run.skill_version else ""
     yield f"{_SIGNS[run.state]} run {printable(run.id)}: {run.state}{_queued(run)}"
     yield f"  skill    {printable(run.skill)}{version} on {printable(run.engine)} ({run.mode})"
+    if run.from_run is not None:
+        yield f"  from     run {printable(run.from_run.run_id)}{_taken_over(run.from_run)}"
     if run.workdir is not None:
         yield f"  folder   {printable(run.workdir)}"
     yield from _input(run)
@@ -123,6 +126,14 @@ def page(
     for artifact in artifacts:
         yield f"  file     {printable(artifact.path)} ({size(artifact.size)})"
     yield from (f"  {line}" for line in changes_lines(run.workdir, changes))
+
+
+def _taken_over(origin: Origin) -> str:
+    """What the run has of the one that it continues."""
+    parts = [f"forked at question {printable(origin.at)}"] if origin.at else ["its session"] if origin.session else []
+    if origin.files is not None:
+        parts.append(f"its {'artifacts' if origin.files is InheritedFiles.ARTIFACTS else 'working directory'}")
+    return f": {', '.join(parts)}" if parts else ""
 
 
 def _input(run: Run) -> Iterator[str]:

@@ -31,6 +31,11 @@ class Points:
                 if saved is not None:
                     self._points[saved.attempt_number] = saved
 
+    @staticmethod
+    def kept(snapshots: Path) -> set[int]:
+        """The turns that have a point. Reads names only."""
+        return {int(path.stem) for path in (snapshots / "points").glob("*.json") if path.stem.isdigit()}
+
     def numbers(self) -> set[int]:
         """The copies that the points need."""
         return set().union(*(each.numbers() for each in self._points.values()))

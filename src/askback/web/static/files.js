@@ -5,7 +5,7 @@ import { make } from "./elements.js";
 import { t } from "./translations.js";
 
 /** @returns {Promise<HTMLElement>} an element of another page of this site; no script of that page is run */
-async function elementOf(address, id) {
+export async function elementOf(address, id) {
   const answer = await fetch(address, { headers: { Accept: "text/html" }, credentials: "same-origin", cache: "no-store" });
   if (!answer.ok) throw new Error(t("frame.failed", { status: answer.status }));
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");

@@ -62,6 +62,7 @@ function body() {
   const made = { skill: given.skill, mode: chosen.get("mode"), input: parts.input.value() };
   if (chosen.get("engine")) made.engine = chosen.get("engine");
   if (chosen.get("workdir")) made.workdir = chosen.get("workdir");
+  Object.assign(made, given.follow_up);
   if (parts.parameter !== null) made.parameter = parts.parameter.value();
   const options = differing(parts.options);
   if (Object.keys(options).length > 0) made.options = options;

@@ -1,8 +1,8 @@
 // The run's page: past events in batches, then the stream; with the facts, the files, the question and the result.
 
-import { get, post } from "./api.js";
+import { get, post, remove } from "./api.js";
 import { make } from "./elements.js";
-import { openSole, renewFiles, unfoldFiles } from "./files.js";
+import { elementOf, openSole, renewFiles, unfoldFiles } from "./files.js";
 import { confirmDialog, copyText, toast } from "./frame.js";
 import { follow } from "./live.js";
 import { PinnedQuestion } from "./pinned.js";
@@ -45,7 +45,7 @@ const FILES_MS = 2000;
 const at = (id) => document.getElementById(id);
 const conversation = at("conversation");
 const mayAnswer = conversation.dataset.mayAnswer === "yes";
-const transcript = new Transcript();
+const transcript = new Transcript({ onFork: fork });
 const timeline = new Timeline();
 const waiting = [];
 let run = JSON.parse(at("first").textContent);
@@ -57,6 +57,7 @@ let outcomeShown = false;
 let settlingUntil = 0;
 let renewal = null;
 let loading = Promise.resolve();
+let actionsShown = run.state;
 
 const address = `/v1/runs/${encodeURIComponent(run.id)}`;
 const pinned = new PinnedQuestion(at("pending"), at("notices"), {
@@ -163,7 +164,28 @@ function showRun() {
   showDoing();
   drawStrip();
   showArtifacts();
+  showActions();
   if (isOver()) finish();
+}
+
+/** What can be done with the run depends on its state. */
+async function showActions() {
+  if (actionsShown !== run.state) {
+    const shown = run.state;
+    try {
+      at("actions").replaceWith(await elementOf(`/runs/${encodeURIComponent(run.id)}/actions`, "actions"));
+      actionsShown = shown;
+    } catch {
+      // The next change fetches them again.
+    }
+  }
+  transcript.offerForks(forking().questions);
+}
+
+function forking() {
+  const { fork: given } = at("actions").dataset;
+  const still = isOver() || run.state === "waiting_user";
+  return given !== undefined && still ? JSON.parse(given) : { questions: [], body: null };
 }
 
 /** Shows that the run is queued or working while there is nothing else to see. */
@@ -237,6 +259,35 @@ async function cancel() {
   }
 }
 
+async function deleteRun() {
+  const sure = await confirmDialog({
+    title: t("run.delete.title"),
+    text: t("run.delete.text"),
+    action: t("run.delete.yes"),
+    danger: true,
+  });
+  if (!sure) return;
+  try {
+    await remove(address);
+    location.assign("/runs");
+  } catch (problem) {
+    toast(problem.message);
+  }
+}
+
+/** A new run waits with the same question; this one stays as it is. */
+async function fork(interactionId) {
+  const { body } = forking();
+  const sure = await confirmDialog({ title: t("run.fork.title"), text: t("run.fork.text"), action: t("run.fork.yes") });
+  if (!sure || body === null) return;
+  try {
+    const made = await post("/v1/runs", { ...body, from_run: { ...body.from_run, at: interactionId } });
+    location.assign(`/runs/${encodeURIComponent(made.id)}`);
+  } catch (problem) {
+    toast(problem.message);
+  }
+}
+
 // The page.
 
 function showConnection(live) {
@@ -281,6 +332,7 @@ ignoreMoving(at("main"), () => toast(t("inbox.moved")));
 unfoldFiles(at("files"));
 at("copy-id").addEventListener("click", () => copyText(run.id));
 at("cancel")?.addEventListener("click", cancel);
+document.addEventListener("click", ({ target }) => target.closest("#delete") && deleteRun());
 at("to-end").addEventListener("click", scrollToEnd);
 new ResizeObserver(keepToEnd).observe(conversation);
 new IntersectionObserver(showToEnd, { rootMargin: "0px 0px 100% 0px" }).observe(at("end"));

@@ -14,7 +14,10 @@ const PROTOCOL = /"ask_user"|__SKILL_DONE__|<ASK_USER_YAML>/;
 const LONG_LINE = 140;
 
 export class Transcript {
-  constructor() {
+  /** @param {{onFork: (interactionId: string) => void}} actions */
+  constructor({ onFork }) {
+    this.onFork = onFork;
+    this.forkable = new Set();
     this.seq = 0;
     this.tools = new Map();
     this.questions = new Map();
@@ -89,14 +92,22 @@ export class Transcript {
   }
 
   asked(data, at) {
-    const question = new Question(data, at, this.takeBlocks());
+    const question = new Question(data, at, this.takeBlocks(), () => this.onFork(data.interaction_id));
     this.questions.set(data.interaction_id, question);
     return question.element;
   }
 
   closed(data, at) {
-    this.questions.get(data.interaction_id)?.close(data, at);
+    const question = this.questions.get(data.interaction_id);
+    question?.close(data, at);
+    question?.offerFork(this.forkable.has(data.interaction_id));
     return null;
+  }
+
+  /** These answered questions can be answered differently, in another run. */
+  offerForks(interactionIds) {
+    this.forkable = new Set(interactionIds);
+    for (const [id, question] of this.questions) question.offerFork(this.forkable.has(id));
   }
 
   ended({ to }) {
@@ -206,8 +217,10 @@ function shortly(seconds) {
 }
 
 class Question {
-  constructor(data, at, original) {
+  constructor(data, at, original, onFork) {
     this.original = original;
+    this.fork = make("button", { class: "button button-quiet button-small fork", type: "button", hidden: true }, t("run.fork"));
+    this.fork.addEventListener("click", onFork);
     this.start = at;
     this.outcome = make("p", { class: "outcome" }, t("run.outcome.pending"));
     const head = make("header", { class: "item-head" }, make("h3", {}, t("run.asked")), originalMenu(original));
@@ -233,6 +246,11 @@ class Question {
     this.options?.remove();
     const shown = response === null ? make("em", {}, t("run.secret")) : tree(response);
     this.outcome.before(make("div", { class: "reply" }, shown));
+    this.outcome.after(this.fork);
+  }
+
+  offerFork(possible) {
+    this.fork.hidden = !possible;
   }
 }
 

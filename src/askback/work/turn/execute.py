@@ -203,8 +203,8 @@ class RunExecutor:
             assert result is not None
             resuming = process.prepared.turn.handle is not None and not process.continued
             outcome = await verdict(self._context.parsing, run, process.prepared, observer, result, resuming=resuming)
-        # With the handle that the turn has named.
-        if ends_run(observer.run, outcome):
+        # With the handle that the turn has named. A process whose turn failed is not used again, not even for a new session.
+        if isinstance(outcome, TurnError) or ends_run(observer.run, outcome):
             await self.end()
         return TurnEnded(
             epoch=run.epoch,

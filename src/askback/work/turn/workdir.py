@@ -60,8 +60,8 @@ async def _compare_first(context: TurnContext, run: Run, workdir: Workdir) -> Ch
     if reason is not None:
         return Changes(unavailable=reason)
     tree = await comparison.start_tree()
-    if tree is None:
-        return Changes(unavailable=NoSummary.UNREADABLE)
+    if isinstance(tree, NoSummary):
+        return Changes(unavailable=tree)
     name = f"{comparison.workspace.comparison.relative_to(comparison.workspace.root).as_posix()}/{_START}"
     await context.pools.turns.run(beneath.write, comparison.workspace.root, name, tree.encode())
     return Changes()
@@ -103,7 +103,7 @@ def _not_collected(why: str) -> RunWarning:
 
 async def _compare(context: TurnContext, run: Run, workdir: Workdir, redactor: Redactor) -> None:
     comparison = _comparison(context, run, workdir)
-    tree = _start_tree(comparison.workspace)
+    tree = await context.pools.turns.run(_start_tree, comparison.workspace)
     if tree is None:
         return
     changes = await comparison.changes_since(tree)
