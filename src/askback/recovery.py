@@ -14,6 +14,7 @@ from datetime import datetime
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, ProcessLost, TurnLost
+from askback.process.fresh_folders import FreshFolders
 from askback.process.locks import FileLock, Instances
 from askback.process.tree import Tree
 from askback.process.workspace import Workspaces
@@ -31,11 +32,18 @@ class Recovery:
     """Restarts what dead programs left behind. Never touches the runs of a living program."""
 
     def __init__(
-        self, *, store: Store, instances: Instances, workspaces: Workspaces, clock: Callable[[], datetime]
+        self,
+        *,
+        store: Store,
+        instances: Instances,
+        workspaces: Workspaces,
+        fresh_folders: FreshFolders,
+        clock: Callable[[], datetime],
     ) -> None:
         self._store = store
         self._instances = instances
         self._workspaces = workspaces
+        self._fresh_folders = fresh_folders
         self._clock = clock
 
     async def run(self) -> None:
@@ -49,6 +57,7 @@ class Recovery:
     async def restart_all(self) -> None:
         """For a server: adopt the runs of dead programs, and restart those that were being executed."""
         await asyncio.to_thread(self._workspaces.remove_kept_sign_ins)
+        await self._remove_fresh_folders()
         for owner in await self._store.owners():
             if owner != SHARED and not self._instances.is_alive(owner):
                 await self._adopt_all_of(owner)
@@ -57,6 +66,16 @@ class Recovery:
                 with suppress(NotFound):
                     await self.restart(run)
         self._instances.forget_dead()
+
+    async def _remove_fresh_folders(self) -> None:
+        """Remove what prewarmed processes of killed programs left. Never the folder of a stored run."""
+        for run_id in await asyncio.to_thread(self._fresh_folders.left_behind):
+            try:
+                await self._store.get(run_id)
+            except NotFound:
+                await asyncio.to_thread(self._fresh_folders.remove, run_id)
+            else:
+                self._fresh_folders.hand_over(run_id)
 
     async def restart(self, run: Run) -> Run:
         """Restart a run whose worker has died. Returns any other run unchanged."""

@@ -161,10 +161,10 @@ class Service:
         return run
 
     async def _cancel(self, run_id: str, signal: CancelRequested) -> Run:
-        """A run that waits is over at once, so its warm process must have ended before."""
+        """A run that waits or is queued is over at once, so a process that is kept for it must have ended before."""
         while True:
             run = await self.store.get(run_id)
-            if run.state is RunState.WAITING_USER and not run.sticky:
+            if run.state in (RunState.WAITING_USER, RunState.QUEUED) and not run.sticky:
                 await self._end_warm(run)
             decision = decide(run, signal)
             if isinstance(decision, Stay):
@@ -175,7 +175,7 @@ class Service:
                 return await self.store.apply(run, decision)
 
     async def _end_warm(self, run: Run) -> None:
-        """End the process that is kept for a waiting run, here or by another program."""
+        """End the process that is kept for a run without a worker, here or by another program."""
 
         async def waits() -> bool:
             return (await self.store.get(run.id)).version == run.version

@@ -243,6 +243,12 @@ class EngineSettings(_Section):
     extra_args: tuple[str, ...] = Field((), description="Additional arguments for every start.")
     slots: int | None = Field(None, ge=1, description="At most this many of `slots` for this engine.")
     warm_sec: float | None = Field(None, ge=0, description="As the top-level `warm_sec`, for this engine.")
+    prewarm: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="How many processes a server keeps ready for runs that are not submitted yet. Only for engines that can be warm. See [warm starts](../explanation/engines.md#warm-starts).",
+    )
     limits: EngineLimits = Field(
         default_factory=EngineLimits,
         description="Overrides of `memory`, `processes`, `cpu_sec` and `disk` in `limits` for this engine.",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
 from askback.core import lifecycle
 from askback.core.errors import AskbackError, Invalid, RefusalCode
@@ -98,6 +99,16 @@ class _Checked:
     secret_inputs: tuple[str, ...] | None
 
 
+class Prewarmed(Protocol):
+    """The processes that were started for runs that do not exist yet."""
+
+    def reserve(self, run: Run) -> str | None:
+        """The id for this run, if a process is ready for it."""
+
+    async def release(self, run_id: str, *, untouched: bool) -> None:
+        """No run has this id after all. `untouched`: nothing was written to its folder."""
+
+
 class Submissions:
     def __init__(
         self,
@@ -113,6 +124,7 @@ class Submissions:
         new_id: Callable[[], str],
         private_webhooks: bool,
         workdirs: Workdirs,
+        prewarmed: Prewarmed,
         longest_turn_sec: float = 0,
     ) -> None:
         self._store = store
@@ -127,6 +139,7 @@ class Submissions:
         self._private_webhooks = private_webhooks
         self._longest_turn_sec = longest_turn_sec
         self._workdirs = workdirs
+        self._prewarmed = prewarmed
 
     @property
     def workdirs(self) -> tuple[str, ...]:
@@ -171,7 +184,9 @@ class Submissions:
         if run.workdir is not None:
             data["workdir"] = run.workdir.path
         if source is None or origin is None:
-            return await self._create(lifecycle.create(run, data), wanted, None)
+            reserved = self._prewarmed.reserve(run)
+            run = run if reserved is None else run.evolve(id=reserved)
+            return await self._create(lifecycle.create(run, data), wanted, None, reserved=reserved is not None)
         data["from_run"] = asdict(origin)
         decision = lifecycle.create(self._inheritance.continued(run, origin, source), data)
         if origin.at is not None:
@@ -284,7 +299,9 @@ class Submissions:
             secret_inputs=None if is_large(given) else secrets,
         )
 
-    async def _create(self, decision: Decision, wanted: Submission, source: Run | None) -> Run:
+    async def _create(
+        self, decision: Decision, wanted: Submission, source: Run | None, *, reserved: bool = False
+    ) -> Run:
         """Store the run with its files. If no new run is created, its files are removed."""
         run_id = decision.run.id
         try:
@@ -294,11 +311,17 @@ class Submissions:
             request = await self._stage(run_id, wanted)
             run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
         except (AskbackError, OSError):
-            await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
+            await self._withdraw(run_id, wanted, reserved=reserved)
             raise
-        if run.id != run_id and (wanted.files or wanted.env or source is not None):
-            await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
+        if run.id != run_id and (reserved or wanted.files or wanted.env or source is not None):
+            await self._withdraw(run_id, wanted, reserved=reserved)
         return run
+
+    async def _withdraw(self, run_id: str, wanted: Submission, *, reserved: bool) -> None:
+        if reserved:
+            await self._prewarmed.release(run_id, untouched=not wanted.files)
+        else:
+            await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
 
     async def _stage(self, run_id: str, wanted: Submission) -> RunRequest:
         if wanted.origin is not None and wanted.origin.at is not None:

@@ -29,6 +29,7 @@ from askback.installed.engines import EnginesHere
 from askback.installed.models import ModelLists
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
+from askback.process.fresh_folders import FreshFolders
 from askback.process.isolation import hide_from_other_processes
 from askback.process.locks import Instances
 from askback.process.pools import Pools
@@ -48,6 +49,7 @@ from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
+from askback.work.prewarm import Prewarming
 from askback.work.retention import Retention, RetentionPolicy
 from askback.work.turn.prepare import TurnContext
 from askback.work.turn.shortage import Shortage
@@ -71,6 +73,7 @@ class App:
     uploads: Uploads
     slots: Slots
     warm: WarmPool
+    prewarming: Prewarming
     spawner: Spawner
     worker: Worker
     deadlines: Deadlines
@@ -188,7 +191,14 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
 
 def _app(parts: _Parts) -> App:
     store, settings, clock, serving = parts.store, parts.settings, parts.clock, parts.serving
-    recovery = Recovery(store=store, instances=parts.instances, workspaces=parts.workspaces, clock=clock)
+    prewarming = _prewarming(parts)
+    recovery = Recovery(
+        store=store,
+        instances=parts.instances,
+        workspaces=parts.workspaces,
+        fresh_folders=prewarming.folders,
+        clock=clock,
+    )
     deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
     return App(
         settings=settings,
@@ -202,8 +212,9 @@ def _app(parts: _Parts) -> App:
         slots=parts.slots,
         warm=parts.warm,
         spawner=parts.spawner,
-        service=_service(parts, recovery, deletion),
-        worker=_worker(parts),
+        prewarming=prewarming,
+        service=_service(parts, recovery, deletion, prewarming),
+        worker=_worker(parts, prewarming),
         deadlines=Deadlines(store=store, owners={parts.owner}, clock=clock),
         recovery=recovery,
         deletion=deletion,
@@ -213,7 +224,7 @@ def _app(parts: _Parts) -> App:
     )
 
 
-def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
+def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: Prewarming) -> Service:
     engines = EnginesHere(
         engines=parts.engines,
         setups=parts.setups,
@@ -240,11 +251,11 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion) -> Service:
         clock=parts.clock,
         new_id=new_run_id,
         pools=parts.pools,
-        submissions=_submissions(parts, engines),
+        submissions=_submissions(parts, engines, prewarming),
     )
 
 
-def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
+def _submissions(parts: _Parts, engines: EnginesHere, prewarming: Prewarming) -> Submissions:
     inheritance = Inheritance(
         store=parts.store,
         workspaces=parts.workspaces,
@@ -265,12 +276,13 @@ def _submissions(parts: _Parts, engines: EnginesHere) -> Submissions:
         private_webhooks=parts.settings.notifications.allow_private,
         longest_turn_sec=parts.settings.limits.turn_sec,
         workdirs=parts.workdirs,
+        prewarmed=prewarming,
     )
 
 
-def _worker(parts: _Parts) -> Worker:
+def _turn_context(parts: _Parts) -> TurnContext:
     limits = parts.settings.limits
-    context = TurnContext(
+    return TurnContext(
         store=parts.store,
         library=parts.library,
         workspaces=parts.workspaces,
@@ -287,7 +299,23 @@ def _worker(parts: _Parts) -> Worker:
         warm=parts.warm,
         shortage=Shortage(relieve=lambda: parts.warm.drop_oldest(DropReason.ROOM)),
     )
-    return Worker(name=parts.name, owners={parts.owner}, slots=parts.slots, context=context)
+
+
+def _prewarming(parts: _Parts) -> Prewarming:
+    """Only a server keeps processes ready: other programs end with their run."""
+    folders = FreshFolders(parts.workspaces, parts.settings.data_dir / "prewarmed")
+    wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.serving else {}
+    return Prewarming(_turn_context(parts), folders, wanted=wanted, new_id=new_run_id)
+
+
+def _worker(parts: _Parts, prewarming: Prewarming) -> Worker:
+    return Worker(
+        name=parts.name,
+        owners={parts.owner},
+        slots=parts.slots,
+        context=prewarming.context,
+        prewarming=prewarming,
+    )
 
 
 def _warm_limits(settings: Settings) -> WarmLimits:

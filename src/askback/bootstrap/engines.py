@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.engines import registry
-from askback.engines.base import Engine
+from askback.engines.base import Engine, WarmEngine
 from askback.engines.registry import Engines
 from askback.installed.probes import EngineSetup
 from askback.process.child import Spawner
@@ -85,7 +85,21 @@ def engine_setups(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Eng
     if unknown:
         problems = [f"{key}: there is no such engine; known: {', '.join(engines)}" for key in unknown]
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings name engines that do not exist", problems)
+    _check_prewarm(engines, settings)
     return engines, {name: _setup(engine, settings, own_secrets) for name, engine in engines.items()}
+
+
+def _check_prewarm(engines: Engines, settings: Settings) -> None:
+    able = [name for name, engine in engines.items() if isinstance(engine, WarmEngine) and engine.warm]
+    wanted = [name for name, given in settings.engines.items() if given.prewarm]
+    problems = [
+        f"{key_name(('engines', name, 'prewarm'))}: a process of {name} cannot be kept for another turn, so none is"
+        f" started in advance; leave it out, or use one of: {', '.join(able)}"
+        for name in wanted
+        if name not in able
+    ]
+    if problems:
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings ask for prewarmed processes that cannot be", problems)
 
 
 def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> EngineSetup:
@@ -102,6 +116,7 @@ def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> 
         extra_args=given.extra_args,
         slots=given.slots,
         warm_sec=settings.warm_sec if given.warm_sec is None else given.warm_sec,
+        prewarm=given.prewarm,
         secrets=(*secret_values(env), *own_secrets),
         network=Network(given.network or settings.network),
         resources=_resources(settings, given),

@@ -110,6 +110,8 @@ def _metrics(app: App, streams: Streams) -> Metrics:
             warm_processes=lambda: app.warm.count,
             warm_bytes=lambda: app.warm.memory_bytes,
             warm_replies=lambda: {"hit": app.warm.hits, "miss": app.warm.misses},
+            prewarmed_processes=lambda: app.prewarming.count,
+            prewarmed_starts=lambda: {"hit": app.prewarming.hits, "miss": app.prewarming.misses},
             warm_drops=lambda: {reason: app.warm.drops[reason] for reason in DropReason},
             spans=lambda: {} if exporter is None else exporter.counts,
         )

@@ -10,7 +10,7 @@ from askback.core.events import EventType, NewEvent
 from askback.core.interactions import Interaction
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
 from askback.core.runs import Run, RunState
-from askback.core.signals import TurnEnded
+from askback.core.signals import TurnEnded, TurnProcess
 
 
 def moved(old: RunState | None, new: RunState, at: datetime, error: RunError | None = None) -> NewEvent:
@@ -39,10 +39,10 @@ def turn_started(run: Run, at: datetime) -> NewEvent:
     return NewEvent(type=EventType.TURN_STARTED, at=at, data=data)
 
 
-def turn_claimed(run: Run, at: datetime, *, warm: bool) -> NewEvent:
-    """The start of a turn that took a slot: in a new process, or in the one that was kept warm."""
+def turn_claimed(run: Run, at: datetime, process: TurnProcess) -> NewEvent:
+    """The start of a turn that took a slot."""
     started = turn_started(run, at)
-    return NewEvent(type=started.type, at=at, data={**started.data, "process": "warm" if warm else "new"})
+    return NewEvent(type=started.type, at=at, data={**started.data, "process": process})
 
 
 def turn_ended(run: Run, signal: TurnEnded, warnings: tuple[RunWarning, ...]) -> tuple[NewEvent, ...]:

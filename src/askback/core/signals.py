@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from askback.core.errors import RunError, RunWarning
 from askback.core.interactions import Json
@@ -11,13 +12,21 @@ from askback.core.outcomes import TurnOutcome
 from askback.core.runs import Handle, ProcessIdentity, Usage
 
 
+class TurnProcess(StrEnum):
+    """The process of a turn that takes a slot."""
+
+    NEW = "new"
+    WARM = "warm"
+    """The one of the run's last turn, which the worker has kept."""
+    PREWARMED = "prewarmed"
+    """One that was started before the run was submitted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotAcquired:
-    """`warm`: the worker still has the process of the run's last turn, and continues in it."""
-
     worker: str
     at: datetime
-    warm: bool = False
+    process: TurnProcess = TurnProcess.NEW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ def start(run: Run, signal: SlotAcquired) -> Decision | Refusal:
     )
     events = (
         event_factory.moved(run.state, RunState.RUNNING, signal.at),
-        event_factory.turn_claimed(started, signal.at, warm=signal.warm),
+        event_factory.turn_claimed(started, signal.at, signal.process),
     )
     return Decision(run=started, events=events)
 

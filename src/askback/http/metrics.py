@@ -56,6 +56,9 @@ class Gauges:
     """Replies to resumable runs, by whether their process was still there."""
     warm_drops: Callable[[], Mapping[str, int]] = dict
     """Warm processes that were ended, by reason."""
+    prewarmed_processes: Callable[[], float] = lambda: 0
+    prewarmed_starts: Callable[[], Mapping[str, int]] = dict
+    """First turns on engines that are prewarmed, by whether a process was ready."""
     spans: Callable[[], Mapping[str, int]] = dict
     """Spans for the collector, by what became of them."""
 
@@ -149,9 +152,9 @@ class Metrics:
         self._gauge("askback_warm_processes", "Processes that are kept for waiting runs.").set_function(
             gauges.warm_processes
         )
-        self._gauge("askback_warm_memory_bytes", "Memory of these processes, as last measured.").set_function(
-            gauges.warm_bytes
-        )
+        self._gauge(
+            "askback_warm_memory_bytes", "Memory of these and of prewarmed processes, as last measured."
+        ).set_function(gauges.warm_bytes)
         self._read_counter(
             "askback_warm_replies",
             "Replies to resumable runs, by the process that got them: a warm one (`hit`) or a new one (`miss`).",
@@ -159,7 +162,20 @@ class Metrics:
             gauges.warm_replies,
         )
         self._read_counter(
-            "askback_warm_drops", "Warm processes that were ended, by reason.", "reason", gauges.warm_drops
+            "askback_warm_drops",
+            "Warm and prewarmed processes that were ended, by reason.",
+            "reason",
+            gauges.warm_drops,
+        )
+        self._gauge(
+            "askback_prewarmed_processes", "Processes that are ready for runs that are not submitted yet."
+        ).set_function(gauges.prewarmed_processes)
+        self._read_counter(
+            "askback_prewarmed_starts",
+            "First turns of interactive runs on engines with `prewarm`, by their process: a prewarmed one (`hit`) or a"
+            " new one (`miss`).",
+            "result",
+            gauges.prewarmed_starts,
         )
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:

@@ -49,6 +49,8 @@ class EngineSetup:
     slots: int | None = None
     warm_sec: float = 0
     """How long the process of a waiting run is kept."""
+    prewarm: int = 0
+    """How many processes are kept ready for runs that are not submitted yet."""
     secrets: tuple[str, ...] = ()
     resources: ResourceLimits = UNLIMITED
     network: Network = Network.HOST

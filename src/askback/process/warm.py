@@ -1,5 +1,6 @@
 """Warm processes: those of resumable runs that wait for an answer, kept for a while so that the answer needs no new one.
 
+Prewarmed processes are in the same pool, each under the id of a run that does not exist yet. They are the first to go.
 Nothing depends on a warm process: it may be dropped at any moment, and its run then resumes in a new process. A process
 belongs to the pool, or to the worker that took it, or it is being ended; never to two of them. The pool knows ids and
 sizes. The task that parked a process ends it.
@@ -29,11 +30,12 @@ class DropReason(StrEnum):
     """Why a warm process was dropped."""
 
     EXPIRED = "expired"
+    """Also a prewarmed process that is not what a new one would be: the program, the sign-in or the home has changed."""
     ROOM = "room"
     """Another process was parked, or a turn could not be started for lack of processes or memory."""
     MEMORY = "memory"
     RUN = "run"
-    """Its run is over, or another program executes it."""
+    """Its run is over, or another program executes it; or its run was not accepted."""
     LOST = "lost"
     """It ended by itself or was killed, it printed too much while it had nothing to do, or its files kept changing."""
     STOP = "stop"
@@ -50,11 +52,17 @@ class WarmLimits:
 
 
 class Parked:
-    """One warm process. `settled` is set when it is either taken for good (`claimed`) or to be ended."""
+    """One warm process. `settled` is set when it is either taken for good (`claimed`) or to be ended.
 
-    def __init__(self, run_id: str, pid: int) -> None:
+    `prewarmed`: the engine of a process that has had no run yet.
+    """
+
+    def __init__(self, run_id: str, pid: int, prewarmed: str | None = None) -> None:
         self.run_id = run_id
         self.pid = pid
+        self.prewarmed = prewarmed
+        self.reserved = False
+        """Whether a run that is being submitted, or is queued, has the id of this prewarmed process."""
         self.memory_bytes = 0
         self.claimed: Run | None = None
         """The run as the worker claimed it: its next turn is executed in this process."""
@@ -88,7 +96,12 @@ class WarmPool:
 
     @property
     def count(self) -> int:
-        return len(self._parked)
+        """Of waiting runs."""
+        return len(self._parked) - len(self.prewarmed)
+
+    @property
+    def prewarmed(self) -> list[Parked]:
+        return [each for each in self._parked.values() if each.prewarmed is not None]
 
     @property
     def memory_bytes(self) -> int:
@@ -110,6 +123,20 @@ class WarmPool:
         parked = self._parked[run_id] = Parked(run_id, pid)
         self._some.set()
         return parked
+
+    def park_prewarmed(self, run_id: str, pid: int, engine: str) -> Parked | None:
+        """Keep a process that has had no run yet. No other process makes room for it."""
+        if not self.has_room():
+            return None
+        parked = self._parked[run_id] = Parked(run_id, pid, prewarmed=engine)
+        self._some.set()
+        return parked
+
+    def has_room(self) -> bool:
+        """Whether one more process can be kept without ending another."""
+        limit = self.limits.memory_bytes
+        fits = len(self._parked) < self.limits.processes and not (limit and self.memory_bytes >= limit)
+        return fits and not self._is_short()
 
     def take(self, run_id: str) -> Parked | None:
         """Take a process out of the pool. The caller must `resume` it or `give_up`."""
@@ -144,7 +171,9 @@ class WarmPool:
     # Dropping.
 
     def drop_oldest(self, reason: DropReason) -> Parked | None:
-        parked = next(iter(self._parked.values()), None)
+        """Drop a prewarmed process that no run has yet, or else the oldest one."""
+        unused = (each for each in self.prewarmed if not each.reserved)
+        parked = next(unused, None) or next(iter(self._parked.values()), None)
         if parked is not None:
             self.give_up(parked, reason)
         return parked

@@ -23,13 +23,23 @@ from askback.core.errors import (
 )
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, RunState
-from askback.core.signals import ProcessLost, ProcessTreeEnded, Signal, SlotAcquired, TurnEnded, TurnLost
+from askback.core.signals import (
+    ProcessLost,
+    ProcessTreeEnded,
+    Signal,
+    SlotAcquired,
+    TurnEnded,
+    TurnLost,
+    TurnProcess,
+)
 from askback.process.slots import Slots
 from askback.process.warm import DropReason, Parked
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
+from askback.work.prewarm import Prewarming
 from askback.work.queue_view import QueueView
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.execute import RunExecutor, executing
+from askback.work.turn.fresh import FreshProcess
 from askback.work.turn.prepare import TurnContext
 from askback.work.warm import Held, WarmWaits
 
@@ -50,7 +60,9 @@ _RETRY_SEC = 2.0
 class Worker:
     """Executes the runs of `owners`, under the name of its program."""
 
-    def __init__(self, *, name: str, owners: Collection[str], slots: Slots, context: TurnContext) -> None:
+    def __init__(
+        self, *, name: str, owners: Collection[str], slots: Slots, context: TurnContext, prewarming: Prewarming
+    ) -> None:
         self._name = name
         self._owners = frozenset(owners)
         self._slots = slots
@@ -58,6 +70,7 @@ class Worker:
         self._store = context.store
         self._clock = context.clock
         self._warm = WarmWaits(context, name=name, owners=self._owners)
+        self._prewarming = prewarming
         self._active: dict[str, RunControl] = {}
         self._wake = asyncio.Event()
         self._queue = QueueView(self._store, self._owners)
@@ -69,6 +82,7 @@ class Worker:
         for control in self._active.values():
             control.stop(StopReason.SHUTDOWN)
         self._context.early_saves.give_up()
+        self._prewarming.stop()
         self._warm.pool.drop_all(DropReason.STOP)
         self._wake.set()
 
@@ -77,7 +91,8 @@ class Worker:
         changes = self._store.changes()
         try:
             async with asyncio.TaskGroup() as group:
-                background = [group.create_task(each) for each in (self._listen(changes.wait), self._warm.pool.watch())]
+                services = (self._listen(changes.wait), self._warm.pool.watch(), self._prewarming.refill(group))
+                background = [group.create_task(each) for each in services]
                 while not self._stopping:
                     self._wake.clear()
                     await self._claim(group)
@@ -140,8 +155,11 @@ class Worker:
         for claimed in claims:
             if isinstance(claimed, tuple):
                 run, parked = claimed
-                if parked is None or not parked.resume(run):
+                resumed = parked is not None and parked.resume(run)
+                if parked is None or not resumed:
                     group.create_task(self._execute(run))
+                elif parked.prewarmed:
+                    group.create_task(self._execute(run, self._prewarming.take(parked)))
         for failed in claims:
             if isinstance(failed, BaseException):
                 raise failed
@@ -156,7 +174,7 @@ class Worker:
             return None
         parked = self._warm.pool.take(run.id)
         try:
-            signal = SlotAcquired(worker=self._name, at=self._clock(), warm=parked is not None)
+            signal = SlotAcquired(worker=self._name, at=self._clock(), process=_process_of(parked))
             claimed = await move(self._store, run.id, signal, seen=run)
         except BaseException as error:
             self._slots.release(run.engine)
@@ -168,14 +186,16 @@ class Worker:
         self._active[run.id] = RunControl() if parked is None else self._warm.control(parked)
         return claimed, parked
 
-    async def _execute(self, run: Run) -> None:
+    async def _execute(self, run: Run, prewarmed: FreshProcess | None = None) -> None:
         """Execute turns until the run ends, is queued again or waits without a process. The only place that catches every exception."""
         held = Held(run=run, control=self._active[run.id])
         if self._stopping:
             held.control.stop(StopReason.SHUTDOWN)
         try:
-            await self._warm.prepare(run)
-            async with executing(self._context, held.control) as executor:
+            if prewarmed is None:
+                self._prewarming.note_new_process(run)
+                await self._warm.prepare(run)
+            async with executing(self._context, held.control, prewarmed) as executor:
                 await self._turns(held, executor)
                 while not self._stopping and self._warm.park(held, executor):
                     self._let_go(held)
@@ -305,6 +325,12 @@ class Worker:
         message = "Askback could not execute the turn; see the log"
         outcome = engine_failure(ErrorCode.INTERNAL_ERROR, message, detail=f"{type(fault).__name__}: {fault}")
         return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock())
+
+
+def _process_of(parked: Parked | None) -> TurnProcess:
+    if parked is None:
+        return TurnProcess.NEW
+    return TurnProcess.PREWARMED if parked.prewarmed else TurnProcess.WARM
 
 
 def _innermost(fault: BaseException) -> BaseException:

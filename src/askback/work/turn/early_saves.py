@@ -60,6 +60,9 @@ class EarlySaves:
 
 
 async def _save(run: Run, workspace: Workspace, pool: Pool) -> None:
+    # A run that was canceled meanwhile may have been deleted: its lock would create its folder again.
+    if not workspace.started:
+        return
     # Another program may have begun the next turn already. With the lock, none does before the home is saved.
     lock = FileLock.take(workspace.lock_path)
     if lock is None:

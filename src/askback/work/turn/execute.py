@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from askback.core.errors import RunError
 from askback.core.outcomes import TurnError, TurnOutcome
@@ -41,11 +41,22 @@ _KEEPER_KILLED = "the keeper of the engine's process was killed"
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
 
 
+class Prewarmed(Protocol):
+    """A process that was started before the run was submitted."""
+
+    async def take_over(self, run: Run) -> EngineProcess:
+        """The process for the first turn of the run. Raises `CannotStart` or `Unfit`, and must be ended then."""
+
+    async def end(self) -> None: ...
+
+
 @asynccontextmanager
-async def executing(context: TurnContext, control: RunControl) -> AsyncIterator[RunExecutor]:
+async def executing(
+    context: TurnContext, control: RunControl, prewarmed: Prewarmed | None = None
+) -> AsyncIterator[RunExecutor]:
     """An executor for one run. After the block, its process tree has ended."""
     async with asyncio.TaskGroup() as group:
-        executor = RunExecutor(context, control, group)
+        executor = RunExecutor(context, control, group, prewarmed)
         try:
             yield executor
         finally:
@@ -53,14 +64,25 @@ async def executing(context: TurnContext, control: RunControl) -> AsyncIterator[
 
 
 class RunExecutor:
-    def __init__(self, context: TurnContext, control: RunControl, group: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        context: TurnContext,
+        control: RunControl,
+        group: asyncio.TaskGroup,
+        prewarmed: Prewarmed | None = None,
+    ) -> None:
         self._context = context
+        self._prewarmed = prewarmed
+        """A process that the first turn takes over."""
         self._control = control
         self._group = group
         self._process: EngineProcess | None = None
 
     async def end(self) -> None:
         """End the process, if there is one."""
+        if self._prewarmed is not None:
+            await self._prewarmed.end()
+            self._prewarmed = None
         if self._process is not None:
             await self._process.end()
             self._process = None
@@ -88,8 +110,12 @@ class RunExecutor:
             await record_inherited(self._context, run)
             try:
                 await record_start(self._context, run)
-                self._process = await start_process(self._context, run, self._control)
+                self._process = await self._new_process(run)
+            except Unfit as reason:
+                log.info("a prewarmed process is not used: %s", reason, extra={"run": run.id})
+                return await self._not_warm(run)
             except CannotStart as refusal:
+                await self.end()
                 return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
             except Stopped:
                 return self._stopped(run)
@@ -102,6 +128,13 @@ class RunExecutor:
                 return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=clock())
             return TurnLost(epoch=epoch, at=clock())
         return await self._execute(run, self._process)
+
+    async def _new_process(self, run: Run) -> EngineProcess:
+        if self._prewarmed is None:
+            return await start_process(self._context, run, self._control)
+        process = await self._prewarmed.take_over(run)
+        self._prewarmed = None
+        return process
 
     async def _not_warm(self, run: Run) -> TurnSignal:
         """The process cannot be used for this turn. Nothing of the turn has happened, and it gets a new process."""
@@ -239,7 +272,7 @@ class RunExecutor:
         return ProcessLost(epoch=run.epoch, at=at, error=_limit_error(run, process))
 
     async def _change_or_exit(self, process: EngineProcess) -> None:
-        await _first(self._control.changed, process.child.exited, process.child.over_limit.wait)
+        await first_of(self._control.changed, process.child.exited, process.child.over_limit.wait)
 
     # A warm process.
 
@@ -257,7 +290,7 @@ class RunExecutor:
         process = self._process
         if process is None or not process.usable:
             return settled.is_set()
-        await _first(settled.wait, process.child.exited, process.child.over_limit.wait, timeout=seconds)
+        await first_of(settled.wait, process.child.exited, process.child.over_limit.wait, timeout=seconds)
         return settled.is_set()
 
     @property
@@ -265,7 +298,7 @@ class RunExecutor:
         return self._process is not None and self._process.usable
 
 
-async def _first(*waits: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> None:
+async def first_of(*waits: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> None:
     """Wait for the first of these."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(wait()) for wait in waits]

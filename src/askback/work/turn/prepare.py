@@ -80,8 +80,17 @@ def _redactor(secrets: tuple[str, ...]) -> Redactor:
     return Redactor(secrets)
 
 
-async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
-    """Restore the workspace to its state before the turn, and build the launch."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The process of a turn that was started before its run was submitted, in the run's workspace."""
+
+    sign_in_copies: SignInCopies | None
+    check: Callable[[PreparedTurn], None]
+    """Raises `Unfit` if the turn would start another process."""
+
+
+async def prepare(context: TurnContext, run: Run, started: Started | None = None) -> PreparedTurn:
+    """Restore the workspace to its state before the turn, and build the launch. Raises `Unfit` if `started` is not it."""
     engine, setup = context.engines[run.engine], context.setups[run.engine]
     package = await _package(context, run)
     installed = await context.probes.find(engine, setup)
@@ -91,7 +100,9 @@ async def prepare(context: TurnContext, run: Run) -> PreparedTurn:
     instructions = await _instructions(context, run, package)
     sealed = (await context.store.request(run.id)).env if run.env_names else None
     # One switch of threads for everything that touches the disk: many turns may start at once.
-    return await context.pools.turns.run(_prepare_files, context, run, package, installed.probe, instructions, sealed)
+    return await context.pools.turns.run(
+        _prepare_files, context, run, package, installed.probe, instructions, sealed, started
+    )
 
 
 async def _package(context: TurnContext, run: Run) -> SkillPackage:
@@ -175,24 +186,23 @@ def _prepare_files(
     probe: Probe,
     instructions: Instructions,
     sealed_env: str | None,
+    started: Started | None,
 ) -> PreparedTurn:
     engine, setup = context.engines[run.engine], context.setups[run.engine]
     workspace = context.workspaces.of(run.id)
     env = _opened(workspace, sealed_env)
     _check_workdir(context, run)
     workspace.prepare(package.folder)
-    if run.starts_session:
-        workspace.begin_first_turn(setup.home)
+    if started is not None:
+        sign_in_copies = started.sign_in_copies
     else:
-        _begin_later_turn(run, workspace)
-    sign_in_copies = _copy_sign_in(context, engine, setup, workspace)
+        _begin_turn(run, setup, workspace)
+        sign_in_copies = copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
         turn = replace(turn, env={**turn.env, **env}, may_ask=run.sticky)
         resident = run.sticky or may_stay(context, run, probe)
-        launch = _launch(engine, turn, resident=resident)
-        workspace.write_home(launch.files)
-        _write_work(run, workspace, launch)
+        launch = launch_of(engine, turn, resident=resident)
         prepared = PreparedTurn(
             package=package,
             workspace=workspace,
@@ -205,15 +215,23 @@ def _prepare_files(
             resident=resident,
             sign_in_copies=sign_in_copies,
         )
+        if started is None:
+            workspace.write_home(launch.files)
+            _write_work(run, workspace, launch)
+        else:
+            started.check(prepared)
         _write_prompt(run, prepared)
         return prepared
     except BaseException:
-        if sign_in_copies is not None:
+        if sign_in_copies is not None and started is None:
             sign_in_copies.end()
         raise
 
 
-def _begin_later_turn(run: Run, workspace: Workspace) -> None:
+def _begin_turn(run: Run, setup: EngineSetup, workspace: Workspace) -> None:
+    if run.starts_session:
+        workspace.begin_first_turn(setup.home)
+        return
     try:
         workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
     except HomeLost as error:
@@ -288,7 +306,7 @@ def _skill_dir(run: Run, workspace: Workspace) -> str:
     return SKILL_DIR if run.workdir is None else str(workspace.cwd / SKILL_DIR)
 
 
-def _launch(engine: Engine, turn: Turn, *, resident: bool) -> Launch:
+def launch_of(engine: Engine, turn: Turn, *, resident: bool) -> Launch:
     try:
         if not resident:
             return engine.launch(turn)
@@ -300,9 +318,7 @@ def _launch(engine: Engine, turn: Turn, *, resident: bool) -> Launch:
     raise CannotStart(engine_failure(ErrorCode.INTERNAL_ERROR, f"{engine.name} cannot run as a resident process"))
 
 
-def _copy_sign_in(
-    context: TurnContext, engine: Engine, setup: EngineSetup, workspace: Workspace
-) -> SignInCopies | None:
+def copy_sign_in(context: TurnContext, engine: Engine, setup: EngineSetup, workspace: Workspace) -> SignInCopies | None:
     credentials = sign_in_of(engine, setup, context.locks)
     return None if credentials is None else credentials.copy_into(workspace.home)
 

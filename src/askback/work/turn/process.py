@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from askback.core.errors import ErrorCode, RunWarning, WarningCode, is_temporary
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
-from askback.engines.base import Conversation, EngineEvent, Parser, Reply, ResidentEngine
+from askback.engines.base import Conversation, EngineEvent, Launch, Parser, Reply, ResidentEngine, Turn
+from askback.installed.probes import EngineSetup
 from askback.process import tree
 from askback.process.child import Child, NotStarted, Pipe, SpawnRequest
+from askback.process.credentials import SignInCopies
 from askback.process.locks import FileLock
 from askback.process.streams import Line
 from askback.process.workspace import Workspace
@@ -43,7 +46,8 @@ class EngineProcess:
         lock: FileLock,
         raw: RawOutput,
         *,
-        delayed: bool,
+        delayed: bool = False,
+        prewarmed: bool = False,
     ) -> None:
         self.prepared = prepared
         self.reader = reader
@@ -64,6 +68,7 @@ class EngineProcess:
         self._lock = lock
         self._raw = raw
         self._delayed = delayed
+        self._prewarmed = prewarmed
         self._observer: TurnObserver | None = None
         self._ended = False
         self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
@@ -111,8 +116,8 @@ class EngineProcess:
 
     @property
     def continued(self) -> bool:
-        """Whether the turn is not the first of the process."""
-        return self.turns > 1
+        """Whether the process is older than its turn."""
+        return self.turns > 1 or self._prewarmed
 
     async def sign_in_is_current(self) -> bool:
         """Whether the sign-in of the process is still the user's, and was not renewed by it."""
@@ -165,11 +170,15 @@ class EngineProcess:
         # The observer refers back to this process. Without the cycle, a large prompt is freed at once.
         self._observer = None
 
-    def close_raw(self) -> None:
-        self._raw.close()
+    def own(self, resources: AsyncExitStack) -> None:
+        """From now on, all of these belong to the process, besides its output, its sign-in and its pipes."""
+        resources.callback(lambda: self._raw.close())
+        resources.push_async_callback(self._merge_sign_in)
+        resources.callback(self.child.close)
+        self.resources = resources
 
-    async def merge_sign_in(self) -> None:
-        self.sign_in_warnings = await _merge_sign_in(self._run_id, self.prepared)
+    async def _merge_sign_in(self) -> None:
+        self.sign_in_warnings = await merge_sign_in(self._run_id, self.prepared.sign_in_copies)
 
 
 async def start_process(context: TurnContext, run: Run, control: RunControl) -> EngineProcess:
@@ -180,8 +189,8 @@ async def start_process(context: TurnContext, run: Run, control: RunControl) -> 
         resources.callback(lock.release)
         prepared, delayed = await context.shortage.retry(lambda: prepare(context, run), control)
         async with AsyncExitStack() as unless_started:
-            unless_started.push_async_callback(_merge_sign_in, run.id, prepared)
-            conversation = _conversation(prepared)
+            unless_started.push_async_callback(merge_sign_in, run.id, prepared.sign_in_copies)
+            conversation = conversation_of(prepared)
             reader = conversation or prepared.engine.parser(prepared.turn)
             (child, raw), again = await context.shortage.retry(lambda: _spawn(context, run, prepared, lock), control)
             unless_started.pop_all()
@@ -189,14 +198,11 @@ async def start_process(context: TurnContext, run: Run, control: RunControl) -> 
         if prepared.sign_in_copies is not None and prepared.resident and not run.sticky:
             await asyncio.to_thread(context.workspaces.note_sign_in, run.id)
             resources.callback(context.workspaces.forget_sign_in, run.id)
-        resources.callback(process.close_raw)
-        resources.push_async_callback(process.merge_sign_in)
-        resources.callback(child.close)
-        process.resources = resources.pop_all()
+        process.own(resources.pop_all())
     return process
 
 
-def _conversation(prepared: PreparedTurn) -> Conversation | None:
+def conversation_of(prepared: PreparedTurn) -> Conversation | None:
     if prepared.resident and isinstance(prepared.engine, ResidentEngine):
         return prepared.engine.conversation(prepared.turn)
     return None
@@ -214,7 +220,7 @@ async def take_lock(run: Run, workspace: Workspace) -> FileLock:
 async def _spawn(context: TurnContext, run: Run, prepared: PreparedTurn, lock: FileLock) -> tuple[Child, RawOutput]:
     raw = RawOutput(prepared.workspace, turn_name(run))
     try:
-        return await context.spawner.start(_spawn_request(context, run, prepared, lock)), raw
+        return await context.spawner.start(spawn_request(context, run, prepared, lock)), raw
     except BaseException as error:
         raw.close()
         if isinstance(error, NotStarted) and not is_temporary(error):
@@ -222,39 +228,49 @@ async def _spawn(context: TurnContext, run: Run, prepared: PreparedTurn, lock: F
         raise
 
 
-def _spawn_request(context: TurnContext, run: Run, prepared: PreparedTurn, lock: FileLock) -> SpawnRequest:
-    workspace, launch, setup = prepared.workspace, prepared.launch, prepared.setup
-    cwd = workspace.engine_cwd(run.workdir)
+def spawn_request(context: TurnContext, run: Run, prepared: PreparedTurn, lock: FileLock) -> SpawnRequest:
+    request = private_request(context, prepared.workspace, prepared.setup, prepared.turn, prepared.launch, lock)
+    if not prepared.resident:
+        request = replace(request, stdin=prepared.launch.stdin)
+    if run.workdir is None:
+        return request
+    cwd = prepared.workspace.engine_cwd(run.workdir)
+    return replace(request, cwd=cwd, workdir=cwd, env={**request.env, "PWD": str(cwd)})
+
+
+def private_request(
+    context: TurnContext, workspace: Workspace, setup: EngineSetup, turn: Turn, launch: Launch, lock: FileLock
+) -> SpawnRequest:
+    """A resident process in the folders of a run."""
     private = {
         "HOME": str(workspace.home),
         "TMPDIR": str(workspace.tmp),
-        "PWD": str(cwd),
-        tree.MARK: run.id,
+        "PWD": str(workspace.cwd),
+        tree.MARK: workspace.root.name,
     }
     return SpawnRequest(
         argv=launch.argv,
-        env={**prepared.turn.env, **private, **launch.env},
-        cwd=cwd,
-        stdin=Pipe.KEPT if prepared.resident else launch.stdin,
+        env={**turn.env, **private, **launch.env},
+        cwd=workspace.cwd,
+        stdin=Pipe.KEPT,
         limits=context.limits,
         keep_fds=(lock.fd,),
         writable=(workspace.cwd, workspace.home, workspace.tmp),
-        workdir=None if run.workdir is None else cwd,
         readable=setup.files,
         resources=setup.resources,
         network=setup.network,
     )
 
 
-async def _merge_sign_in(run_id: str, prepared: PreparedTurn) -> tuple[RunWarning, ...]:
+async def merge_sign_in(run_id: str, copies: SignInCopies | None) -> tuple[RunWarning, ...]:
     """Merge a renewed sign-in into the user's, and remove the copy.
 
     If that fails, for example because the user's is read-only, the result of the turn is still valid.
     """
-    if prepared.sign_in_copies is None:
+    if copies is None:
         return ()
     try:
-        merged = await asyncio.to_thread(prepared.sign_in_copies.end)
+        merged = await asyncio.to_thread(copies.end)
     except OSError as error:
         log.error("a renewed sign-in cannot be saved; sign in again if the engine asks for it: %s", error)
         return ()

@@ -1,0 +1,202 @@
+"""Warm starts: keeps a few processes of an engine ready, each in the folder of a run id that no run has yet.
+
+An idle one takes no slot. A run that would start the same process gets the id when it is submitted; the worker that claims
+the run then takes the process. What nobody takes is replaced after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from askback.core.errors import AskbackError
+from askback.core.runs import Mode, Run
+from askback.process.child import NotStarted
+from askback.process.fresh_folders import FreshFolders
+from askback.process.warm import DropReason, Parked
+from askback.work.turn.execute import first_of
+from askback.work.turn.fresh import CannotPrewarm, FreshProcess, start_fresh
+from askback.work.turn.prepare import TurnContext, warm_sec
+
+log = logging.getLogger(__name__)
+
+MAX_AGE_SEC = 600.0
+_CHECK_SEC = 15.0
+_LOOK_SEC = 5.0
+"""How often to see whether there is room again."""
+_PAUSE_SEC = 30.0
+"""After a start that failed, or a process that was lost or dropped for room, before the next one."""
+
+
+class Prewarming:
+    """`wanted`: how many processes of each engine are kept ready."""
+
+    def __init__(
+        self, context: TurnContext, folders: FreshFolders, *, wanted: Mapping[str, int], new_id: Callable[[], str]
+    ) -> None:
+        self.folders = folders
+        self.hits = 0
+        self.misses = 0
+        self.context = context
+        self._pool = context.warm
+        self._wanted = {name: count for name, count in wanted.items() if count > 0}
+        self._new_id = new_id
+        self._ready: dict[str, FreshProcess] = {}
+        self._starting: Counter[str] = Counter()
+        self._paused: dict[str, float] = {}
+        self._told: dict[str, str] = {}
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def count(self) -> int:
+        """Processes that no run has yet."""
+        return sum(not each.reserved for each in self._pool.prewarmed)
+
+    # Submitting a run.
+
+    def reserve(self, run: Run) -> str | None:
+        """The id for a run that is about to be stored, if a process is ready that probably suits it."""
+        if not self._may_suit(run):
+            return None
+        for parked in self._pool.prewarmed:
+            fresh = self._ready.get(parked.run_id)
+            if parked.prewarmed == run.engine and not parked.reserved and fresh and not fresh.child.has_exited:
+                parked.reserved = True
+                self.folders.hand_over(parked.run_id)
+                return parked.run_id
+        return None
+
+    def _may_suit(self, run: Run) -> bool:
+        """A quick look. What decides is the comparison when the process is taken."""
+        if run.engine not in self._wanted or run.mode is not Mode.INTERACTIVE or run.sticky:
+            return False
+        setup, options = self.context.setups[run.engine], run.options
+        plain = run.workdir is None and not run.env_names and run.handle is None and not run.skill.uploaded
+        same = (options.model or setup.model, options.effort or setup.effort) == (setup.model, setup.effort)
+        return plain and same and warm_sec(self.context, run) > 0
+
+    async def release(self, run_id: str, *, untouched: bool) -> None:
+        """The run was not stored after all. `untouched`: its folder is as it was."""
+        await asyncio.to_thread(self.folders.take_back, run_id)
+        parked = self._pool.find(run_id)
+        if parked is not None and untouched:
+            parked.reserved = False
+            return
+        await self._pool.drop(run_id)
+        # If its process had ended before, nobody has removed the folder.
+        await asyncio.to_thread(self.folders.remove, run_id)
+
+    # Executing a run.
+
+    def take(self, parked: Parked) -> FreshProcess | None:
+        """The process that a claimed run has taken out of the pool. From now on it belongs to the caller."""
+        self._wake.set()
+        return self._ready.pop(parked.run_id, None)
+
+    def note_new_process(self, run: Run) -> None:
+        """A turn of this run gets a new process."""
+        if run.engine in self._wanted and run.mode is Mode.INTERACTIVE and run.starts_session:
+            self.misses += 1
+
+    def _note_use(self) -> None:
+        self.hits += 1
+
+    # Keeping processes ready.
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def refill(self, group: asyncio.TaskGroup) -> None:
+        """Start what is missing, one at a time, until this is canceled. The processes are kept by tasks of the group."""
+        while self._wanted:
+            self._wake.clear()
+            if not self._starting.total() and (name := self._missing()) is not None:
+                self._starting[name] += 1
+                group.create_task(self._keep(name))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SEC):
+                    await self._wake.wait()
+
+    def _missing(self) -> str | None:
+        now = asyncio.get_running_loop().time()
+        have = Counter(parked.prewarmed for parked in self._pool.prewarmed)
+        missing = (name for name, count in self._wanted.items() if have[name] < count)
+        due = (name for name in missing if self._paused.get(name, 0) <= now)
+        return next(due, None) if self._pool.has_room() else None
+
+    async def _keep(self, name: str) -> None:
+        """Start a process, and keep it until it is taken or has to go. The only place that catches every exception."""
+        try:
+            fresh = await self._start(name)
+            if fresh is not None:
+                await self._hold(fresh)
+        except Exception:
+            log.exception("a prewarmed process of %s was given up", name)
+            self._pause(name)
+        finally:
+            self._wake.set()
+
+    async def _start(self, name: str) -> FreshProcess | None:
+        try:
+            fresh = await start_fresh(self.context, self.folders, name, self._new_id())
+        except (CannotPrewarm, NotStarted, OSError, AskbackError) as error:
+            if self._told.get(name) != str(error):
+                log.warning("no process of %s can be prewarmed: %s", name, error)
+            self._told[name] = str(error)
+            self._pause(name)
+            return None
+        finally:
+            self._starting[name] -= 1
+        self._told.pop(name, None)
+        fresh.on_use = self._note_use
+        return fresh
+
+    async def _hold(self, fresh: FreshProcess) -> None:
+        pid = fresh.child.identity.pid
+        parked = None if self._stopping else self._pool.park_prewarmed(fresh.run_id, pid, fresh.engine)
+        try:
+            if parked is not None:
+                self._ready[fresh.run_id] = fresh
+                self._wake.set()
+                await self._pool.measure(parked)
+                self._pool.trim()
+                await self._settled(parked, fresh)
+        finally:
+            if parked is None or parked.claimed is None:
+                self._ready.pop(fresh.run_id, None)
+                await fresh.end()
+            if parked is not None:
+                self._pool.ended(parked)
+
+    async def _settled(self, parked: Parked, fresh: FreshProcess) -> None:
+        """Wait until the process is taken or dropped; drop it when it is of no use any more."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + MAX_AGE_SEC
+        while not parked.settled.is_set():
+            left = max(0.0, min(_CHECK_SEC, until - loop.time()))
+            await first_of(parked.settled.wait, fresh.child.exited, timeout=left)
+            if parked.settled.is_set() or (reason := await self._useless(fresh, until)) is None:
+                continue
+            if self._pool.holds(parked):
+                self._pool.give_up(parked, reason)
+                if reason is DropReason.LOST:
+                    self._pause(fresh.engine)
+            # Taken, but not claimed yet: the worker decides.
+            await parked.settled.wait()
+        if parked.claimed is None and not self._pool.has_room():
+            self._pause(fresh.engine)
+
+    async def _useless(self, fresh: FreshProcess, until: float) -> DropReason | None:
+        if fresh.child.has_exited:
+            return DropReason.LOST
+        old = asyncio.get_running_loop().time() >= until
+        with suppress(OSError):
+            return DropReason.EXPIRED if old or not await asyncio.to_thread(fresh.is_current) else None
+        return DropReason.EXPIRED
+
+    def _pause(self, name: str) -> None:
+        self._paused[name] = asyncio.get_running_loop().time() + _PAUSE_SEC

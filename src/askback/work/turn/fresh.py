@@ -1,0 +1,220 @@
+"""A process that was started before its run was submitted: how it starts, and how a run's first turn takes it over.
+
+A run gets it only if its turn would start exactly the same: program, arguments, environment, files, sign-in and home.
+`_check` is the one place that decides this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from askback.core.runs import Mode, ProfileKind, Run
+from askback.engines.base import Engine, Launch, Probe, Turn
+from askback.installed.engines import can_be_warm
+from askback.installed.probes import EngineSetup, identity_of, program_path
+from askback.process.child import Child, SpawnRequest
+from askback.process.credentials import SignInCopies
+from askback.process.fresh_folders import FreshFolders
+from askback.process.locks import FileLock
+from askback.process.workspace import SKILL_DIR, Workspace
+from askback.work.turn.observe import RawOutput
+from askback.work.turn.prepare import (
+    PreparedTurn,
+    Started,
+    TurnContext,
+    Unfit,
+    copy_sign_in,
+    launch_of,
+    prepare,
+    turn_name,
+)
+from askback.work.turn.process import (
+    GRACE_SEC,
+    EngineProcess,
+    conversation_of,
+    merge_sign_in,
+    private_request,
+    spawn_request,
+)
+
+log = logging.getLogger(__name__)
+
+_MAX_TEMPLATE = 20_000
+"""Files of a configured home that are looked at to see whether it has changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """Everything that a process depends on, apart from its folder."""
+
+    program: str
+    home: tuple[tuple[str, int, int], ...]
+    """The files of the configured home."""
+
+
+class CannotPrewarm(Exception):
+    """No process of this engine can be started in advance; the text says why."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FreshProcess:
+    context: TurnContext
+    folders: FreshFolders
+    run_id: str
+    engine: str
+    blueprint: Blueprint
+    launch: Launch
+    request: SpawnRequest
+    child: Child
+    lock: FileLock
+    sign_in_copies: SignInCopies | None
+    ended: bool = False
+    on_use: Callable[[], None] = lambda: None
+    """Called when a run has taken it over."""
+
+    def is_current(self) -> bool:
+        """Whether a process that is started now would be the same."""
+        engine, setup = self.context.engines[self.engine], self.context.setups[self.engine]
+        copies = self.sign_in_copies
+        return (copies is None or copies.current()) and blueprint_of(engine, setup) == self.blueprint
+
+    async def take_over(self, run: Run) -> EngineProcess:
+        """The process for the first turn of its run. Raises `CannotStart` or `Unfit`, and must be ended then."""
+        started = Started(sign_in_copies=self.sign_in_copies, check=partial(_check, run, self))
+        prepared = await prepare(self.context, run, started)
+        conversation = conversation_of(prepared)
+        assert conversation is not None, "its launch is the one of a resident process"
+        raw = RawOutput(prepared.workspace, turn_name(run))
+        process = EngineProcess(run, prepared, conversation, conversation, self.child, self.lock, raw, prewarmed=True)
+        resources = AsyncExitStack()
+        resources.callback(self.lock.release)
+        resources.callback(self.context.workspaces.forget_sign_in, run.id)
+        process.own(resources)
+        self.on_use()
+        return process
+
+    async def end(self) -> None:
+        """End its process tree. The folder is removed, unless a run has it."""
+        if self.ended:
+            return
+        self.ended = True
+        while not await self.child.end(self.run_id, grace_sec=GRACE_SEC, lock=self.lock.path):
+            log.error("a prewarmed process cannot be ended, trying again", extra={"run": self.run_id})
+        try:
+            self.child.close()
+            await merge_sign_in(self.run_id, self.sign_in_copies)
+            self.context.workspaces.forget_sign_in(self.run_id)
+            await asyncio.to_thread(self.folders.remove, self.run_id)
+        finally:
+            self.lock.release()
+
+
+def blueprint_of(engine: Engine, setup: EngineSetup) -> Blueprint:
+    path = program_path(setup)
+    return Blueprint(program="" if path is None else identity_of(engine, path, setup), home=_files_of(setup.home))
+
+
+def _files_of(home: Path | None) -> tuple[tuple[str, int, int], ...]:
+    """Raises `OSError` for a home that cannot be read."""
+    found: list[tuple[str, int, int]] = []
+    pending = [] if home is None else [str(home)]
+    while pending and len(found) < _MAX_TEMPLATE:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                found.append((entry.path, status.st_size, status.st_mtime_ns))
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+    return tuple(sorted(found))
+
+
+# Starting it.
+
+
+async def start_fresh(context: TurnContext, folders: FreshFolders, name: str, run_id: str) -> FreshProcess:
+    """Start a process of the engine in a new folder. Raises `CannotPrewarm`, `NotStarted` or `OSError`."""
+    engine, setup = context.engines[name], context.setups[name]
+    installed = await context.probes.find(engine, setup)
+    if installed is None:
+        raise CannotPrewarm(f"{setup.command[0]} is not installed")
+    if (problem := obstacle(context, name, installed.probe)) is not None:
+        raise CannotPrewarm(problem)
+    async with AsyncExitStack() as unless_started:
+        blueprint = await asyncio.to_thread(blueprint_of, engine, setup)
+        workspace, lock = await asyncio.to_thread(folders.create, run_id, setup.home)
+        unless_started.callback(lock.release)
+        unless_started.push_async_callback(asyncio.to_thread, folders.remove, run_id)
+        await asyncio.to_thread(context.workspaces.note_sign_in, run_id)
+        unless_started.callback(context.workspaces.forget_sign_in, run_id)
+        copies = await asyncio.to_thread(copy_sign_in, context, engine, setup, workspace)
+        unless_started.push_async_callback(merge_sign_in, run_id, copies)
+        turn = _turn(engine, setup, installed.probe, workspace)
+        launch = launch_of(engine, turn, resident=True)
+        await asyncio.to_thread(workspace.write_home, launch.files)
+        await asyncio.to_thread(workspace.write_work, launch.work_files)
+        request = private_request(context, workspace, setup, turn, launch, lock)
+        child = await context.spawner.start(request)
+        unless_started.pop_all()
+    return FreshProcess(
+        context=context,
+        folders=folders,
+        run_id=run_id,
+        engine=name,
+        blueprint=blueprint,
+        launch=launch,
+        request=request,
+        child=child,
+        lock=lock,
+        sign_in_copies=copies,
+    )
+
+
+def obstacle(context: TurnContext, name: str, probe: Probe) -> str | None:
+    """Why no process of this engine is prewarmed: it must be one that may be kept warm afterwards."""
+    setup = context.setups[name]
+    if not can_be_warm(context.engines[name], probe):
+        return "the installed version cannot be kept warm"
+    if setup.effort and ProfileKind.STICKY_PROCESS not in probe.effort:
+        return "the installed version has no option for the effort of a resident process"
+    if not context.warm.on or setup.warm_sec <= 0:
+        return "warm waits are off: see warm_sec and warm.max_processes"
+    return "limits.cpu_sec counts from the start of a process" if setup.resources.cpu_sec else None
+
+
+def _turn(engine: Engine, setup: EngineSetup, probe: Probe, workspace: Workspace) -> Turn:
+    """The first turn of an interactive run without options."""
+    return Turn(
+        prompt="",
+        mode=Mode.INTERACTIVE,
+        attempt_number=1,
+        command=setup.command,
+        cwd=str(workspace.cwd),
+        home=str(workspace.home),
+        skill_dir=SKILL_DIR,
+        probe=probe,
+        model=setup.model,
+        effort=setup.effort if ProfileKind.RESUMABLE in probe.effort else None,
+        may_ask=False,
+        extra_args=setup.extra_args,
+        env=setup.env,
+        credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),
+    )
+
+
+def _check(run: Run, fresh: FreshProcess, prepared: PreparedTurn) -> None:
+    """Raise `Unfit` unless the turn would start just this process."""
+    if fresh.child.has_exited or fresh.child.over_limit.is_set():
+        raise Unfit("it has ended")
+    if not prepared.resident or prepared.launch != fresh.launch:
+        raise Unfit("the run needs another launch")
+    if spawn_request(fresh.context, run, prepared, fresh.lock) != fresh.request:
+        raise Unfit("the run needs another environment")
+    if not fresh.is_current():
+        raise Unfit("the program, the sign-in or the home has changed")
