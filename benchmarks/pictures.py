@@ -19,6 +19,7 @@ BEGIN = "<!-- figures: made by `make bench` from benchmarks/results, not to be e
 END = "<!-- end of figures -->"
 Document = Mapping[str, Any]
 ORDER = (
+    "warm_replies",
     "replies",
     "by_hand",
     "throughput",
