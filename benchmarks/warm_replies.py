@@ -1,6 +1,6 @@
 """How long a reply takes to become the model's next request, in a warm process and in a new one, for each real engine.
 
-python benchmarks/warm_replies.py [--engines codex,claude] [--times 5] [--sandbox off] [--json FILE]
+python benchmarks/warm_replies.py [--engines codex,claude] [--times 7] [--sandbox off] [--json FILE]
 
 The engines are those of `tests/real` (`npm ci --prefix tests/real`); a program on loopback plays the model and notes when
 it is asked. Runs with a warm process and without one alternate. Each asks once, and is answered as soon as it is settled.
@@ -63,7 +63,7 @@ async def reply_ms(stage: Stage, app: App, double: ModelDouble, skill: str, *, w
     return 1000 * (asked.at - began)
 
 
-def compare(engine: EngineUnderTest, times: int, sandbox: str) -> tuple[list[float], list[float]]:
+def measure(engine: EngineUnderTest, times: int, sandbox: str) -> tuple[list[float], list[float]]:
     """Milliseconds with a new process, and with a warm one. The first pair is not counted: it probes the program."""
     results: dict[bool, list[float]] = {False: [], True: []}
 
@@ -88,28 +88,31 @@ class BareStage(Stage):
         return super(Stage, self).settings(config + "\n" + self._engine_settings)
 
 
-def measure(asked: argparse.Namespace) -> report.Report:
+def compare(asked: argparse.Namespace) -> report.Report:
     probes.PROBE_SEC = 180.0
-    title = "A reply to the model's next request, in a warm process"
-    made = report.Report("warm_replies", title, "the same in a new process")
+    made = report.Report("warm_replies", "From a reply to the model's next request, in a warm process", "a new process")
     for name in asked.engines.split(","):
         engine = registry.get(name)
         if not (isinstance(engine, WarmEngine) and engine.warm):
             continue
         try:
             ENGINES[name].find()
-        except NotInstalled as error:
-            report.progress(f"{name} is left out: {error}")
+        except NotInstalled as missing:
+            report.progress(f"{name} is left out: {missing}")
             continue
-        report.progress(f"{name}, {asked.times} times each")
-        cold, warm = compare(ENGINES[name], asked.times, asked.sandbox)
-        made.add(f"{name}, sandbox {asked.sandbox}", "ms", warm, cold)
+        report.progress(name)
+        new, warm = measure(ENGINES[name], asked.times, asked.sandbox)
+        made.add(name, "ms", warm, new)
     return made
 
 
-if __name__ == "__main__":
+def main() -> None:
     arguments = report.parser(__doc__)
     arguments.add_argument("--engines", default=",".join(ENGINES), help="names, separated by commas")
-    arguments.add_argument("--times", type=int, default=5)
+    arguments.add_argument("--times", type=int, default=7)
     arguments.add_argument("--sandbox", choices=("off", "auto"), default="off")
-    report.run(arguments, measure)
+    report.run(arguments, compare)
+
+
+if __name__ == "__main__":
+    main()

@@ -50,10 +50,10 @@ def test_every_benchmark_is_tried() -> None:
 
 @pytest.mark.parametrize("name", TINY)
 def test_a_benchmark_measures_something(name: str, tmp_path: Path) -> None:
+    if name == "warm_replies" and not (ROOT / "tests" / "real" / "node_modules").exists():
+        pytest.skip("the real engines are not installed: npm ci --prefix tests/real")
     document, printed = run(name, tmp_path)
     assert document["benchmark"] == name
-    if name == "warm_replies" and not document["rows"]:
-        pytest.skip("codex is not installed in tests/real")
     assert document["rows"]
     for row in document["rows"]:
         assert row["what"] in printed

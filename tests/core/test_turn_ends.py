@@ -32,7 +32,7 @@ from askback.core.interactions import InteractionOutcome, Question
 from askback.core.lifecycle import create
 from askback.core.outcomes import AskUser, Final
 from askback.core.runs import Mode, ProcessIdentity, ProfileKind, RunOptions, RunState, TurnKind, TurnOrder, Usage
-from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnLost
+from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnLost, TurnProcess
 
 STICKY = ProfileKind.STICKY_PROCESS
 LENIENT_WARNING = RunWarning(code=WarningCode.ASK_USER_PAYLOAD_INVALID, message="the engine's question is malformed")
@@ -59,12 +59,12 @@ def test_a_start_takes_the_number_of_the_turn_that_was_ordered() -> None:
 
 
 @pytest.mark.contract("V-2")
-def test_the_start_of_a_turn_says_whether_it_continues_in_a_warm_process() -> None:
+def test_the_start_of_a_turn_says_which_process_it_uses() -> None:
     order = TurnOrder(kind=TurnKind.REPLY, attempt_number=4, interaction_id="colour")
     queued = queued_run(next_turn=order, attempt_number=3)
-    made = [decision(queued, SlotAcquired(worker="w", at=NOW, warm=warm)) for warm in (False, True)]
-    assert [each.events[1].data["process"] for each in made] == ["new", "warm"]
-    assert made[0].run == made[1].run
+    made = [decision(queued, SlotAcquired(worker="w", at=NOW, process=each)) for each in TurnProcess]
+    assert [each.events[1].data["process"] for each in made] == ["new", "warm", "prewarmed"]
+    assert made[0].run == made[1].run == made[2].run
 
 
 def test_the_first_start_is_kept_as_the_time_of_start() -> None:

@@ -145,7 +145,7 @@ def test_every_delay_of_a_run_with_a_question_is_measured(watched: Watched) -> N
 def test_nothing_that_a_caller_chooses_is_a_label(watched: Watched) -> None:
     samples = [sample for family in watched.families.values() for sample in family.samples]
     names = {name for sample in samples for name in sample.labels}
-    assert names == {"engine", "error", "kind", "le", "outcome", "state", "turn", "version"}
+    assert names == {"engine", "error", "kind", "le", "outcome", "reason", "result", "state", "turn", "version"}
     assert "stranger" not in watched.text
     assert watched.run_id not in watched.text
 
