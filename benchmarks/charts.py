@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 720, 380
-LEFT, RIGHT, TOP, BOTTOM = 76, 24, 56, 52
+LEFT, RIGHT, TOP, BOTTOM = 76, 40, 56, 52
 LEGEND_LINE = 20
 COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#475569")
 

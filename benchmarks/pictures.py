@@ -19,6 +19,7 @@ BEGIN = "<!-- figures: made by `make bench` from benchmarks/results, not to be e
 END = "<!-- end of figures -->"
 Document = Mapping[str, Any]
 ORDER = (
+    "warm_replies",
     "replies",
     "by_hand",
     "throughput",
@@ -194,7 +195,9 @@ def page(documents: Sequence[Document]) -> str:
 
 
 def write(results: Path, docs: Path) -> None:
-    found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+    read = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+    # Without the engines that it needs, a benchmark has nothing to show.
+    found = {name: document for name, document in read.items() if document["rows"]}
     names = [name for name in ORDER if name in found] + sorted(found.keys() - set(ORDER))
     if not names:
         raise SystemExit(f"{results} has no JSON document; run `make bench`")

@@ -18,11 +18,13 @@ from thin_http import connections
 from waiting_runs import Bench
 
 FEW = 10
+SETTLE_SEC = 1.5
+"""A server that has just started checks a few things once."""
 Figures = dict[str, list[float]]
 
 
 async def one_more_waits(server: Server) -> str:
-    """A run of flesh and blood among the copies, to be answered after the restart."""
+    """A run with files among the copies, to be answered after the restart."""
     async with connections(server.url, server.token, 1) as [http]:
         run_id = await submit(http, "interactive")
         await until(http, run_id, "waiting_user")
@@ -44,6 +46,7 @@ def once(folder: Path, data_dir: Path, idle_sec: float, figures: Figures) -> Non
     with served(folder, data_dir) as server:
         figures["start to healthy, s"].append(server.start_sec)
         figures["memory, MB"].append(server.rss_mb())
+        time.sleep(SETTLE_SEC)
         cpu, began = server.cpu_sec(), time.perf_counter()
         time.sleep(idle_sec)
         figures["idle CPU, ms/s"].append(1000 * (server.cpu_sec() - cpu) / (time.perf_counter() - began))

@@ -93,7 +93,8 @@ class Server:
 def served(
     folder: Path, data_dir: Path, *, slots: int = 64, sandbox: str = "off", config: str = "", command: Any = None
 ) -> Iterator[Server]:
-    config = f"slots = {slots}\nsandbox = '{sandbox}'\n{config}"
+    # Every turn in a new process: what a warm one saves is not measured here.
+    config = f"slots = {slots}\nsandbox = '{sandbox}'\nwarm_sec = 0\n{config}"
     server = Server(folder, data_dir, config, command or [str(folder / "engine.sh")])
     try:
         yield server

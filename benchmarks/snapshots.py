@@ -1,6 +1,6 @@
 """How long a run's home takes to save and to restore when a turn changed a little of it, beside a copy of the whole.
 
-python benchmarks/snapshots.py [--files 2000] [--megabytes 100] [--changed 3] [--rounds 3] [--folder /var/tmp]
+python benchmarks/snapshots.py [--files 1000] [--megabytes 50] [--changed 3] [--rounds 3] [--folder /var/tmp]
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def compare(asked: argparse.Namespace) -> report.Report:
 
 if __name__ == "__main__":
     arguments = report.parser(__doc__)
-    for name, value in {"files": 2_000, "megabytes": 100, "changed": 3, "rounds": 3}.items():
+    for name, value in {"files": 1_000, "megabytes": 50, "changed": 3, "rounds": 3}.items():
         arguments.add_argument(f"--{name}", type=int, default=value)
     arguments.add_argument("--folder", type=Path, default=None, help="on the file system to measure")
     report.run(arguments, compare)

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import platform
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import report
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "real")]
@@ -37,23 +33,6 @@ from askback.installed import probes  # noqa: E402
 from support.data_folder import over, until, waiting  # noqa: E402
 
 WARM = "warm_sec = 600\nwarm.min_free_memory = 0\nwarm.max_memory = 0\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """Milliseconds."""
-
-    median: float
-    least: float
-    most: float
-
-    @classmethod
-    def of(cls, times_ms: Sequence[float]) -> Spread:
-        median, least, most = (round(each, 1) for each in (statistics.median(times_ms), min(times_ms), max(times_ms)))
-        return cls(median=median, least=least, most=most)
-
-    def __str__(self) -> str:
-        return f"{self.median:7.0f} ({self.least:.0f} to {self.most:.0f})"
 
 
 class Asked:
@@ -84,8 +63,8 @@ async def reply_ms(stage: Stage, app: App, double: ModelDouble, skill: str, *, w
     return 1000 * (asked.at - began)
 
 
-def measure(engine: EngineUnderTest, times: int, sandbox: str) -> tuple[Spread, Spread]:
-    """With a new process, and with a warm one. The first pair is not counted: it probes the program."""
+def measure(engine: EngineUnderTest, times: int, sandbox: str) -> tuple[list[float], list[float]]:
+    """Milliseconds with a new process, and with a warm one. The first pair is not counted: it probes the program."""
     results: dict[bool, list[float]] = {False: [], True: []}
 
     async def main(stage: Stage, double: ModelDouble) -> None:
@@ -99,7 +78,7 @@ def measure(engine: EngineUnderTest, times: int, sandbox: str) -> tuple[Spread, 
 
     with ModelDouble() as double, tempfile.TemporaryDirectory() as folder:
         asyncio.run(main(BareStage(Path(folder), engine, double.url, Path(folder, "probes.json")), double))
-    return Spread.of(results[False][1:]), Spread.of(results[True][1:])
+    return results[False][1:], results[True][1:]
 
 
 class BareStage(Stage):
@@ -109,42 +88,30 @@ class BareStage(Stage):
         return super(Stage, self).settings(config + "\n" + self._engine_settings)
 
 
-def main() -> None:
-    wanted = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    wanted.add_argument("--engines", default=",".join(ENGINES), help="names, separated by commas")
-    wanted.add_argument("--times", type=int, default=7)
-    wanted.add_argument("--sandbox", choices=("off", "auto"), default="off")
-    wanted.add_argument("--json", type=Path, help="where to write the document; default: standard output")
-    given = wanted.parse_args()
+def compare(asked: argparse.Namespace) -> report.Report:
     probes.PROBE_SEC = 180.0
-    rows: dict[str, Any] = {}
-    print(f"{'engine':<10} {'new process, ms':>26} {'warm process, ms':>26} {'ratio':>6}")
-    for name in given.engines.split(","):
+    made = report.Report("warm_replies", "From a reply to the model's next request, in a warm process", "a new process")
+    for name in asked.engines.split(","):
         engine = registry.get(name)
         if not (isinstance(engine, WarmEngine) and engine.warm):
             continue
         try:
             ENGINES[name].find()
         except NotInstalled as missing:
-            print(f"{name:<10} {missing}")
+            report.progress(f"{name} is left out: {missing}")
             continue
-        cold, warm = measure(ENGINES[name], given.times, given.sandbox)
-        ratio = cold.median / warm.median
-        print(f"{name:<10} {cold!s:>26} {warm!s:>26} {ratio:6.1f}", flush=True)
-        rows[name] = {"new_ms": asdict(cold), "warm_ms": asdict(warm), "ratio": round(ratio, 2)}
-    document = {
-        "benchmark": "replies",
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"system": platform.platform(), "python": platform.python_version()},
-        "times": given.times,
-        "sandbox": given.sandbox,
-        "engines": rows,
-    }
-    text = json.dumps(document)
-    if given.json is None:
-        print(text)
-    else:
-        given.json.write_text(text + "\n")
+        report.progress(name)
+        new, warm = measure(ENGINES[name], asked.times, asked.sandbox)
+        made.add(name, "ms", warm, new)
+    return made
+
+
+def main() -> None:
+    arguments = report.parser(__doc__)
+    arguments.add_argument("--engines", default=",".join(ENGINES), help="names, separated by commas")
+    arguments.add_argument("--times", type=int, default=7)
+    arguments.add_argument("--sandbox", choices=("off", "auto"), default="off")
+    report.run(arguments, compare)
 
 
 if __name__ == "__main__":

@@ -590,6 +590,24 @@ def test_a_home_that_changes_meanwhile_is_not_saved(house: House, monkeypatch: p
     assert house.manifest() == before
 
 
+def test_temporary_files_that_come_and_go_meanwhile_do_not_matter(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.write("session", "one")
+    house.write("cache/old", "")
+    listed, created = snapshot.list_tree, count()
+
+    def list_and_create(*words: Any) -> Any:
+        found = listed(*words)
+        house.write(f"cache/{next(created)}", "")
+        (house.home / "cache/old").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(snapshot, "list_tree", list_and_create)
+    begin_live_turn(house.home, house.snapshots, 2)
+    assert "session" in house.manifest()["files"]
+
+
 def test_files_that_are_left_out_are_in_no_copy(house: House) -> None:
     house.write("session", "one")
     house.write("auth.json", "secret")

@@ -19,8 +19,8 @@ from askback.skills import library
 from askback.skills.package import read_package
 from askback.work import worker
 from askback.work.run_control import RunControl
+from askback.work.turn.context import TurnContext
 from askback.work.turn.execute import RunExecutor, executing
-from askback.work.turn.prepare import TurnContext
 from support.data_folder import ASK, World, over, reach, run_async, submit, until
 
 FINISH = {"finish": {"colour": "red"}}

@@ -51,7 +51,7 @@ from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from askback.work.deadlines import Deadlines
 from askback.work.prewarm import Prewarming
 from askback.work.retention import Retention, RetentionPolicy
-from askback.work.turn.prepare import TurnContext
+from askback.work.turn.context import TurnContext
 from askback.work.turn.shortage import Shortage
 from askback.work.vitals import Vitals
 from askback.work.worker import Worker

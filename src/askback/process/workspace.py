@@ -49,6 +49,7 @@ MAX_LISTED = 100_000
 """How many files of one folder are listed."""
 _MAX_BUNDLED = 50_000
 _MAX_REWRITTEN = 128_000_000
+_MAX_LATEST = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,11 +315,18 @@ class Workspaces:
         """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
         """The sign-in files of all engines, relative to a home."""
+        self._latest: dict[str, Workspace] = {}
+        """Some of those that were used: a turn needs its own several times."""
         self._kept = root.with_name("sign-ins")
         """A file for each run whose process may be kept while it waits, with a sign-in in its home."""
 
     def of(self, run_id: str) -> Workspace:
-        return Workspace(self._root / run_id, self._sign_ins, self._fork_points)
+        known = self._latest.get(run_id)
+        if known is None:
+            if len(self._latest) >= _MAX_LATEST:
+                self._latest.clear()
+            known = self._latest[run_id] = Workspace(self._root / run_id, self._sign_ins, self._fork_points)
+        return known
 
     def sizes(self) -> dict[str, int]:
         """The disk usage of each run in bytes, by run id."""

@@ -18,9 +18,10 @@ from askback.engines.base import Probe
 from askback.process.child import NotStarted
 from askback.process.fresh_folders import FreshFolders
 from askback.process.warm import DropReason, Parked
+from askback.work.turn.context import TurnContext
 from askback.work.turn.execute import first_of
 from askback.work.turn.fresh import CannotPrewarm, FreshProcess, obstacle, start_fresh
-from askback.work.turn.prepare import TurnContext, warm_sec
+from askback.work.turn.prepare import warm_sec
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from askback.core.runs import Run, RunState, TurnKind
 from askback.process.warm import DropReason, Parked
 from askback.work.run_control import RunControl
+from askback.work.turn.context import TurnContext
 from askback.work.turn.execute import RunExecutor
-from askback.work.turn.prepare import TurnContext, warm_sec
+from askback.work.turn.prepare import warm_sec
 
 log = logging.getLogger(__name__)
 

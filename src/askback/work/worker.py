@@ -38,9 +38,9 @@ from askback.store.base import UNKNOWN_RUN, StaleWrite, move
 from askback.work.prewarm import Prewarming
 from askback.work.queue_view import QueueView
 from askback.work.run_control import RunControl, StopReason
+from askback.work.turn.context import TurnContext
 from askback.work.turn.execute import RunExecutor, executing
 from askback.work.turn.fresh import FreshProcess
-from askback.work.turn.prepare import TurnContext
 from askback.work.warm import Held, WarmWaits
 
 log = logging.getLogger(__name__)

@@ -297,8 +297,9 @@ def _sweep(copies: Path, keep: set[int]) -> None:
 
 
 def _changed(before: Listing, after: Listing) -> list[str]:
-    """The files that were written, created or removed between the two."""
-    return sorted({path for path, _ in _times(before).items() ^ _times(after).items()})
+    """The files that were written between the two. One that was created or removed is as it was at some moment."""
+    earlier = _times(before)
+    return [path for path, times in _times(after).items() if earlier.get(path, times) != times]
 
 
 def _times(listing: Listing) -> dict[str, tuple[int, int, int]]:

@@ -6,6 +6,7 @@ A lone surrogate becomes U+FFFD; a number that JSON cannot express is refused.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -49,7 +50,18 @@ def dump(value: Json) -> str:
     except (UnicodeEncodeError, ValueError, RecursionError, msgspec.MsgspecError):
         return _dump_with_care(value)
     # msgspec writes NaN as null: if the text has no null, there was no NaN.
-    return _dump_with_care(value) if "null" in text else text
+    return text if "null" not in text or _is_finite(value) else _dump_with_care(value)
+
+
+def _is_finite(value: Json) -> bool:
+    """Whether plain JSON has no number that JSON cannot express. False for other objects: nobody looked into them."""
+    if value is None or isinstance(value, str | int):
+        return True
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    return isinstance(value, list | tuple) and all(map(_is_finite, value))
 
 
 def _dump_with_care(value: Json) -> str:

@@ -84,8 +84,7 @@ class Creation:
         webhooks: Sequence[Webhook] = (),
         max_open: int | None = None,
     ) -> Creation:
-        doc = rows.dump(decision.run)
-        run = rows.load_run(doc)
+        run, doc = rows.stored(decision.run)
         events = rows.event_rows(decision.events)
         if key is not None:
             key = IdempotencyKey(key=clean(key.key), body_digest=clean(key.body_digest))

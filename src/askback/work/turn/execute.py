@@ -23,8 +23,9 @@ from askback.core.turns import ends_run
 from askback.engines.base import Completed, Exit, TurnFailed
 from askback.store.base import move
 from askback.work.run_control import RunControl, StopReason
+from askback.work.turn.context import TurnContext
 from askback.work.turn.observe import EventFeed, TurnObserver
-from askback.work.turn.prepare import TurnContext, Unfit
+from askback.work.turn.prepare import Unfit
 from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
 from askback.work.turn.verdict import limit_error, verdict

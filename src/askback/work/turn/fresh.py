@@ -24,17 +24,9 @@ from askback.process.credentials import SignInCopies
 from askback.process.fresh_folders import FreshFolders
 from askback.process.locks import FileLock
 from askback.process.workspace import SKILL_DIR, Workspace
+from askback.work.turn.context import TurnContext
 from askback.work.turn.observe import RawOutput
-from askback.work.turn.prepare import (
-    PreparedTurn,
-    Started,
-    TurnContext,
-    Unfit,
-    copy_sign_in,
-    launch_of,
-    prepare,
-    turn_name,
-)
+from askback.work.turn.prepare import PreparedTurn, Started, Unfit, copy_sign_in, launch_of, prepare, turn_name
 from askback.work.turn.process import (
     GRACE_SEC,
     EngineProcess,

@@ -31,7 +31,7 @@ from askback.process.streams import Line
 from askback.process.workspace import Workspace
 from askback.store.base import Store, move
 from askback.text.redaction import Redactor
-from askback.work.turn.prepare import Parsing
+from askback.work.turn.context import Parsing
 
 # What is kept as events; the raw output has all of it.
 _MAX_TOOL_TEXT = 16_000

@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import lru_cache, partial
-from pathlib import Path
-from typing import TypeVar, assert_never
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from askback.core.errors import ErrorCode
-from askback.core.interactions import AnsweredBy, Interaction
 from askback.core.outcomes import engine_failure
 from askback.core.run_env import secrets_in
-from askback.core.runs import Mode, ProfileKind, Run, RunRequest, TurnKind
-from askback.engines.base import Engine, HandleInvalid, Launch, Probe, Reply, ResidentEngine, Turn
+from askback.core.runs import Mode, ProfileKind, Run, TurnKind
+from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentEngine, Turn
 from askback.installed.engines import can_be_warm
-from askback.installed.probes import EngineSetup, Probes, sign_in_of
-from askback.process.child import OutputLimits, Spawner
+from askback.installed.probes import EngineSetup, sign_in_of
 from askback.process.credentials import SignInCopies
-from askback.process.pools import Pools
 from askback.process.snapshot import HomeBusy, HomeLost
-from askback.process.warm import WarmPool
-from askback.process.workdirs import Workdirs, WorkdirUnavailable
-from askback.process.workspace import SKILL_DIR, Workspace, Workspaces
-from askback.skills import prompts
-from askback.skills.library import Library
+from askback.process.workdirs import WorkdirUnavailable
+from askback.process.workspace import Workspace
 from askback.skills.package import SkillPackage
-from askback.skills.validation import file_inputs
-from askback.store.base import Store
-from askback.text.json_text import is_large
-from askback.text.redaction import Redactor, texts_in
-from askback.work.turn.early_saves import EarlySaves
-from askback.work.turn.shortage import CannotStart, Shortage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instructions:
-    """What the engine is asked to do in one turn."""
-
-    prompt: str
-    reply: Reply | None = None
-    """The outcome of the question that this turn answers."""
-    secrets: tuple[str, ...] = ()
-    """The secret answers of the run so far."""
+from askback.text.redaction import Redactor
+from askback.work.turn.context import TurnContext
+from askback.work.turn.instructions import Instructions, build_instructions, skill_dir
+from askback.work.turn.shortage import CannotStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +73,7 @@ async def prepare(context: TurnContext, run: Run, started: Started | None = None
     if installed is None:
         message = f"{setup.command[0]} is not installed; {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
-    instructions = await _instructions(context, run, package)
+    instructions = await build_instructions(context, run, package)
     sealed = (await context.store.request(run.id)).env if run.env_names else None
     # One switch of threads for everything that touches the disk: many turns may start at once.
     return await context.pools.turns.run(
@@ -116,7 +92,7 @@ async def _package(context: TurnContext, run: Run) -> SkillPackage:
 
 async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
     """The next turn of a resident process, which only needs instructions. Raises `Unfit`."""
-    instructions = await _instructions(context, run, earlier.package)
+    instructions = await build_instructions(context, run, earlier.package)
     prepared = replace(earlier, instructions=instructions)
     await context.pools.turns.run(_prepare_next_files, run, prepared)
     return prepared
@@ -289,7 +265,7 @@ def _turn(
         cwd=str(workspace.engine_cwd(run.workdir)),
         users_cwd=run.workdir is not None,
         home=str(workspace.home),
-        skill_dir=_skill_dir(run, workspace),
+        skill_dir=skill_dir(run, workspace),
         probe=probe,
         handle=run.handle,
         model=run.options.model or setup.model,
@@ -299,11 +275,6 @@ def _turn(
         env=setup.env,
         credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),
     )
-
-
-def _skill_dir(run: Run, workspace: Workspace) -> str:
-    """As the engine sees it from its working directory."""
-    return SKILL_DIR if run.workdir is None else str(workspace.cwd / SKILL_DIR)
 
 
 def launch_of(engine: Engine, turn: Turn, *, resident: bool) -> Launch:
@@ -330,108 +301,3 @@ def _write_prompt(run: Run, prepared: PreparedTurn) -> None:
     else:
         record = prepared.redactor.line(prepared.launch.stdin)
     prepared.workspace.write_prompt(turn_name(run), record)
-
-
-# Instructions.
-
-
-async def _instructions(context: TurnContext, run: Run, package: SkillPackage) -> Instructions:
-    """The instructions for the run's next turn. A prompt shows an example that is validated against the schema."""
-    store, order, slow = context.store, run.next_turn, not package.checks_quickly()
-    in_workdir = run.workdir is not None
-    if order.kind is TurnKind.START:
-        request = await store.request(run.id)
-        first = partial(prompts.first_prompt, _assignment(context, run, package, request))
-        return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
-    interactions = await store.interactions(run.id)
-    secrets = _secret_answers(interactions)
-    match order.kind:
-        case TurnKind.REPAIR:
-            repair = partial(prompts.repair_prompt, package, order.problems, run.mode)
-            return Instructions(prompt=await _render(repair, slow), secrets=secrets)
-        case TurnKind.REPLY:
-            closed = next(each for each in interactions if each.interaction_id == order.interaction_id)
-            large = is_large(closed.response, closed.prompt, closed.context)
-            prompt = await _render(partial(prompts.reply_prompt, package, closed, in_workdir=in_workdir), slow or large)
-            reply = Reply(response=closed.response, answered=closed.answered_by is AnsweredBy.USER)
-            return Instructions(prompt=prompt, reply=reply, secrets=secrets)
-        case TurnKind.REBUILD:
-            request = await store.request(run.id)
-            given = _assignment(context, run, package, request)
-            rebuilt = partial(prompts.rebuilt_prompt, given, interactions, order.problems)
-            return Instructions(prompt=await _render(rebuilt, slow=True), secrets=secrets)
-        case _:
-            assert_never(order.kind)
-
-
-def _assignment(context: TurnContext, run: Run, package: SkillPackage, request: RunRequest) -> prompts.Assignment:
-    workspace = context.workspaces.of(run.id)
-    return prompts.Assignment(
-        package=package,
-        request=_as_seen(run, request, package, workspace),
-        mode=run.mode,
-        skill_dir=_skill_dir(run, workspace),
-        origin=run.origin,
-        engine=run.engine,
-        in_workdir=run.workdir is not None,
-    )
-
-
-def _as_seen(run: Run, request: RunRequest, package: SkillPackage, workspace: Workspace) -> RunRequest:
-    """The request with the paths of its files as the engine sees them."""
-    if run.workdir is None:
-        return request
-    staged = {key: f"{workspace.cwd}/{request.input[key]}" for key in file_inputs(package) if key in request.input}
-    return replace(request, input={**request.input, **staged})
-
-
-def _secret_answers(interactions: Sequence[Interaction]) -> tuple[str, ...]:
-    """The store keeps them until the run is over."""
-    return tuple(text for each in interactions if each.secret for text in texts_in(each.response))
-
-
-async def _render(prompt: Callable[[], str], slow: bool) -> str:
-    return await asyncio.to_thread(prompt) if slow else prompt()
-
-
-T = TypeVar("T")
-
-_SHORT = 65_536
-"""Characters that are parsed in the event loop: switching threads would cost more than parsing them."""
-
-
-class Parsing:
-    """Parses long text outside the event loop, in one thread: more would only wait for the interpreter lock."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="askback-parsing")
-
-    async def run(self, work: Callable[[], T], size: int) -> T:
-        """Run work that parses a text of this size."""
-        return work() if size <= _SHORT else await self.in_thread(work)
-
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Run work that may be slow for a text of any size."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnContext:
-    store: Store
-    library: Library
-    workspaces: Workspaces
-    workdirs: Workdirs
-    locks: Path
-    engines: Mapping[str, Engine]
-    setups: Mapping[str, EngineSetup]
-    probes: Probes
-    spawner: Spawner
-    limits: OutputLimits
-    clock: Callable[[], datetime]
-    pools: Pools
-    warm: WarmPool
-    printed: Callable[[Run], None] = lambda run: None
-    """Called when an engine prints its first line in a turn."""
-    parsing: Parsing = field(default_factory=Parsing)
-    shortage: Shortage = field(default_factory=Shortage)
-    early_saves: EarlySaves = field(default_factory=EarlySaves)

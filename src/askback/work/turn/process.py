@@ -23,8 +23,9 @@ from askback.process.locks import FileLock
 from askback.process.streams import Line
 from askback.process.workspace import Workspace
 from askback.work.run_control import RunControl
+from askback.work.turn.context import TurnContext
 from askback.work.turn.observe import EventFeed, RawOutput, TurnObserver
-from askback.work.turn.prepare import PreparedTurn, TurnContext, prepare, prepare_next, turn_name
+from askback.work.turn.prepare import PreparedTurn, prepare, prepare_next, turn_name
 from askback.work.turn.shortage import CannotStart
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,10 @@ from askback.engines.failures import known_failure
 from askback.process.isolation import Breach, Resource, ResourceLimits
 from askback.skills.validation import output_check
 from askback.text.redaction import Redactor
+from askback.work.turn.context import Parsing
 from askback.work.turn.observe import TurnObserver
 from askback.work.turn.output_files import OutputFiles
-from askback.work.turn.prepare import Parsing, PreparedTurn
+from askback.work.turn.prepare import PreparedTurn
 
 MAX_RESULT_BYTES = 10_000_000
 """Bytes of a run's result as JSON."""

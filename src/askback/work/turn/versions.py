@@ -9,7 +9,7 @@ from collections.abc import Callable
 from askback.core.runs import Run
 from askback.process.pools import Checkpoint
 from askback.process.versions import Versions
-from askback.work.turn.prepare import TurnContext
+from askback.work.turn.context import TurnContext
 
 log = logging.getLogger(__name__)
 

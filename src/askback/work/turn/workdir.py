@@ -21,7 +21,8 @@ from askback.process.workdir_record import WorkdirRecord
 from askback.process.workdirs import WorkdirUnavailable
 from askback.process.workspace import Workspace
 from askback.text.redaction import Redactor
-from askback.work.turn.prepare import TurnContext, unavailable
+from askback.work.turn.context import TurnContext
+from askback.work.turn.prepare import unavailable
 from askback.work.turn.versions import within
 
 log = logging.getLogger(__name__)

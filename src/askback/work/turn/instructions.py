@@ -1,0 +1,95 @@
+"""What the engine is asked to do in a turn: the prompt, and the answer that it brings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import assert_never
+
+from askback.core.interactions import AnsweredBy, Interaction
+from askback.core.runs import Run, RunRequest, TurnKind
+from askback.engines.base import Reply
+from askback.process.workspace import SKILL_DIR, Workspace
+from askback.skills import prompts
+from askback.skills.package import SkillPackage
+from askback.skills.validation import file_inputs
+from askback.text.json_text import is_large
+from askback.text.redaction import texts_in
+from askback.work.turn.context import TurnContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instructions:
+    """What the engine is asked to do in one turn."""
+
+    prompt: str
+    reply: Reply | None = None
+    """The outcome of the question that this turn answers."""
+    secrets: tuple[str, ...] = ()
+    """The secret answers of the run so far."""
+
+
+async def build_instructions(context: TurnContext, run: Run, package: SkillPackage) -> Instructions:
+    """The instructions for the run's next turn. A prompt shows an example that is validated against the schema."""
+    store, order, slow = context.store, run.next_turn, not package.checks_quickly()
+    in_workdir = run.workdir is not None
+    if order.kind is TurnKind.START:
+        request = await store.request(run.id)
+        first = partial(prompts.first_prompt, _assignment(context, run, package, request))
+        return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
+    interactions = await store.interactions(run.id)
+    secrets = _secret_answers(interactions)
+    match order.kind:
+        case TurnKind.REPAIR:
+            repair = partial(prompts.repair_prompt, package, order.problems, run.mode)
+            return Instructions(prompt=await _render(repair, slow), secrets=secrets)
+        case TurnKind.REPLY:
+            closed = next(each for each in interactions if each.interaction_id == order.interaction_id)
+            large = is_large(closed.response, closed.prompt, closed.context)
+            prompt = await _render(partial(prompts.reply_prompt, package, closed, in_workdir=in_workdir), slow or large)
+            reply = Reply(response=closed.response, answered=closed.answered_by is AnsweredBy.USER)
+            return Instructions(prompt=prompt, reply=reply, secrets=secrets)
+        case TurnKind.REBUILD:
+            request = await store.request(run.id)
+            given = _assignment(context, run, package, request)
+            rebuilt = partial(prompts.rebuilt_prompt, given, interactions, order.problems)
+            return Instructions(prompt=await _render(rebuilt, slow=True), secrets=secrets)
+        case _:
+            assert_never(order.kind)
+
+
+def _assignment(context: TurnContext, run: Run, package: SkillPackage, request: RunRequest) -> prompts.Assignment:
+    workspace = context.workspaces.of(run.id)
+    return prompts.Assignment(
+        package=package,
+        request=_as_seen(run, request, package, workspace),
+        mode=run.mode,
+        skill_dir=skill_dir(run, workspace),
+        origin=run.origin,
+        engine=run.engine,
+        in_workdir=run.workdir is not None,
+    )
+
+
+def _as_seen(run: Run, request: RunRequest, package: SkillPackage, workspace: Workspace) -> RunRequest:
+    """The request with the paths of its files as the engine sees them."""
+    if run.workdir is None:
+        return request
+    staged = {key: f"{workspace.cwd}/{request.input[key]}" for key in file_inputs(package) if key in request.input}
+    return replace(request, input={**request.input, **staged})
+
+
+def _secret_answers(interactions: Sequence[Interaction]) -> tuple[str, ...]:
+    """The store keeps them until the run is over."""
+    return tuple(text for each in interactions if each.secret for text in texts_in(each.response))
+
+
+async def _render(prompt: Callable[[], str], slow: bool) -> str:
+    return await asyncio.to_thread(prompt) if slow else prompt()
+
+
+def skill_dir(run: Run, workspace: Workspace) -> str:
+    """As the engine sees it from its working directory."""
+    return SKILL_DIR if run.workdir is None else str(workspace.cwd / SKILL_DIR)
