@@ -20,6 +20,7 @@ END = "<!-- end of figures -->"
 Document = Mapping[str, Any]
 ORDER = (
     "warm_replies",
+    "warm_starts",
     "replies",
     "by_hand",
     "throughput",

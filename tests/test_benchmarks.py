@@ -29,6 +29,7 @@ TINY = {
     "throughput": ["--runs=4", "--slots=1,2", "--rounds=1", "--sandbox=off"],
     "waiting_runs": ["--many=20", "--replies=2"],
     "warm_replies": ["--engines=codex", "--times=1"],
+    "warm_starts": ["--engines=codex", "--times=1"],
 }
 HELPERS = {"all", "charts", "pictures", "report", "servers", "thin_http"}
 
@@ -50,7 +51,7 @@ def test_every_benchmark_is_tried() -> None:
 
 @pytest.mark.parametrize("name", TINY)
 def test_a_benchmark_measures_something(name: str, tmp_path: Path) -> None:
-    if name == "warm_replies" and not (ROOT / "tests" / "real" / "node_modules").exists():
+    if name in ("warm_replies", "warm_starts") and not (ROOT / "tests" / "real" / "node_modules").exists():
         pytest.skip("the real engines are not installed: npm ci --prefix tests/real")
     document, printed = run(name, tmp_path)
     assert document["benchmark"] == name

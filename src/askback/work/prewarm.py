@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 
 MAX_AGE_SEC = 600.0
 _CHECK_SEC = 15.0
-_LOOK_SEC = 5.0
+_LOOK_SEC = 1.0
 """How often to see whether there is room again."""
+_REST_SEC = 1.0
+"""After one was taken, before the next is started: its start must not slow down the turn."""
 _PAUSE_SEC = 30.0
 """After a start that failed, or a process that was lost or dropped for room, before the next one."""
 
@@ -99,8 +101,10 @@ class Prewarming:
 
     def take(self, parked: Parked) -> FreshProcess | None:
         """The process that a claimed run has taken out of the pool. From now on it belongs to the caller."""
-        self._wake.set()
-        return self._ready.pop(parked.run_id, None)
+        fresh = self._ready.pop(parked.run_id, None)
+        if fresh is not None:
+            self._pause(fresh.engine, _REST_SEC)
+        return fresh
 
     def note_new_process(self, run: Run) -> None:
         """A turn of this run gets a new process."""
@@ -130,8 +134,8 @@ class Prewarming:
         now = asyncio.get_running_loop().time()
         have = Counter(parked.prewarmed for parked in self._pool.prewarmed)
         missing = (name for name, count in self._wanted.items() if have[name] < count)
-        due = (name for name in missing if self._paused.get(name, 0) <= now)
-        return next(due, None) if self._pool.has_room() else None
+        due = next((name for name in missing if self._paused.get(name, 0) <= now), None)
+        return due if due is not None and self._pool.has_room() else None
 
     async def _keep(self, name: str) -> None:
         """Start a process, and keep it until it is taken or has to go. The only place that catches every exception."""
@@ -203,5 +207,6 @@ class Prewarming:
             return DropReason.EXPIRED if old or not await asyncio.to_thread(fresh.is_current) else None
         return DropReason.EXPIRED
 
-    def _pause(self, name: str) -> None:
-        self._paused[name] = asyncio.get_running_loop().time() + _PAUSE_SEC
+    def _pause(self, name: str, seconds: float | None = None) -> None:
+        until = asyncio.get_running_loop().time() + (_PAUSE_SEC if seconds is None else seconds)
+        self._paused[name] = max(until, self._paused.get(name, 0))
