@@ -23,6 +23,7 @@ from askback.process.warm import DropReason
 from askback.store.base import IdempotencyKey
 from askback.work import prewarm
 from support.data_folder import ASK, FINISH, World, events_of, over, run_async, submit, until, waiting
+from support.program import askback
 from support.server import Server
 
 DONE = {"finish": {"colour": "blue"}}
@@ -368,7 +369,10 @@ def test_the_folder_of_a_stored_run_is_never_taken_for_a_leftover(tmp_path: Path
         async with world.working(settings(0), serving=True) as app:
             run = await waiting(app, (await submit(app, skill, options={"warm_sec": 0})).id)
             await until(lambda: nothing_lives(run.id))
-            app.prewarming.folders.take_back(run.id)
+            for run_id in (run.id, "never-stored"):
+                (world.data_dir / "prewarmed").mkdir(exist_ok=True)
+                (world.data_dir / "prewarmed" / run_id).write_text("program-that-was-killed")
+                (world.data_dir / "runs" / run_id / "work").mkdir(parents=True, exist_ok=True)
             await app.recovery.restart_all()
             assert (folders(world), notes(world)) == ({run.id}, set())
             await app.service.reply(run.id, "red")
@@ -474,6 +478,24 @@ def test_only_a_server_keeps_processes_ready(tmp_path: Path) -> None:
             assert (app.warm.prewarmed, notes(world)) == ([], set())
 
     run_async(main)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "a server keeps 2 ready"),
+        ({"ASKBACK_WARM_SEC": "0"}, "has no effect: warm waits are off"),
+        ({"ASKBACK_WARM__MAX_PROCESSES": "0"}, "has no effect: warm waits are off"),
+        ({"ASKBACK_LIMITS__CPU_SEC": "60"}, "has no effect: limits.cpu_sec"),
+    ],
+    ids=["on", "no time", "no room", "CPU limit"],
+)
+def test_the_doctor_says_whether_processes_are_kept_ready(tmp_path: Path, given: dict[str, str], message: str) -> None:
+    env = {"ASKBACK_ENGINES__SCRIPTED__PREWARM": "2", "ASKBACK_WARM_SEC": "600", **given}
+    findings = askback(World(tmp_path), "doctor", "--json", env=env, warm=False).json["findings"]
+    (found,) = (each for each in findings if each["what"] == "prewarm scripted")
+    assert found["message"].startswith(message)
+    assert (found["ok"] is True) == (not given)
 
 
 def test_an_engine_that_cannot_be_kept_is_refused_in_the_settings(tmp_path: Path) -> None:

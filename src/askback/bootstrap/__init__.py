@@ -303,7 +303,8 @@ def _turn_context(parts: _Parts) -> TurnContext:
 
 def _prewarming(parts: _Parts) -> Prewarming:
     """Only a server keeps processes ready: other programs end with their run."""
-    folders = FreshFolders(parts.workspaces, parts.settings.data_dir / "prewarmed")
+    notes = parts.settings.data_dir / "prewarmed"
+    folders = FreshFolders(parts.workspaces, notes, instances=parts.instances, program=parts.name)
     wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.serving else {}
     return Prewarming(_turn_context(parts), folders, wanted=wanted, new_id=new_run_id)
 

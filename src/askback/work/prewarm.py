@@ -14,12 +14,13 @@ from contextlib import suppress
 
 from askback.core.errors import AskbackError
 from askback.core.runs import Mode, Run
+from askback.engines.base import Probe
 from askback.process.child import NotStarted
 from askback.process.fresh_folders import FreshFolders
 from askback.process.warm import DropReason, Parked
 from askback.work.turn.context import TurnContext
 from askback.work.turn.execute import first_of
-from askback.work.turn.fresh import CannotPrewarm, FreshProcess, start_fresh
+from askback.work.turn.fresh import CannotPrewarm, FreshProcess, obstacle, start_fresh
 from askback.work.turn.prepare import warm_sec
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,10 @@ class Prewarming:
         """Processes that no run has yet."""
         return sum(not each.reserved for each in self._pool.prewarmed)
 
+    def obstacle(self, name: str, probe: Probe) -> str | None:
+        """Why no process of this engine can be prewarmed; None if it can."""
+        return obstacle(self.context, name, probe)
+
     # Submitting a run.
 
     def reserve(self, run: Run) -> str | None:
@@ -67,7 +72,6 @@ class Prewarming:
             fresh = self._ready.get(parked.run_id)
             if parked.prewarmed == run.engine and not parked.reserved and fresh and not fresh.child.has_exited:
                 parked.reserved = True
-                self.folders.hand_over(parked.run_id)
                 return parked.run_id
         return None
 
@@ -82,11 +86,11 @@ class Prewarming:
 
     async def release(self, run_id: str, *, untouched: bool) -> None:
         """The run was not stored after all. `untouched`: its folder is as it was."""
-        await asyncio.to_thread(self.folders.take_back, run_id)
         parked = self._pool.find(run_id)
-        if parked is not None and untouched:
+        if parked is not None:
             parked.reserved = False
-            return
+            if untouched:
+                return
         await self._pool.drop(run_id)
         # If its process had ended before, nobody has removed the folder.
         await asyncio.to_thread(self.folders.remove, run_id)
@@ -169,7 +173,7 @@ class Prewarming:
         finally:
             if parked is None or parked.claimed is None:
                 self._ready.pop(fresh.run_id, None)
-                await fresh.end()
+                await fresh.end(unused=parked is None or not parked.reserved)
             if parked is not None:
                 self._pool.ended(parked)
 

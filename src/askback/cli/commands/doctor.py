@@ -93,6 +93,8 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
             yield finding
     for report in reports:
         yield _engine(report)
+        if report.setup.prewarm and report.installed is not None:
+            yield _prewarm(report, app.prewarming.obstacle(report.engine.name, report.installed.probe))
     for name, reason in app.service.engines.broken.items():
         advice = "fix or uninstall the package that provides it"
         yield Finding(what=f"engine {name}", ok=False, message=reason, advice=advice)
@@ -108,6 +110,14 @@ def _engine(report: EngineReport) -> Finding:
         message = "installed, but not signed in"
         return Finding(what=what, ok=None, message=message, advice=report.engine.sign_in, warning=True)
     return Finding(what=what, ok=True, message="installed; details: askback engines")
+
+
+def _prewarm(report: EngineReport, obstacle: str | None) -> Finding:
+    what = f"prewarm {report.engine.name}"
+    if obstacle is not None:
+        advice = "change that, or leave out the setting 'prewarm' of the engine"
+        return Finding(what=what, ok=None, message=f"has no effect: {obstacle}", advice=advice, warning=True)
+    return Finding(what=what, ok=True, message=f"a server keeps {report.setup.prewarm} ready")
 
 
 def _usable(reports: Sequence[EngineReport]) -> Iterator[Finding]:

@@ -89,11 +89,12 @@ class FreshProcess:
         resources.callback(self.lock.release)
         resources.callback(self.context.workspaces.forget_sign_in, run.id)
         process.own(resources)
+        self.folders.hand_over(run.id)
         self.on_use()
         return process
 
-    async def end(self) -> None:
-        """End its process tree. The folder is removed, unless a run has it."""
+    async def end(self, *, unused: bool = False) -> None:
+        """End its process tree. `unused`: no run has its folder, which is removed."""
         if self.ended:
             return
         self.ended = True
@@ -103,7 +104,7 @@ class FreshProcess:
             self.child.close()
             await merge_sign_in(self.run_id, self.sign_in_copies)
             self.context.workspaces.forget_sign_in(self.run_id)
-            await asyncio.to_thread(self.folders.remove, self.run_id)
+            await asyncio.to_thread(self.folders.remove if unused else self.folders.hand_over, self.run_id)
         finally:
             self.lock.release()
 
@@ -140,9 +141,9 @@ async def start_fresh(context: TurnContext, folders: FreshFolders, name: str, ru
         raise CannotPrewarm(problem)
     async with AsyncExitStack() as unless_started:
         blueprint = await asyncio.to_thread(blueprint_of, engine, setup)
+        unless_started.push_async_callback(asyncio.to_thread, folders.remove, run_id)
         workspace, lock = await asyncio.to_thread(folders.create, run_id, setup.home)
         unless_started.callback(lock.release)
-        unless_started.push_async_callback(asyncio.to_thread, folders.remove, run_id)
         await asyncio.to_thread(context.workspaces.note_sign_in, run_id)
         unless_started.callback(context.workspaces.forget_sign_in, run_id)
         copies = await asyncio.to_thread(copy_sign_in, context, engine, setup, workspace)
