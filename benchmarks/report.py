@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -174,7 +175,12 @@ def run(arguments: argparse.ArgumentParser, measure: Callable[[argparse.Namespac
     report = measure(asked)
     print(report.table(), flush=True)
     if asked.json is not None:
-        asked.json.write_text(json.dumps(report.document(asked), indent=1) + "\n")
+        asked.json.write_text(_one_line_samples(json.dumps(report.document(asked), indent=1)) + "\n")
+
+
+def _one_line_samples(text: str) -> str:
+    """A list of numbers in one line: a document with thousands of samples stays readable, and so do its changes."""
+    return re.sub(r"\[\s+([-+.eE\d,\s]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text)
 
 
 def numbers(text: str) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import subprocess
 from pathlib import Path
 
@@ -32,8 +33,10 @@ def repo(tmp_path: Path) -> Path:
 @pytest.fixture
 def comparison(tmp_path: Path, repo: Path) -> Comparison:
     (tmp_path / "run").mkdir()
+    # Ending a program ends everything with its mark, also what another test has started.
+    mark = f"tested-{secrets.token_hex(8)}"
     return Comparison(
-        starter=Direct(), workspace=Workspace(tmp_path / "run"), workdir=repo, resources=UNLIMITED, mark="tested"
+        starter=Direct(), workspace=Workspace(tmp_path / "run"), workdir=repo, resources=UNLIMITED, mark=mark
     )
 
 
