@@ -271,6 +271,25 @@ def test_a_repository_that_appears_is_reported(tmp_path: Path, world: World, san
     run_async(main)
 
 
+def test_a_repository_of_a_canceled_turn_is_reported(tmp_path: Path, world: World) -> None:
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    planted = {"write": {"path": ".git/config", "text": "x\n"}}
+    skill = world.skill([planted, {"wait_for": str(tmp_path / "never")}, FINISH])
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await start(app, skill, folder)
+            await until(lambda: (folder / ".git/config").exists())
+            await app.service.cancel(run.id)
+            run = await over(app, run.id)
+            assert run.state is RunState.CANCELED
+            assert [each.code for each in run.warnings] == [WarningCode.WORKDIR_GIT_CREATED]
+            assert "run.warning" in [event.type for event in await events_of(app, run.id)]
+
+    run_async(main)
+
+
 def test_a_repository_that_is_replaced_is_reported(world: World, repo: Path) -> None:
     (repo / "sub/.git").mkdir(parents=True)
     skill = world.skill([ASK], [FINISH])

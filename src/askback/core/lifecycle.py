@@ -107,7 +107,9 @@ def _finish_after_exit(run: Run, signal: ProcessTreeEnded) -> Decision | Refusal
     held = run.state in (RunState.RUNNING, RunState.WAITING_USER)
     if not held or run.epoch != signal.epoch or not (run.cancel_requested or run.expired):
         return stale(run)
-    return finish_held(run, signal.at)
+    warned = tuple(event_factory.warned(warning, signal.at) for warning in signal.warnings)
+    decision = finish_held(run.evolve(warnings=turns.merge_warnings(run.warnings, signal.warnings)), signal.at)
+    return replace(decision, events=(*warned, *decision.events))
 
 
 def _adopt(run: Run, signal: Adopted) -> Decision | Stay | Refusal:

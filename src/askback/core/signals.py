@@ -81,6 +81,7 @@ class ProcessTreeEnded:
 
     epoch: int
     at: datetime
+    warnings: tuple[RunWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
         restarts=0,
         process=run.process if run.sticky else None,
         usage=usage,
-        warnings=_merge(run.warnings, warnings),
+        warnings=merge_warnings(run.warnings, warnings),
         updated_at=signal.at,
     )
     events = event_factory.turn_ended(run, signal, warnings)
@@ -159,7 +159,7 @@ def _succeed(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...])
             code=WarningCode.INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER,
             message="the output passed its schema, but the engine did not say that it was done",
         )
-        run = run.evolve(warnings=_merge(run.warnings, (warning,)))
+        run = run.evolve(warnings=merge_warnings(run.warnings, (warning,)))
         events = (*events, event_factory.warned(warning, at))
     return finish(run, RunState.SUCCEEDED, at, events, result=final.data)
 
@@ -190,7 +190,7 @@ def _rebuild(run: Run, error: RunError, at: datetime, events: tuple[NewEvent, ..
         handle=None,
         usage_before=None,
         usage_lost=run.usage,
-        warnings=_merge(run.warnings, (warning,)),
+        warnings=merge_warnings(run.warnings, (warning,)),
     )
     started = event_factory.turn_started(rebuilding, at)
     return Decision(run=rebuilding, events=(*events, event_factory.warned(warning, at), started))
@@ -249,7 +249,7 @@ def _at_max_attempt(run: Run) -> bool:
     return run.max_attempt is not None and run.attempt_number >= run.max_attempt
 
 
-def _merge(old: tuple[RunWarning, ...], new: tuple[RunWarning, ...]) -> tuple[RunWarning, ...]:
+def merge_warnings(old: tuple[RunWarning, ...], new: tuple[RunWarning, ...]) -> tuple[RunWarning, ...]:
     merged = list(old)
     for warning in new:
         if warning not in merged:
@@ -289,7 +289,7 @@ def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
         )
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=error)
     repeated = _repeated_in_workdir(run)
-    queued = lost.evolve(state=RunState.QUEUED, warnings=_merge(run.warnings, repeated))
+    queued = lost.evolve(state=RunState.QUEUED, warnings=merge_warnings(run.warnings, repeated))
     warned = (event_factory.warned(warning, signal.at) for warning in repeated)
     return Decision(run=queued, events=(interrupted, *warned, event_factory.moved(run.state, queued.state, signal.at)))
 

@@ -166,7 +166,7 @@ class RunExecutor:
         if not isinstance(signal, TurnLost):
             warnings = await record_end(self._context, run, process.prepared.redactor)
             await record_versions(self._context, run)
-            if isinstance(signal, TurnEnded) and warnings:
+            if warnings:
                 signal = replace(signal, warnings=(*signal.warnings, *warnings))
         return signal
 
