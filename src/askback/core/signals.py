@@ -104,6 +104,7 @@ class ProcessLost:
     epoch: int
     at: datetime
     error: RunError | None = None
+    warnings: tuple[RunWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

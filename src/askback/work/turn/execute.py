@@ -30,7 +30,7 @@ from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
 from askback.work.turn.verdict import limit_error, verdict
 from askback.work.turn.versions import record_inherited, record_versions
-from askback.work.turn.workdir import record_end, record_start
+from askback.work.turn.workdir import new_repositories, record_end, record_start
 
 log = logging.getLogger(__name__)
 
@@ -267,10 +267,12 @@ class RunExecutor:
                 break
             await self._change_or_exit(process)
         await self.end()
+        # The process could write to the user's folder until now.
+        warnings = () if process is None else await new_repositories(self._context, run, process.prepared.redactor)
         at = self._context.clock()
         if run.cancel_requested or run.expired:
-            return ProcessTreeEnded(epoch=run.epoch, at=at)
-        return ProcessLost(epoch=run.epoch, at=at, error=_limit_error(run, process))
+            return ProcessTreeEnded(epoch=run.epoch, at=at, warnings=warnings)
+        return ProcessLost(epoch=run.epoch, at=at, error=_limit_error(run, process), warnings=warnings)
 
     async def _change_or_exit(self, process: EngineProcess) -> None:
         await first_of(self._control.changed, process.child.exited, process.child.over_limit.wait)

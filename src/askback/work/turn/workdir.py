@@ -79,7 +79,7 @@ async def record_end(context: TurnContext, run: Run, redactor: Redactor) -> tupl
     """Record what the turn left. No process writes, except the resident one of a sticky run. Never fails a turn."""
     if run.workdir is None:
         return ()
-    warnings = await _look_for_repositories(context, run, run.workdir, redactor)
+    warnings = await new_repositories(context, run, redactor)
     try:
         warnings += await _collect(context, run, run.workdir)
         await _compare(context, run, run.workdir, redactor)
@@ -89,10 +89,11 @@ async def record_end(context: TurnContext, run: Run, redactor: Redactor) -> tupl
         return (*warnings, _not_collected(str(error)))
 
 
-async def _look_for_repositories(
-    context: TurnContext, run: Run, workdir: Workdir, redactor: Redactor
-) -> tuple[RunWarning, ...]:
-    """A warning if a git repository has appeared, or if that cannot be said."""
+async def new_repositories(context: TurnContext, run: Run, redactor: Redactor) -> tuple[RunWarning, ...]:
+    """A warning if a git repository has appeared in the folder, or if that cannot be said."""
+    if run.workdir is None:
+        return ()
+    workdir = run.workdir
     record = WorkdirRecord(context.workspaces.of(run.id))
 
     def look(checkpoint: Checkpoint) -> list[str]:
