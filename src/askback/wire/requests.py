@@ -241,7 +241,10 @@ class DiffQuery(Shape, rename={"from_": "from"}):
 class RunCreateHeaders(Shape):
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
-        about("The same key with the same body returns the same run. With another body it is refused.", "order-4711"),
+        about(
+            "The same key with the same body, from the same token, returns the same run. With another body it is refused.",
+            "order-4711",
+        ),
     ] = None
     traceparent: Annotated[
         str | None,
