@@ -40,20 +40,16 @@ class Inheritance:
         self._warm = warm
         self._engines = engines
 
-    async def source(self, origin: Origin, engine: str | None = None) -> Run:
-        """The run that is continued, on this engine if one is named.
+    async def source(self, origin: Origin, engine: str | None = None, *, answered: bool = False) -> Run:
+        """The run that is continued, on this engine if one is named. `answered`: with an answer to its question.
 
         Raises `Conflict` if something may write to its files.
         """
-        if origin.files is None and not origin.session:
-            problem = "from_run: names nothing to copy; set files to 'artifacts' or 'workspace', or session to true"
-            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", [problem])
+        if problems := _incomplete(origin, answered=answered):
+            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", problems)
         source = await self._store.get(origin.run_id)
         if not _is_still(source):
             raise _busy(source)
-        if origin.at is not None and not origin.session:
-            problem = "from_run.at: a fork continues the session; set session to true"
-            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", [problem])
         if origin.session:
             await self._check_session(source, origin, engine or source.engine)
         return source
@@ -217,6 +213,18 @@ def check_workdir(workdir: Workdir | None, origin: Origin, source: Run) -> None:
 
 
 _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "total_tokens")
+
+
+def _incomplete(origin: Origin, *, answered: bool) -> list[str]:
+    """What the request leaves out."""
+    problems = []
+    if origin.at is not None and not origin.session:
+        problems.append("from_run.at: a fork continues the session; set session to true")
+    elif origin.files is None and not origin.session:
+        problems.append("from_run: names nothing to copy; set files to 'artifacts' or 'workspace', or session to true")
+    if answered and origin.at is None:
+        problems.append("from_run.response: answers no question; set at to the interaction_id of the question")
+    return problems
 
 
 def _question(asked: Sequence[Interaction], origin: Origin) -> Interaction:

@@ -136,6 +136,12 @@ def test_show_tells_what_a_run_asks_and_how_to_answer(world: World, client: Clie
     assert f"answer with: askback reply {run.id} TEXT" in shown.stdout
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_run_is_not_named_by_dots(world: World, server: Server, name: str) -> None:
+    shown = askback(world, "show", name)
+    assert (shown.code, shown.stderr) == (2, f"askback: there is no run '{name}'\n")
+
+
 def test_show_tells_how_a_run_ended(world: World, client: Client) -> None:
     run = settled(client)
     client.reply(run.id, "colour", "blue")

@@ -34,7 +34,7 @@ export interface ArtifactDiff {
   /** The turn at whose end the comparison starts. */
   from: number;
   /** The turn at whose end it ends, or `now`. */
-  to: string;
+  to: number | "now";
   /** A unified diff without the two lines that name the files. Empty if nothing has changed. Null if one of the contents is not kept: it is not text, is larger than 1 MB, or the run's space for versions is full. */
   diff: string | null;
   /** Whether the end is left out: the diff is longer than 10,000 lines or 500,000 characters. */
