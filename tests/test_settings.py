@@ -190,6 +190,18 @@ def test_a_file_that_cannot_be_taken_is_told(tmp_path: Path, content: bytes, say
     assert says in problem
 
 
+def test_an_empty_path_is_not_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "mine.toml", 'data_dir = ""\nworkdirs = [""]\n[engines.codex]\nhome = ""\n')
+    with pytest.raises(Invalid) as refused:
+        load(file)
+    empty = [f"{key}: the path is empty" for key in ("data_dir", "engines.codex.home", "workdirs")]
+    assert sorted(refused.value.problems) == empty
+    monkeypatch.setenv("ASKBACK_DATA_DIR", "")
+    with pytest.raises(Invalid) as refused:
+        load()
+    assert refused.value.problems == ("data_dir: the path is empty",)
+
+
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="there is no settings file"):
         load(tmp_path / "nowhere.toml")

@@ -20,7 +20,16 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -476,6 +485,22 @@ class Settings(BaseSettings):
         keys = (tuple(path[:length]) for length in range(len(path), 0, -1))
         return next((self._origins[key] for key in keys if key in self._origins), Origin(source="default"))
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_empty_path(cls, given: Any) -> Any:
+        """`Path("")` is the working directory, which `ASKBACK_DATA_DIR=` does not mean."""
+        problems: list[str] = []
+
+        def note(key: str, path: Any) -> Any:
+            if path == "":
+                problems.append(f"{key}: the path is empty")
+            return path
+
+        setting_types.with_paths(Settings, given, (), note)
+        if problems:
+            raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings are wrong", problems)
+        return given
+
     @field_validator("skills_dir", "workdirs", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
@@ -680,7 +705,7 @@ def _anchored(document: dict[str, Any], base: Path) -> dict[str, Any]:
     """The document of a file with its relative paths resolved against `base`, the folder of the file."""
 
     def from_base(_: str, path: Any) -> Any:
-        return str(base / path) if isinstance(path, str) and not path.startswith("~") else path
+        return str(base / path) if isinstance(path, str) and path and not path.startswith("~") else path
 
     anchored: dict[str, Any] = setting_types.with_paths(Settings, document, (), from_base)
     return anchored
