@@ -104,6 +104,9 @@ def test_a_server_is_chosen_by_option_before_the_environment(server: Server, tmp
 def test_a_token_that_is_not_taken_is_told_with_what_to_do(server: Server, tmp_path: Path) -> None:
     ran = askback(World(tmp_path), "inbox", "--url", server.url)
     assert ran.code == 2
+    assert ran.stderr == "askback: the server requires a token; pass one with --token or ASKBACK_TOKEN\n"
+    ran = askback(World(tmp_path), "inbox", "--url", server.url, "--token", "wrong")
+    assert ran.code == 2
     assert ran.stderr == "askback: the server rejects the token; pass a valid one with --token or ASKBACK_TOKEN\n"
 
 
