@@ -73,6 +73,14 @@ CASES = {
     "flag with a value": run("does not take a value", "--json=yes"),
     "too many arguments": run("unexpected extra argument", "another"),
     "unknown mode": run("'sometimes' is not one of 'auto', 'interactive'", "--mode", "sometimes"),
+    "empty folder to work in": run("Invalid value for '--workdir': the path is empty.", "--workdir", ""),
+    "empty data folder": run("Invalid value for '--data-dir': the path is empty.", "--data-dir", ""),
+    "empty data folder in the environment": run("data_dir: the path is empty", ASKBACK_DATA_DIR=""),
+    "empty skill to check": bad("the path is empty.", "skills", "check", ""),
+    "empty skill to install": bad("the path is empty.", "skills", "install", ""),
+    "empty file of variables": run("--env-file: the file '' cannot be read", "--env-file", ""),
+    "variable given twice": run("--env FOO: given more than once", "--env", "FOO=12345678", "--env", "FOO=23456789"),
+    "skill and a run to continue": run("name a SKILL or --continue RUN, not both", "--continue", "y"),
     "empty mode": run("'' is not one of", "--mode", ""),
     "subcommand that is none": bad("No such command 'remove'", "skills", "remove", "x"),
     **{
@@ -165,7 +173,7 @@ CASES = {
     # Settings.
     "missing settings file": bad("there is no settings file", "engines", "--config", "nowhere.toml"),
     "folder as a settings file": bad("there is no settings file", "engines", "--config", "$W/empty"),
-    "empty settings file name": bad("there is no settings file", "engines", "--config", ""),
+    "empty settings file name": bad("'--config': the path is empty.", "engines", "--config", ""),
     "very long settings file name": bad("there is no settings file", "engines", "--config", LONG),
     "settings with a syntax error": config("the file cannot be read", "syntax"),
     "settings that are no text": config("the file cannot be read", "binary"),
