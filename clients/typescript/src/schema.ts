@@ -87,7 +87,7 @@ export interface Changes {
   insertions: number;
   /** Removed lines in all files. */
   deletions: number;
-  /** Why there is no summary. `not_a_repository`: the folder is not the top folder of a git repository. `git_missing`: the server has no git. `too_slow`, `unreadable`: git could not compare the folder in time, or not at all. `not_started`: the run never started a turn there. Null if there is a summary. */
+  /** Why there is no summary. `not_a_repository`: the folder is not the top folder of a git repository, or it is a linked worktree. `git_missing`: the server has no git. `too_slow`, `unreadable`: git could not compare the folder in time, or not at all. `not_started`: the run never started a turn there. Null if there is a summary. */
   unavailable: NoSummary | null;
 }
 
