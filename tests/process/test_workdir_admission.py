@@ -19,6 +19,8 @@ def place(tmp_path: Path) -> Path:
     real = Path(os.path.realpath(tmp_path))
     for name in ("allowed/repo/part", "other/repo", "home/me/code", "data/runs", "allowed2"):
         (real / name).mkdir(parents=True)
+    for name in ("allowed/.git/hooks", "allowed/bare/objects", "allowed/bare/refs", "allowed/bare/HEAD"):
+        (real / name).mkdir(parents=True)
     (real / "allowed/out").symlink_to(real / "other")
     (real / "allowed/file").write_text("a file")
     (real / "in").symlink_to(real / "allowed")
@@ -87,6 +89,10 @@ def test_a_way_out_of_the_allowed_folders_is_refused_and_tells_nothing(place: Pa
         ("data", "is in Askback's data folder, or contains it; choose another folder"),
         ("data/runs", "is in Askback's data folder, or contains it; choose another folder"),
         ("", "is in Askback's data folder, or contains it; choose another folder"),
+        ("allowed/.git", "is in git's own folder; choose the folder with your files"),
+        ("allowed/.git/hooks", "is in git's own folder; choose the folder with your files"),
+        ("allowed/bare", "is in git's own folder; choose the folder with your files"),
+        ("allowed/bare/refs", "is in git's own folder; choose the folder with your files"),
         ("home", "is or contains a home folder; choose a folder inside it"),
         ("home/me", "is or contains a home folder; choose a folder inside it"),
     ],

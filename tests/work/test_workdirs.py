@@ -13,6 +13,7 @@ from askback.bootstrap import App
 from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
 from askback.core.errors import Conflict, ErrorCode, Invalid, RefusalCode, WarningCode
 from askback.core.runs import InheritedFiles, Origin, Run, RunState, Workdir
+from askback.process.isolation import IsolationLevel
 from askback.process.workspace import Workspace
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 from support.repositories import contents, git, repository
@@ -239,6 +240,67 @@ def test_a_folder_that_vanished_during_a_turn_keeps_the_copies_and_is_reported(
             changes = await app.service.changes(run)
             assert changes is not None
             assert changes.unavailable is not None
+
+    run_async(main)
+
+
+# Repositories that an engine creates.
+
+
+@pytest.mark.contract("J-6")
+@pytest.mark.parametrize("sandbox", ["off", "auto"])
+@pytest.mark.parametrize("at", [".git", "sub/.git", "", "deep/bare"])
+def test_a_repository_that_appears_is_reported(tmp_path: Path, world: World, sandbox: str, at: str) -> None:
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    repository(folder / "of the user")
+    names = ("HEAD", "config", "objects/a", "refs/b")
+    planted = [{"write": {"path": f"{at}/{name}".lstrip("/"), "text": "x\n"}} for name in names]
+    skill = world.skill([EDIT, ASK], [*planted, {"finish": {"colour": "blue"}}])
+
+    async def main() -> None:
+        async with world.working(f'sandbox = "{sandbox}"') as app:
+            run = await waiting(app, (await start(app, skill, folder)).id)
+            assert run.warnings == ()
+            await app.service.reply(run.id, "blue")
+            run = await over(app, run.id)
+            warned = [each for each in run.warnings if each.code is WarningCode.WORKDIR_GIT_CREATED]
+            assert (run.state, len(warned)) == (RunState.SUCCEEDED, 1)
+            assert f"{folder}, or was replaced ({at or '.'});" in warned[0].message
+
+    run_async(main)
+
+
+def test_a_repository_that_is_replaced_is_reported(world: World, repo: Path) -> None:
+    (repo / "sub/.git").mkdir(parents=True)
+    skill = world.skill([ASK], [FINISH])
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await waiting(app, (await start(app, skill, repo)).id)
+            (repo / "sub").rename(repo / "old")
+            (repo / "sub/.git").mkdir(parents=True)
+            await app.service.reply(run.id, "red")
+            run = await over(app, run.id)
+            assert [each.code for each in run.warnings] == [WarningCode.WORKDIR_GIT_CREATED]
+            assert "(old/.git, sub/.git)" in run.warnings[0].message
+
+    run_async(main)
+
+
+def test_a_repository_that_cannot_be_protected_fails_the_run(tmp_path: Path, world: World, repo: Path) -> None:
+    (repo / ".git").rename(tmp_path / "elsewhere")
+    (repo / ".git").symlink_to(tmp_path / "elsewhere")
+    skill = world.skill([EDIT, FINISH])
+
+    async def main() -> None:
+        async with world.working('sandbox = "auto"') as app:
+            if (await app.spawner.isolation()).level is not IsolationLevel.BUBBLEWRAP:
+                pytest.skip("no sandbox here")
+            run = await over(app, (await start(app, skill, repo)).id)
+            assert run.error is not None
+            assert (run.state, run.error.code) == (RunState.FAILED, ErrorCode.WORKDIR_UNAVAILABLE)
+            assert f"{repo}/.git is a link" in run.error.message
 
     run_async(main)
 

@@ -98,6 +98,7 @@ class WarningCode(StrEnum):
     CONTEXT_REBUILT = "CONTEXT_REBUILT"
     ENGINE_START_DELAYED = "ENGINE_START_DELAYED"
     WORKDIR_TURN_REPEATED = "WORKDIR_TURN_REPEATED"
+    WORKDIR_GIT_CREATED = "WORKDIR_GIT_CREATED"
     ARTIFACTS_NOT_COLLECTED = "ARTIFACTS_NOT_COLLECTED"
 
 
@@ -115,6 +116,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.CONTEXT_REBUILT: "The engine had lost the run's session. A new session was started with the skill, its input, and the questions and answers so far; what else was said or done in the lost session is not in it.",
     WarningCode.ENGINE_START_DELAYED: "The system was short of processes, memory or open files; the engine was started later.",
     WarningCode.WORKDIR_TURN_REPEATED: "An interrupted turn was repeated in the run's `workdir`, which still has what the first attempt changed there.",
+    WarningCode.WORKDIR_GIT_CREATED: "A git repository has appeared in the run's `workdir`, or one was replaced. Its configuration can name programs that git runs: look at it before you use git there.",
     WarningCode.ARTIFACTS_NOT_COLLECTED: "Files in `artifacts/` of the run's `workdir` could not be copied to the run; they are still in that folder.",
 }
 

@@ -47,6 +47,10 @@ class NotStarted(Exception):
     """The program could not be started; the text says why."""
 
 
+class FolderRefused(NotStarted):
+    """The folder of the user cannot be given to the program."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnRequest:
     """A program to start."""

@@ -1,6 +1,7 @@
 """What a run keeps of the user's folder that it works in: copies of its artifacts, and a summary of its changes.
 
 <run>/workdir/found.json     the files that `artifacts/` had before the run
+<run>/workdir/git.json       the git repositories that the folder had before the run
 <run>/workdir/changes.json   what has changed in the folder since then, without `artifacts/`
 <run>/workdir/git/           a separate git folder, while the run is not over; see `workdir_changes.py`
 <run>/work/artifacts/        copies of the files that the run left in `artifacts/`
@@ -25,16 +26,19 @@ from askback.files.atomic import write_private
 from askback.files.copies import CopyLimits, CopyRefused, TreeCopy
 from askback.process.artifacts import open_below
 from askback.process.pools import Checkpoint, unchecked
+from askback.process.repositories import identities
 from askback.process.workspace import ARTIFACTS_DIR, MAX_LISTED, Artifact, Workspace, artifacts_in
 
 _FOLDER = "workdir"
 _FOUND = f"{_FOLDER}/found.json"
+_REPOSITORIES = f"{_FOLDER}/git.json"
 _CHANGES = f"{_FOLDER}/changes.json"
 _MAX_BYTES = 50_000_000
 
 
 T = TypeVar("T")
 _Found = dict[str, tuple[int, int]]
+_Repositories = dict[str, tuple[int, int]]
 
 
 class WorkdirRecord:
@@ -91,6 +95,20 @@ class WorkdirRecord:
 
     def _copy_of(self, path: str) -> str:
         return f"{self._workspace.artifacts_path.relative_to(self._workspace.root).as_posix()}/{path}"
+
+    # The repositories.
+
+    def note_repositories(self, workdir: Path, checkpoint: Checkpoint = unchecked) -> None:
+        """Note the git repositories that are there before the run, once. Raises `TooManyFolders`."""
+        if self._read(_REPOSITORIES, _Repositories) is None:
+            self._write(_REPOSITORIES, identities(workdir, checkpoint))
+
+    def new_repositories(self, workdir: Path, checkpoint: Checkpoint = unchecked) -> list[str]:
+        """Those that have appeared since, or were replaced. Raises `TooManyFolders`."""
+        before = self._read(_REPOSITORIES, _Repositories)
+        if before is None:
+            return []
+        return [name for name, identity in identities(workdir, checkpoint).items() if before.get(name) != identity]
 
     # The changes.
 

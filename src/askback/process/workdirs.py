@@ -15,6 +15,7 @@ from pathlib import Path
 
 from askback.core.errors import FULL_DISK, Forbidden, Invalid, RefusalCode, raise_if_temporary
 from askback.core.runs import Workdir
+from askback.process.repositories import in_repository
 from askback.process.workspace import ARTIFACTS_DIR
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -87,6 +88,8 @@ class Workdirs:
             return "is in Askback's data folder, or contains it; choose another folder"
         if path == Path("/") or any(home.is_relative_to(path) for home in self._homes):
             return "is or contains a home folder; choose a folder inside it"
+        if in_repository(path):
+            return "is in git's own folder; choose the folder with your files"
         return None
 
     def _is_allowed(self, given: str) -> bool:

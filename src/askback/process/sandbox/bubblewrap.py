@@ -18,9 +18,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from askback.core.errors import is_temporary
-from askback.process.child import Child, NotStarted, SpawnRequest, call
+from askback.process.child import Child, FolderRefused, NotStarted, SpawnRequest, call
 from askback.process.guardian.client import Guardian
 from askback.process.isolation import Enforcement, Isolation, IsolationLevel, Network
+from askback.process.repositories import TooManyFolders, repositories
 from askback.process.sandbox import system_calls, visibility
 from askback.process.sandbox.visibility import ETC, PASSING, SYSTEM, Hidden, both, closed_to_others, resolved, within
 
@@ -185,22 +186,25 @@ class Bubblewrap:
         # The root is a file system in memory. It becomes read-only once everything is mounted.
         options = (*view, *own, *seccomp, "--remount-ro", "/", "--chdir", str(request.cwd))
         argv = (*_network_program(request.network), self.program, *options, "--", *request.argv)
-        return replace(request, argv=argv)
+        # Git would refresh the index, which is read-only.
+        env = request.env if request.workdir is None else {**request.env, "GIT_OPTIONAL_LOCKS": "0"}
+        return replace(request, argv=argv, env=env)
 
     def _workdir(self, workdir: Path | None) -> Iterator[str]:
-        """The user's folder, without our own files in it. The configuration and the hooks of its repository are
-        read-only: they name programs that git runs, and the user runs git outside the sandbox."""
+        """The user's folder, without our own files in it. Every git repository in it is read-only: its configuration names
+        programs that git runs, and the user runs git outside the sandbox."""
         if workdir is None:
             return
         if resolved(workdir) != workdir:
-            raise NotStarted(f"{workdir} was replaced by a link")
-        yield from _binds("--bind", [workdir])
-        git = workdir / ".git"
-        if git.is_dir() and not git.is_symlink():
-            # Mounted on itself, so that it cannot be renamed and replaced.
-            yield from ("--bind", str(git), str(git))
-            guarded = (git / name for name in ("config", "config.worktree", "hooks"))
-            yield from _binds("--ro-bind", (each for each in guarded if not each.is_symlink()))
+            raise FolderRefused(f"{workdir} was replaced by a link")
+        yield from ("--bind", str(workdir), str(workdir))
+        guarded = _guarded(workdir)
+        # Mounted on itself, a folder around a repository cannot be renamed and replaced.
+        around = {
+            parent for each in guarded for parent in each.parents if parent != workdir and within(parent, [workdir])
+        }
+        for each in sorted({*around, *guarded}):
+            yield from ("--ro-bind" if each in guarded else "--bind", str(each), str(each))
         yield from _masks(private for private in self.hide.private if private.is_relative_to(workdir))
 
     def _view(self, shown: Iterable[Path], network: Network) -> tuple[str, ...]:
@@ -237,6 +241,19 @@ class Bubblewrap:
             for private in self.hide.private:
                 if private.is_relative_to(real):
                     yield shown / private.relative_to(real)
+
+
+def _guarded(workdir: Path) -> frozenset[Path]:
+    try:
+        found = repositories(workdir)
+    except TooManyFolders as problem:
+        raise FolderRefused(str(problem)) from None
+    for each in found:
+        if each == workdir:
+            raise FolderRefused(f"{workdir} is itself the inside of a git repository")
+        if each.is_symlink():
+            raise FolderRefused(f"{each} is a link, which the sandbox cannot protect; put the repository itself there")
+    return frozenset(found)
 
 
 @lru_cache(maxsize=256)

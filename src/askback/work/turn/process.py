@@ -17,15 +17,16 @@ from askback.core.runs import Run
 from askback.engines.base import Conversation, EngineEvent, Launch, Parser, Reply, ResidentEngine, Turn
 from askback.installed.probes import EngineSetup
 from askback.process import tree
-from askback.process.child import Child, NotStarted, Pipe, SpawnRequest
+from askback.process.child import Child, FolderRefused, NotStarted, Pipe, SpawnRequest
 from askback.process.credentials import SignInCopies
 from askback.process.locks import FileLock
 from askback.process.streams import Line
+from askback.process.workdirs import WorkdirUnavailable
 from askback.process.workspace import Workspace
 from askback.work.run_control import RunControl
 from askback.work.turn.context import TurnContext
 from askback.work.turn.observe import EventFeed, RawOutput, TurnObserver
-from askback.work.turn.prepare import PreparedTurn, prepare, prepare_next, turn_name
+from askback.work.turn.prepare import PreparedTurn, prepare, prepare_next, turn_name, unavailable
 from askback.work.turn.shortage import CannotStart
 
 log = logging.getLogger(__name__)
@@ -243,6 +244,8 @@ async def _spawn(context: TurnContext, run: Run, prepared: PreparedTurn, lock: F
         return await context.spawner.start(spawn_request(context, run, prepared, lock)), raw
     except BaseException as error:
         raw.close()
+        if isinstance(error, FolderRefused):
+            raise unavailable(WorkdirUnavailable(str(error))) from None
         if isinstance(error, NotStarted) and not is_temporary(error):
             raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, str(error))) from error
         raise

@@ -16,6 +16,7 @@ from askback.files import beneath
 from askback.files.copies import CopyLimits, CopyRefused
 from askback.process.artifacts import open_below
 from askback.process.pools import Checkpoint
+from askback.process.repositories import TooManyFolders
 from askback.process.workdir_changes import Comparison
 from askback.process.workdir_record import WorkdirRecord
 from askback.process.workdirs import WorkdirUnavailable
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 MAX_SEC = 60.0
 """How long the end of a turn waits for copies of its files."""
+_LOOK = "its configuration can name programs that git runs: look at its config before you use git there"
+_MAX_NAMED = 5
 _START = "start-tree"
 _MAX_TREE_BYTES = 100
 
@@ -52,6 +55,10 @@ def _begin(context: TurnContext, run: Run, record: WorkdirRecord) -> bool:
         raise unavailable(problem) from None
     context.workspaces.of(run.id).root.mkdir(parents=True, exist_ok=True, mode=0o700)
     record.note_found(path)
+    try:
+        record.note_repositories(path)
+    except TooManyFolders as problem:
+        raise unavailable(WorkdirUnavailable(str(problem))) from None
     return record.changes() is None
 
 
@@ -72,13 +79,36 @@ async def record_end(context: TurnContext, run: Run, redactor: Redactor) -> tupl
     """Record what the turn left. No process writes, except the resident one of a sticky run. Never fails a turn."""
     if run.workdir is None:
         return ()
+    warnings = await _look_for_repositories(context, run, run.workdir, redactor)
     try:
-        warnings = await _collect(context, run, run.workdir)
+        warnings += await _collect(context, run, run.workdir)
         await _compare(context, run, run.workdir, redactor)
         return warnings
     except Exception as error:
         log.error("what the run left in its workdir cannot be recorded: %s", error, extra={"run": run.id})
-        return (_not_collected(str(error)),)
+        return (*warnings, _not_collected(str(error)))
+
+
+async def _look_for_repositories(
+    context: TurnContext, run: Run, workdir: Workdir, redactor: Redactor
+) -> tuple[RunWarning, ...]:
+    """A warning if a git repository has appeared, or if that cannot be said."""
+    record = WorkdirRecord(context.workspaces.of(run.id))
+
+    def look(checkpoint: Checkpoint) -> list[str]:
+        return record.new_repositories(Path(workdir.path), within(MAX_SEC, checkpoint))
+
+    try:
+        names = await context.pools.turns.run_abandonable(look)
+    except Exception as error:
+        log.error("the workdir cannot be searched for git repositories: %s", error, extra={"run": run.id})
+        message = f"it is not known whether a git repository has appeared in {workdir.path}: {error}; {_LOOK}"
+        return (RunWarning(code=WarningCode.WORKDIR_GIT_CREATED, message=message),)
+    if not names:
+        return ()
+    listed = ", ".join(names[:_MAX_NAMED]) + (f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else "")
+    message = f"a git repository has appeared in {workdir.path}, or was replaced ({redactor.text(listed)}); {_LOOK}"
+    return (RunWarning(code=WarningCode.WORKDIR_GIT_CREATED, message=message),)
 
 
 async def _collect(context: TurnContext, run: Run, workdir: Workdir) -> tuple[RunWarning, ...]:
