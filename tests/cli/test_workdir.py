@@ -86,3 +86,17 @@ def test_mistakes_are_told(world: World, repo: Path) -> None:
     assert (both.code, "only --answer can be added" in both.stderr) == (2, True)
     home = askback(world, "run", skill, "--engine", "scripted", "--workdir", str(world.folder / "home"))
     assert home.code == 2
+
+
+def test_the_doctor_reports_a_folder_of_the_settings_that_others_can_write_to(world: World, tmp_path: Path) -> None:
+    for name, mode in (("open", 0o777), ("private", 0o755)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(mode)
+    env = {"ASKBACK_WORKDIRS": f"{tmp_path}/open:{tmp_path}/private"}
+    findings = [
+        each for each in askback(world, "doctor", "--json", env=env).json["findings"] if each["what"] == "workdirs"
+    ]
+    assert [each["message"] for each in findings] == [
+        f"every user can write to {tmp_path}/open: runs in folders below it are refused"
+    ]
+    assert findings[0]["warning"] is True

@@ -167,6 +167,12 @@ def test_a_repository_that_is_a_link_is_refused(place: Place) -> None:
         place.run("true")
 
 
+def test_a_folder_that_vanished_is_refused(place: Place) -> None:
+    place.repo.rename(place.home / "moved")
+    with pytest.raises(FolderRefused, match="does not exist"):
+        place.run("true")
+
+
 def test_more_repositories_than_can_be_protected_are_refused(place: Place) -> None:
     for number in range(MAX_REPOSITORIES):
         (place.repo / f"part-{number}/.git").mkdir(parents=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -129,8 +131,76 @@ def test_the_user_needs_no_setting(place: Path) -> None:
 def test_a_folder_that_is_no_longer_allowed_is_not_used(place: Path) -> None:
     admitted = workdirs(place, place / "allowed").admit(str(place / "allowed/repo"), by_user=False)
     assert workdirs(place, place / "allowed").prepare(admitted) == place / "allowed/repo"
-    with pytest.raises(WorkdirUnavailable, match="no longer below"):
+    with pytest.raises(WorkdirUnavailable, match="not below a folder"):
         workdirs(place, place / "allowed2").prepare(admitted)
+
+
+def hand_over(folder: Path, access: str) -> None:
+    """Let other users replace what is in a folder."""
+    match access:
+        case "everybody":
+            folder.chmod(0o777)
+        case "everybody, sticky":
+            folder.chmod(0o1777)
+        case "a group":
+            os.chown(folder, -1, os.getegid() + 1)
+            folder.chmod(0o770)
+        case "its owner":
+            os.chown(folder, os.geteuid() + 1, -1)
+
+
+@pytest.mark.contract("J-6")
+@pytest.mark.parametrize("access", ["everybody", "everybody, sticky", "a group", "its owner"])
+@pytest.mark.parametrize("shared", ["allowed", "allowed/repo"])
+def test_a_folder_that_other_users_could_replace_is_refused(
+    place: Path, shared: str, access: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if os.geteuid() != 0 and not access.startswith("everybody"):
+        pytest.skip("only root can give a folder to somebody else")
+    allowed = workdirs(place, place / "allowed")
+    part = str(place / "allowed/repo/part")
+    admitted = allowed.admit(part, by_user=False)
+    hand_over(place / shared, access)
+    with pytest.raises(Forbidden) as refused:
+        allowed.admit(part, by_user=False)
+    assert refused.value.code is RefusalCode.WORKDIR_NOT_ALLOWED
+    assert str(place) not in refused.value.message
+    assert str(place / shared) in caplog.text
+    for use in (allowed.check, allowed.prepare):
+        with pytest.raises(WorkdirUnavailable, match=f"{place / shared}( |$)"):
+            use(admitted)
+    assert not (place / "allowed/repo/part/artifacts").exists()
+    assert allowed.admit(part, by_user=True).path == part
+
+
+def test_a_folder_of_the_servers_own_group_is_used(place: Path) -> None:
+    (place / "allowed").chmod(0o770)
+    assert workdirs(place, place / "allowed").admit(str(place / "allowed/repo"), by_user=False)
+
+
+def test_a_folder_that_is_swapped_all_the_time_is_used_or_refused(place: Path) -> None:
+    """Whatever moment it is looked at, there is no other error."""
+    allowed, part = workdirs(place, place / "allowed"), place / "allowed/repo/part"
+    (place / "other/repo/part").mkdir()
+    over = threading.Event()
+
+    def swap() -> None:
+        while not over.is_set():
+            (place / "allowed/repo").rename(place / "allowed/away")
+            (place / "allowed/repo").symlink_to(place / "other/repo")
+            (place / "allowed/repo").unlink()
+            (place / "allowed/away").rename(place / "allowed/repo")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        for _ in range(2000):
+            with contextlib.suppress(Forbidden, Invalid, WorkdirUnavailable):
+                allowed.prepare(allowed.admit(str(part), by_user=False))
+    finally:
+        over.set()
+        swapping.join()
+    assert not (place / "other/repo/part/artifacts").exists()
 
 
 @pytest.mark.contract("J-6")

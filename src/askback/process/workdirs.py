@@ -7,6 +7,7 @@ A folder counts by the path that the kernel gives to the opened folder, never by
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,8 @@ from askback.core.errors import FULL_DISK, Forbidden, Invalid, RefusalCode, rais
 from askback.core.runs import Workdir
 from askback.process.repositories import in_repository
 from askback.process.workspace import ARTIFACTS_DIR
+
+log = logging.getLogger(__name__)
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_CHARS = 4096
@@ -48,7 +51,8 @@ class Workdirs:
         except WorkdirUnavailable as problem:
             message = "the run cannot work in that folder"
             raise Invalid(RefusalCode.INPUT_INVALID, message, [f"workdir: {problem}"]) from None
-        if not by_user and not self._is_below_allowed(path):
+        if not by_user and (reason := self._not_below_allowed(path)):
+            log.warning("a run in %s is refused: %s", path, reason)
             raise Forbidden(RefusalCode.WORKDIR_NOT_ALLOWED, _not_allowed(any_at_all=True))
         return Workdir(path=str(path), by_user=by_user)
 
@@ -56,6 +60,8 @@ class Workdirs:
         """The folder before a turn, with `artifacts/` in it. Raises `WorkdirUnavailable`."""
         path = self.check(workdir)
         with _opened(path) as folder:
+            if _real_path(folder, str(path)) != path:
+                raise WorkdirUnavailable(f"{path} was replaced by a link")
             _make_artifacts(folder, path)
         return path
 
@@ -64,8 +70,8 @@ class Workdirs:
         path = self._checked(workdir.path)
         if str(path) != workdir.path:
             raise WorkdirUnavailable(f"{workdir.path} leads to {path} now: it was replaced by a link")
-        if not workdir.by_user and not self._is_below_allowed(path):
-            raise WorkdirUnavailable(f"{path} is no longer below a folder in `workdirs` of the settings")
+        if not workdir.by_user and (reason := self._not_below_allowed(path)):
+            raise WorkdirUnavailable(f"{path} is not allowed any more: {reason}")
         return path
 
     def _checked(self, given: str) -> Path:
@@ -93,10 +99,42 @@ class Workdirs:
         return None
 
     def _is_allowed(self, given: str) -> bool:
-        return given.startswith("/") and "\0" not in given and self._is_below_allowed(_resolved(Path(given)))
+        try:
+            return given.startswith("/") and "\0" not in given and bool(self._roots(_resolved(Path(given))))
+        except WorkdirUnavailable:
+            return False
 
-    def _is_below_allowed(self, path: Path) -> bool:
-        return any(path.is_relative_to(_resolved(each)) for each in self._allowed)
+    def _roots(self, path: Path) -> list[Path]:
+        return [root for root in map(_resolved, self._allowed) if path.is_relative_to(root)]
+
+    def _not_below_allowed(self, path: Path) -> str | None:
+        """Why the settings do not allow this folder."""
+        problem: str | None = "it is not below a folder in `workdirs` of the settings"
+        for root in self._roots(path):
+            around = (each for each in path.parents if each.is_relative_to(root))
+            problem = next(filter(None, map(exposed, around)), None)
+            if problem is None:
+                return None
+        return problem
+
+
+def exposed(folder: Path) -> str | None:
+    """Why another user could put something else in place of what is in this folder, such as a link that leads elsewhere.
+
+    The sticky bit does not help: the owner of a folder may still replace it.
+    """
+    try:
+        status = folder.stat()
+    except OSError as error:
+        raise_if_temporary(error)
+        return f"{folder} {_why(error)}"
+    if status.st_uid not in (0, os.geteuid()):
+        return f"{folder} belongs to another user"
+    if status.st_mode & stat.S_IWOTH:
+        return f"every user can write to {folder}"
+    if status.st_mode & stat.S_IWGRP and status.st_gid != os.getegid():
+        return f"another group than the server's can write to {folder}"
+    return None
 
 
 def _not_allowed(*, any_at_all: bool) -> str:
@@ -135,13 +173,23 @@ def _real_path(folder: int, given: str) -> Path:
     except OSError:
         path = _resolved(Path(given))
     # A folder that was removed after it was opened, or a path that changed, is not this folder.
-    if not path.is_dir() or not os.path.samestat(path.stat(), os.fstat(folder)):
+    try:
+        same = os.path.samestat(path.lstat(), os.fstat(folder))
+    except OSError as error:
+        raise_if_temporary(error)
+        same = False
+    if not same:
         raise WorkdirUnavailable(f"{given} does not exist")
     return path
 
 
 def _resolved(path: Path) -> Path:
-    return Path(os.path.realpath(path))
+    """Without links. Raises `WorkdirUnavailable` if a part of the path changes at that moment."""
+    try:
+        return Path(os.path.realpath(path))
+    except OSError as error:
+        raise_if_temporary(error)
+        raise WorkdirUnavailable(f"{path} {_why(error)}") from None
 
 
 def _check_artifacts(folder: int, path: Path) -> bool:
@@ -150,6 +198,9 @@ def _check_artifacts(folder: int, path: Path) -> bool:
         status = os.stat(ARTIFACTS_DIR, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise_if_temporary(error)
+        raise WorkdirUnavailable(f"{path / ARTIFACTS_DIR} {_why(error)}") from None
     if not stat.S_ISDIR(status.st_mode):
         raise WorkdirUnavailable(
             f"{path / ARTIFACTS_DIR} is not a folder; rename it, so that output files can go there"

@@ -79,6 +79,8 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
         if not options.exists(folder):
             advice = "create it, or remove it from skills_dir in the settings"
             yield Finding(what="skills", ok=False, message=f"there is no folder {folder}", advice=advice)
+    for finding in _workdirs(app.settings.workdirs):
+        yield finding
     isolation = await app.spawner.isolation()
     yield _sandbox(isolation)
     for finding in _limits(await app.spawner.enforcement()):
@@ -101,6 +103,16 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
         yield Finding(what=f"engine {name}", ok=False, message=reason, advice=advice)
     for finding in _usable(reports):
         yield finding
+
+
+def _workdirs(allowed: Sequence[Path]) -> Iterator[Finding]:
+    from askback.process.workdirs import exposed
+
+    for folder in allowed:
+        if problem := exposed(folder):
+            message = f"{problem}: runs in folders below it are refused"
+            advice = "let only the server's user write to it, or remove it from workdirs in the settings"
+            yield Finding(what="workdirs", ok=None, message=message, advice=advice, warning=True)
 
 
 def _engine(report: EngineReport) -> Finding:

@@ -195,8 +195,7 @@ class Bubblewrap:
         programs that git runs, and the user runs git outside the sandbox."""
         if workdir is None:
             return
-        if resolved(workdir) != workdir:
-            raise FolderRefused(f"{workdir} was replaced by a link")
+        _check_in_place(workdir)
         yield from ("--bind", str(workdir), str(workdir))
         guarded = _guarded(workdir)
         # Mounted on itself, a folder around a repository cannot be renamed and replaced.
@@ -241,6 +240,19 @@ class Bubblewrap:
             for private in self.hide.private:
                 if private.is_relative_to(real):
                     yield shown / private.relative_to(real)
+
+
+def _check_in_place(workdir: Path) -> None:
+    """It was checked before; this is the last look before it is mounted."""
+    try:
+        moved = resolved(workdir) != workdir
+    except OSError as error:
+        # A part of the path was replaced at this moment.
+        raise FolderRefused(f"{workdir} cannot be found: {error.strerror}") from error
+    if moved:
+        raise FolderRefused(f"{workdir} was replaced by a link")
+    if not workdir.is_dir():
+        raise FolderRefused(f"{workdir} does not exist")
 
 
 def _guarded(workdir: Path) -> frozenset[Path]:
