@@ -80,7 +80,6 @@ CASES = {
     "empty skill to install": bad("the path is empty.", "skills", "install", ""),
     "empty file of variables": run("--env-file: the file '' cannot be read", "--env-file", ""),
     "variable given twice": run("--env FOO: given more than once", "--env", "FOO=12345678", "--env", "FOO=23456789"),
-    "skill and a run to continue": run("name a SKILL or --continue RUN, not both", "--continue", "y"),
     "empty mode": run("'' is not one of", "--mode", ""),
     "subcommand that is none": bad("No such command 'remove'", "skills", "remove", "x"),
     **{
@@ -91,7 +90,7 @@ CASES = {
     "install without a source": bad("Missing argument 'ZIP_OR_FOLDER'", "skills", "install"),
     # Skills.
     "neither skill nor run": bad("name a SKILL to run, or a run to continue", "run"),
-    "skill and run": run("name a SKILL to run, or a run to continue", "--continue", "x"),
+    "skill and run": run("name a SKILL or --continue RUN, not both", "--continue", "x"),
     "continue with an input": bad("only --answer can be added", "run", "--continue", "x", "--input", "a=b"),
     "unknown skill": bad("skill 'nosuch' is unknown", "run", "nosuch"),
     "empty skill": bad("skill '' is unknown", "run", ""),
