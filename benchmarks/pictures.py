@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,9 @@ def _table_row(row: Mapping[str, Any]) -> str:
     p99 = short(row["p99"]) if row["count"] >= 20 and not row["more_is_better"] else ""
     floor = short(row["floor"]["median"]) if row["floor"] else ""
     ratio = "" if row["ratio"] is None else f"{row['ratio']:.0%}" if row["more_is_better"] else f"{row['ratio']:.2f}x"
-    return f"| {row['what']} | {short(row['median'])} {row['unit']} | {spread} | {p99} | {floor} | {ratio} |"
+    # The documents name rows by one pattern, such as `1 runs, 100 clients each`, so that they can be compared.
+    what = re.sub(r"\b1 (run|slot|client)s\b", r"1 \1", row["what"])
+    return f"| {what} | {short(row['median'])} {row['unit']} | {spread} | {p99} | {floor} | {ratio} |"
 
 
 # Skill-Runner 0.7.9 on a machine of the same kind, with the same engine; and the row that it is compared with.

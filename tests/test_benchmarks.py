@@ -94,6 +94,9 @@ def test_pictures_and_tables_are_made_from_the_documents(tmp_path: Path) -> None
         subprocess.run(argv, check=True, timeout=60)
         text = page.read_text()
         assert text.count("### T & T") == len(rows)
+        assert "| runs, 1 slot, sandbox off |" in text
+        assert "| 1 run, 1 client each |" in text
+        assert "| 1 run, 100 clients each |" in text
         for name in rows:
             assert f"../images/bench-{name}.svg" in text
             assert ElementTree.parse(docs / "images" / f"bench-{name}.svg").getroot().tag.endswith("svg")

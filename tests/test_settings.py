@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.settings import Settings, client_environment, engine_environment, load, secret_values, trust_ledger
+from askback.settings import (
+    Settings,
+    client_environment,
+    engine_environment,
+    load,
+    secret_values,
+    trust_ledger,
+    unknown_variables,
+)
 from support.data_folder import World, over, run_async, submit
 
 
@@ -188,6 +196,58 @@ def test_a_file_that_cannot_be_taken_is_told(tmp_path: Path, content: bytes, say
     path.write_bytes(content)
     (problem,) = problems_of(path)
     assert says in problem
+
+
+def test_an_empty_path_is_not_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "mine.toml", 'data_dir = ""\nworkdirs = [""]\n[engines.codex]\nhome = ""\n')
+    with pytest.raises(Invalid) as refused:
+        load(file)
+    empty = [f"{key}: the path is empty" for key in ("data_dir", "engines.codex.home", "workdirs")]
+    assert sorted(refused.value.problems) == empty
+    monkeypatch.setenv("ASKBACK_DATA_DIR", "")
+    with pytest.raises(Invalid) as refused:
+        load()
+    assert refused.value.problems == ("data_dir: the path is empty",)
+
+
+def test_numbers_have_a_range_and_webhooks_are_checked_when_they_are_read(tmp_path: Path) -> None:
+    lines = "slots = 99999999999\nwarm_sec = inf\n[limits]\nbody = nan\n[retention]\ndays = 1e300\n"
+    with pytest.raises(Invalid) as refused:
+        load(write(tmp_path / "numbers.toml", lines))
+    assert sorted(refused.value.problems) == [
+        "limits.body: must be a finite number",
+        "retention.days: must be less than or equal to 36500",
+        "slots: must be less than or equal to 10000",
+        "warm_sec: must be a finite number",
+    ]
+    with pytest.raises(Invalid) as refused:
+        load(write(tmp_path / "webhooks.toml", '[[webhooks]]\nurl = "x"\n'))
+    (problem,) = refused.value.problems
+    assert problem.startswith("webhooks.0.url: ")
+
+
+def test_variables_that_set_nothing_are_told_with_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = {
+        "ASKBACK_URL": "http://127.0.0.1:1",
+        "ASKBACK_TOKEN": "x",
+        "ASKBACK_TEST_CLIS": "1",
+        "ASKBACK_SLOTS": "3",
+        "askback_sandbox": "off",
+        "ASKBACK_ENGINES__CODEX__MODEL": "gpt-9",
+        "ASKBACK_SERVICE_HOST": "10.0.0.1",
+        "ASKBACK_PORT": "tcp://10.0.0.1:8765",
+        "ASKBACK_PORT_8765_TCP_ADDR": "10.0.0.1",
+    }
+    for name, value in used.items():
+        monkeypatch.setenv(name, value)
+    assert unknown_variables() == []
+    for name in ("ASKBACK_SLOT", "ASKBACK_SERVER_PORT", "ASKBACK_QQQ"):
+        monkeypatch.setenv(name, "3")
+    assert unknown_variables() == [
+        "ASKBACK_QQQ is not a setting, and is ignored",
+        "ASKBACK_SERVER_PORT is not a setting, and is ignored; did you mean ASKBACK_SERVER__PORT?",
+        "ASKBACK_SLOT is not a setting, and is ignored; did you mean ASKBACK_SLOTS?",
+    ]
 
 
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:

@@ -112,13 +112,16 @@ async def _from_run(given: argparse.Namespace) -> tuple[Engine, Recording]:
     about: dict[str, Any] = {"mode": str(run.mode)}
     if run.handle is not None and run.handle.created_at_turn < given.turn:
         about["handle"] = run.handle.handle_value
-    stdout, stderr = (
-        scrubbed(tries[-1].with_suffix(f".{name}").read_bytes(), _places(folder), ()) for name in _STREAMS
-    )
+    stdout, stderr = (scrubbed(_printed(tries[-1].with_suffix(f".{name}")), _places(folder), ()) for name in _STREAMS)
     return registry.get(run.engine), Recording(stdout=stdout, stderr=stderr, exit_code=given.exit, about=about)
 
 
 _STREAMS = ("stdout", "stderr")
+
+
+def _printed(file: Path) -> bytes:
+    """A turn that printed nothing to stderr has no file for it."""
+    return file.read_bytes() if file.exists() else b""
 
 
 def _places(folder: Path) -> dict[str, str]:

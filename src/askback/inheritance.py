@@ -6,6 +6,7 @@ turn of the source may still start, or its files may be removed, while they are 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,11 +18,17 @@ from askback.core.lifecycle import Decision
 from askback.core.runs import Mode, Origin, Run, RunState, Usage, Workdir
 from askback.engines.base import PortableEngine
 from askback.engines.registry import Engines
-from askback.files.copies import CopyLimits, CopyRefused, TreeCopy
+from askback.files.copies import CopyLimits, CopyRefused, SourceChanged, TreeCopy
+from askback.process import locks
 from askback.process.pools import Checkpoint, Pool
+from askback.process.tree import Tree
 from askback.process.warm import WarmPool
 from askback.process.workspace import Workspace, Workspaces
 from askback.store.base import Store
+
+_TRIES = 40
+_TRY_SEC = 0.05
+"""A process that this program has just begun to keep can be dropped a moment later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,20 +47,16 @@ class Inheritance:
         self._warm = warm
         self._engines = engines
 
-    async def source(self, origin: Origin, engine: str | None = None) -> Run:
-        """The run that is continued, on this engine if one is named.
+    async def source(self, origin: Origin, engine: str | None = None, *, answered: bool = False) -> Run:
+        """The run that is continued, on this engine if one is named. `answered`: with an answer to its question.
 
         Raises `Conflict` if something may write to its files.
         """
-        if origin.files is None and not origin.session:
-            problem = "from_run: names nothing to copy; set files to 'artifacts' or 'workspace', or session to true"
-            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", [problem])
+        if problems := _incomplete(origin, answered=answered):
+            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", problems)
         source = await self._store.get(origin.run_id)
         if not _is_still(source):
             raise _busy(source)
-        if origin.at is not None and not origin.session:
-            problem = "from_run.at: a fork continues the session; set session to true"
-            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", [problem])
         if origin.session:
             await self._check_session(source, origin, engine or source.engine)
         return source
@@ -143,12 +146,12 @@ class Inheritance:
         """Copy what the new run takes over. If this fails, the caller removes the new run's files."""
         try:
             before = await self._turn_after(source, origin)
-            if origin.session:
-                # Nothing may write to the session while it is copied.
-                await self._warm.drop(source.id)
+            await self._drop_process(source)
             await self._pool.run_abandonable(
                 lambda checkpoint: self._copy(source, origin, before, run, limits, checkpoint)
             )
+        except SourceChanged:
+            raise _changed(source) from None
         except CopyRefused as error:
             message = f"the files of run {source.id} cannot be copied"
             raise Invalid(RefusalCode.INPUT_INVALID, message, [f"from_run: {error}"]) from None
@@ -163,6 +166,18 @@ class Inheritance:
                 f"run {source.id} was continued while it was copied; try again when it is over or waits for an answer"
             )
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
+
+    async def _drop_process(self, source: Run) -> None:
+        """End the warm process of a waiting run: nothing may write while its files or its session are copied.
+
+        Raises `Conflict` if another program keeps it.
+        """
+        for _ in range(_TRIES):
+            await self._warm.drop(source.id)
+            if not await asyncio.to_thread(_has_process, source, self._workspaces.of(source.id)):
+                return
+            await asyncio.sleep(_TRY_SEC)
+        raise _busy(source)
 
     async def _turn_after(self, source: Run, origin: Origin) -> int | None:
         """The turn that followed the question of a fork. None: the session is still as it was."""
@@ -219,6 +234,18 @@ def check_workdir(workdir: Workdir | None, origin: Origin, source: Run) -> None:
 _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "total_tokens")
 
 
+def _incomplete(origin: Origin, *, answered: bool) -> list[str]:
+    """What the request leaves out."""
+    problems = []
+    if origin.at is not None and not origin.session:
+        problems.append("from_run.at: a fork continues the session; set session to true")
+    elif origin.files is None and not origin.session:
+        problems.append("from_run: names nothing to copy; set files to 'artifacts' or 'workspace', or session to true")
+    if answered and origin.at is None:
+        problems.append("from_run.response: answers no question; set at to the interaction_id of the question")
+    return problems
+
+
 def _question(asked: Sequence[Interaction], origin: Origin) -> Interaction:
     for each in asked:
         if each.interaction_id == origin.at:
@@ -229,6 +256,17 @@ def _question(asked: Sequence[Interaction], origin: Origin) -> Interaction:
 def _is_still(run: Run) -> bool:
     """Whether no process of the run can be alive, and none is about to start."""
     return run.state.final or (run.state is RunState.WAITING_USER and not run.sticky)
+
+
+def _has_process(run: Run, workspace: Workspace) -> bool:
+    """Whether a process of the run is alive. The lock alone does not say so: it is also held to save the home."""
+    return locks.is_held(workspace.lock_path) and bool(Tree(mark=run.id).members())
+
+
+def _changed(run: Run) -> Conflict:
+    return Conflict(
+        RefusalCode.STATE_UNSUITABLE, f"the files of run {run.id} changed while they were copied; try again"
+    )
 
 
 def _busy(run: Run) -> Conflict:

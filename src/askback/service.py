@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.changes import Changes, NoSummary
-from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode
+from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
 from askback.core.interactions import InboxOrder, Json
 from askback.core.lifecycle import Refusal, Stay, decide
@@ -259,7 +259,10 @@ class Service:
 
     async def diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None) -> Diff | None:
         """What has changed between the ends of two turns; `to_turn` None: until now. None if a content is not kept."""
-        await self.store.get(run_id)
+        had = (await self.store.get(run_id)).attempt_number
+        turns = {"from": from_turn, "to": to_turn}
+        if missing := [f"{name}: there is no turn {turn}" for name, turn in turns.items() if turn and turn > had]:
+            raise Invalid(RefusalCode.INPUT_INVALID, f"the last turn of run {run_id} is {had}", missing)
         return await self.pools.files.run(self._diff, run_id, path, from_turn, to_turn)
 
     def _history(self, run_id: str, path: str) -> tuple[Versions, Sequence[Version]]:

@@ -6,7 +6,8 @@ in any list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -18,6 +19,29 @@ from askback.trust import Shown, key_name
 
 class Program:
     """Marks a command. Its first word is a path if it contains a slash; otherwise it is looked up on PATH."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Marks a number. Its name does not tell the unit, which is shown after the value."""
+
+    name: str
+
+
+def unit(model: type[BaseModel], path: Sequence[str]) -> str | None:
+    """The unit of a setting, if its field is marked with one."""
+    kind: Any = model
+    found: list[str] = []
+    for name in path:
+        if _is_section(kind):
+            field = kind.model_fields[name]
+            found = [each.name for each in field.metadata if isinstance(each, Unit)]
+            kind = field.annotation
+        elif get_origin(kind) in (dict, tuple):
+            kind = _entry_kind(kind) if any(map(_is_section, get_args(kind))) else None
+        else:
+            return None
+    return found[0] if found else None
 
 
 def shown(model: type[BaseModel], path: Sequence[str]) -> Shown:
@@ -43,6 +67,15 @@ def keys_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
     for name in path:
         kind = kind.model_fields[name].annotation if _is_section(kind) else _entry_kind(kind)
     return list(kind.model_fields)
+
+
+def paths(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
+    """The paths of all settings. A table with names of the user's choice counts as one."""
+    for name, field in model.model_fields.items():
+        if _is_section(field.annotation):
+            yield from ((name, *path) for path in paths(field.annotation))  # type: ignore[arg-type]
+        else:
+            yield (name,)
 
 
 def _entry_kind(kind: Any) -> Any:

@@ -20,7 +20,16 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -33,13 +42,17 @@ from pydantic_settings import (
 from askback import setting_types, trust
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
-from askback.setting_types import Program
+from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
+from askback.setting_types import Program, Unit
 from askback.text.formatting import nearest
 from askback.trust import Shown
 
 FILE_NAME = trust.FILE_NAME
 key_name = trust.key_name
+_PREFIX = "ASKBACK_"
 _MB = 1024 * 1024
+_MAX_SLOTS = 10_000
+_TEN_YEARS_SEC = 10 * 365.25 * 24 * 3600
 
 _COMMON_ENV = (
     "PATH",
@@ -71,7 +84,7 @@ _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGN
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 _ORIGIN = r"^https?://[a-z0-9.\[\]:-]+$"
@@ -115,7 +128,7 @@ class ServerSettings(_Section):
 
 
 class Limits(_Section):
-    body: float = Field(
+    body: Annotated[float, Unit("MB")] = Field(
         32, gt=0, description="Size of a JSON request that creates a run, in MB. A reply may have 2 at most."
     )
     body_values: int = Field(
@@ -126,13 +139,17 @@ class Limits(_Section):
         gt=0,
         description="How long a client may take to send a body, in seconds; one more for every 16 KB received.",
     )
-    bundle: float = Field(2048, gt=0, description="Size of the files of one run that are downloaded as a zip, in MB.")
-    upload: float = Field(512, gt=0, description="Size of one uploaded file or zip, in MB.")
-    zip_total: float = Field(512, gt=0, description="Size of an unpacked skill package, in MB.")
+    bundle: Annotated[float, Unit("MB")] = Field(
+        2048, gt=0, description="Size of the files of one run that are downloaded as a zip, in MB."
+    )
+    upload: Annotated[float, Unit("MB")] = Field(512, gt=0, description="Size of one uploaded file or zip, in MB.")
+    zip_total: Annotated[float, Unit("MB")] = Field(512, gt=0, description="Size of an unpacked skill package, in MB.")
     zip_entries: int = Field(10_000, gt=0, description="Number of entries in a skill package.")
-    line: float = Field(8, gt=0, description="Size of one line of an engine's output, in MB.")
-    output: float = Field(256, gt=0, description="Size of an engine's output in one turn, in MB.")
-    memory: float = Field(
+    line: Annotated[float, Unit("MB")] = Field(8, gt=0, description="Size of one line of an engine's output, in MB.")
+    output: Annotated[float, Unit("MB")] = Field(
+        256, gt=0, description="Size of an engine's output in one turn, in MB."
+    )
+    memory: Annotated[float, Unit("MB")] = Field(
         default_factory=lambda: _default_memory(),
         ge=0,
         description="Memory of one engine and its child processes, in MB; default: half of the machine's; 0: no limit.",
@@ -149,10 +166,10 @@ class Limits(_Section):
         description="The time that a turn may take, in seconds: a longer `turn_timeout_sec` of a run or of a skill is "
         "shortened; 0: no limit.",
     )
-    disk: float = Field(
+    disk: Annotated[float, Unit("MB")] = Field(
         10_240, ge=0, description="Disk space of one run (workspace, home and temporary files), in MB; 0: no limit."
     )
-    disk_reserve: float = Field(
+    disk_reserve: Annotated[float, Unit("MB")] = Field(
         256,
         ge=0,
         description="If less disk space than this is free, in MB, a run that used as much in its turn is ended.",
@@ -198,15 +215,17 @@ class Limits(_Section):
 class EngineLimits(_Section):
     """Overrides of `limits` for one engine."""
 
-    memory: float | None = Field(None, ge=0, description="As `limits.memory`.")
+    memory: Annotated[float | None, Unit("MB")] = Field(None, ge=0, description="As `limits.memory`.")
     processes: int | None = Field(None, ge=0, description="As `limits.processes`.")
     cpu_sec: float | None = Field(None, ge=0, description="As `limits.cpu_sec`.")
-    disk: float | None = Field(None, ge=0, description="As `limits.disk`.")
+    disk: Annotated[float | None, Unit("MB")] = Field(None, ge=0, description="As `limits.disk`.")
 
 
 class Quota(_Section):
     open_runs: int | None = Field(1000, ge=1, description="Unfinished runs of one token.")
-    upload: float | None = Field(4096, gt=0, description="Size of all stored uploads of one token, in MB.")
+    upload: Annotated[float | None, Unit("MB")] = Field(
+        4096, gt=0, description="Size of all stored uploads of one token, in MB."
+    )
     requests_per_min: int | None = Field(6000, ge=1, description="Requests of one token or link per minute.")
 
     @property
@@ -241,8 +260,10 @@ class EngineSettings(_Section):
         description="Whether tokens that a run renewed are merged into your own sign-in. See [sign-ins](../explanation/engines.md#sign-ins).",
     )
     extra_args: tuple[str, ...] = Field((), description="Additional arguments for every start.")
-    slots: int | None = Field(None, ge=1, description="At most this many of `slots` for this engine.")
-    warm_sec: float | None = Field(None, ge=0, description="As the top-level `warm_sec`, for this engine.")
+    slots: int | None = Field(None, ge=1, le=_MAX_SLOTS, description="At most this many of `slots` for this engine.")
+    warm_sec: float | None = Field(
+        None, ge=0, le=_TEN_YEARS_SEC, description="As the top-level `warm_sec`, for this engine."
+    )
     prewarm: int = Field(
         0,
         ge=0,
@@ -262,14 +283,15 @@ class WarmSettings(_Section):
     max_processes: int = Field(
         default_factory=lambda: _default_slots(),
         ge=0,
+        le=_MAX_SLOTS,
         description="How many processes of waiting runs are kept, besides those with a slot; the oldest is ended for a new one; default: as `slots`; 0: none.",
     )
-    max_memory: float = Field(
+    max_memory: Annotated[float, Unit("MB")] = Field(
         default_factory=lambda: _machine_memory() // (4 * _MB),
         ge=0,
         description="Memory of all of them, in MB; beyond this the oldest are ended; default: a quarter of the machine's; 0: no limit.",
     )
-    min_free_memory: float = Field(
+    min_free_memory: Annotated[float, Unit("MB")] = Field(
         default_factory=lambda: min(1024, _machine_memory() // (8 * _MB)),
         ge=0,
         description="If less memory than this is free, in MB, the oldest are ended; default: an eighth of the machine's, at most 1024; 0: whatever is free.",
@@ -301,7 +323,7 @@ class NotificationSettings(_Section):
 
 
 class Retention(_Section):
-    days: float | None = Field(None, gt=0, description="How long a finished run is kept; default: forever.")
+    days: float | None = Field(None, gt=0, le=36_500, description="How long a finished run is kept; default: forever.")
     max_gb: float | None = Field(
         None,
         gt=0,
@@ -381,7 +403,9 @@ class Origin:
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="ASKBACK_", env_nested_delimiter="__", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, allow_inf_nan=False
+    )
 
     data_dir: Path = Field(
         default_factory=lambda: _user_folder("XDG_DATA_HOME", ".local/share"),
@@ -390,11 +414,13 @@ class Settings(BaseSettings):
     slots: int = Field(
         default_factory=_default_slots,
         ge=1,
+        le=_MAX_SLOTS,
         description="How many engine processes may run at a time; default: depends on cores and memory.",
     )
     warm_sec: float = Field(
         600,
         ge=0,
+        le=_TEN_YEARS_SEC,
         description=(
             "How long the process of a resumable run is kept while the run waits, if its engine allows it, in seconds;"
             " 0: not at all. A run may set it as an option. See [warm waits](../explanation/engines.md#warm-waits)."
@@ -476,6 +502,26 @@ class Settings(BaseSettings):
         keys = (tuple(path[:length]) for length in range(len(path), 0, -1))
         return next((self._origins[key] for key in keys if key in self._origins), Origin(source="default"))
 
+    def unit(self, path: Sequence[str]) -> str | None:
+        """The unit of a number, where its key does not tell it."""
+        return setting_types.unit(Settings, path)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_empty_path(cls, given: Any) -> Any:
+        """`Path("")` is the working directory, which `ASKBACK_DATA_DIR=` does not mean."""
+        problems: list[str] = []
+
+        def note(key: str, path: Any) -> Any:
+            if path == "":
+                problems.append(f"{key}: the path is empty")
+            return path
+
+        setting_types.with_paths(Settings, given, (), note)
+        if problems:
+            raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings are wrong", problems)
+        return given
+
     @field_validator("skills_dir", "workdirs", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
@@ -525,7 +571,9 @@ def load(
     try:
         settings = _absolute(_settings_class(layers, origins)(**given), [layer.path.resolve() for layer in layers])
         settings._origins = origins
-        return settings
+        problems = list(_webhook_problems(settings))
+        if not problems:
+            return settings
     except ValidationError as error:
         problems = [_problem(each) for each in error.errors()]
     except SettingsError as error:
@@ -582,6 +630,24 @@ def _layer_of(file: trust.LocalFile) -> trust.Layer:
     return trust.Layer(path=file.path, document=_anchored(document, file.path.resolve().parent))
 
 
+def webhooks(settings: Settings) -> tuple[Webhook, ...]:
+    """The webhooks of every run."""
+    return tuple(
+        Webhook(url=each.url, secret=each.secret, kind=WebhookKind(each.kind), states=each.states)
+        for each in settings.webhooks
+    )
+
+
+def _webhook_problems(settings: Settings) -> Iterator[str]:
+    """They are checked like those of a run."""
+    given = webhooks(settings)
+    for place, webhook in enumerate(given):
+        path = f"webhooks.{place}"
+        yield from webhook_problems(webhook, path, allow_private=settings.notifications.allow_private)
+    seen = [(webhook.url, webhook.kind) for webhook in given]
+    yield from (f"webhooks.{place}.url: is given twice" for place, each in enumerate(seen) if each in seen[:place])
+
+
 def _wrong(paths: Sequence[Path], problems: Sequence[str]) -> Invalid:
     where = " and ".join([*map(str, paths), "the environment"])
     return Invalid(RefusalCode.SETTINGS_INVALID, f"the settings are wrong (see {where})", problems)
@@ -620,6 +686,27 @@ def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 def user_home() -> Path:
     return Path.home()
+
+
+_NOT_SETTINGS = re.compile(
+    # Of clients; of the processes of a run; of `compose.yaml`; of tests; of Kubernetes, for a service called `askback`.
+    r"ASKBACK_(URL|TOKEN|RUN|PUBLIC_URL|TEST_\w+|SERVICE_HOST|SERVICE_PORT\w*|PORT_[0-9]+_\w+)"
+)
+
+
+def unknown_variables() -> list[str]:
+    """The variables that look like settings but set nothing, each with a suggestion."""
+    given = {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(_PREFIX)}
+    unknown = [name for name in given if name.removeprefix(_PREFIX).split("__")[0].lower() not in Settings.model_fields]
+    known = ["URL", "TOKEN", *("__".join(path).upper() for path in setting_types.paths(Settings))]
+    told = []
+    for name in sorted(unknown):
+        if _NOT_SETTINGS.fullmatch(name) or (name == "ASKBACK_PORT" and "://" in given[name]):
+            continue
+        # Without the prefix, which makes all of them alike.
+        near = nearest(name.removeprefix(_PREFIX), known)
+        told.append(f"{name} is not a setting, and is ignored" + (f"; did you mean {_PREFIX}{near}?" if near else ""))
+    return told
 
 
 def client_environment() -> tuple[str | None, str | None]:
@@ -680,7 +767,7 @@ def _anchored(document: dict[str, Any], base: Path) -> dict[str, Any]:
     """The document of a file with its relative paths resolved against `base`, the folder of the file."""
 
     def from_base(_: str, path: Any) -> Any:
-        return str(base / path) if isinstance(path, str) and not path.startswith("~") else path
+        return str(base / path) if isinstance(path, str) and path and not path.startswith("~") else path
 
     anchored: dict[str, Any] = setting_types.with_paths(Settings, document, (), from_base)
     return anchored

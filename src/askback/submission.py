@@ -173,7 +173,10 @@ class Submissions:
 
     async def _submit(self, run_id: str, package: SkillPackage, wanted: Submission) -> Run:
         origin = wanted.origin
-        source = None if origin is None else await self._inheritance.source(origin, wanted.engine)
+        source = None
+        if origin is not None:
+            answered = wanted.answer is not None
+            source = await self._inheritance.source(origin, wanted.engine, answered=answered)
         run = await self._run(run_id, package, wanted, source)
         data: dict[str, Json] = {
             "skill": package.id,

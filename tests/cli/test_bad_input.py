@@ -73,6 +73,13 @@ CASES = {
     "flag with a value": run("does not take a value", "--json=yes"),
     "too many arguments": run("unexpected extra argument", "another"),
     "unknown mode": run("'sometimes' is not one of 'auto', 'interactive'", "--mode", "sometimes"),
+    "empty folder to work in": run("Invalid value for '--workdir': the path is empty.", "--workdir", ""),
+    "empty data folder": run("Invalid value for '--data-dir': the path is empty.", "--data-dir", ""),
+    "empty data folder in the environment": run("data_dir: the path is empty", ASKBACK_DATA_DIR=""),
+    "empty skill to check": bad("the path is empty.", "skills", "check", ""),
+    "empty skill to install": bad("the path is empty.", "skills", "install", ""),
+    "empty file of variables": run("--env-file: the file '' cannot be read", "--env-file", ""),
+    "variable given twice": run("--env FOO: given more than once", "--env", "FOO=12345678", "--env", "FOO=23456789"),
     "empty mode": run("'' is not one of", "--mode", ""),
     "subcommand that is none": bad("No such command 'remove'", "skills", "remove", "x"),
     **{
@@ -83,7 +90,7 @@ CASES = {
     "install without a source": bad("Missing argument 'ZIP_OR_FOLDER'", "skills", "install"),
     # Skills.
     "neither skill nor run": bad("name a SKILL to run, or a run to continue", "run"),
-    "skill and run": run("name a SKILL to run, or a run to continue", "--continue", "x"),
+    "skill and run": run("name a SKILL or --continue RUN, not both", "--continue", "x"),
     "continue with an input": bad("only --answer can be added", "run", "--continue", "x", "--input", "a=b"),
     "unknown skill": bad("skill 'nosuch' is unknown", "run", "nosuch"),
     "empty skill": bad("skill '' is unknown", "run", ""),
@@ -165,7 +172,7 @@ CASES = {
     # Settings.
     "missing settings file": bad("there is no settings file", "engines", "--config", "nowhere.toml"),
     "folder as a settings file": bad("there is no settings file", "engines", "--config", "$W/empty"),
-    "empty settings file name": bad("there is no settings file", "engines", "--config", ""),
+    "empty settings file name": bad("'--config': the path is empty.", "engines", "--config", ""),
     "very long settings file name": bad("there is no settings file", "engines", "--config", LONG),
     "settings with a syntax error": config("the file cannot be read", "syntax"),
     "settings that are no text": config("the file cannot be read", "binary"),

@@ -104,6 +104,9 @@ def test_a_server_is_chosen_by_option_before_the_environment(server: Server, tmp
 def test_a_token_that_is_not_taken_is_told_with_what_to_do(server: Server, tmp_path: Path) -> None:
     ran = askback(World(tmp_path), "inbox", "--url", server.url)
     assert ran.code == 2
+    assert ran.stderr == "askback: the server requires a token; pass one with --token or ASKBACK_TOKEN\n"
+    ran = askback(World(tmp_path), "inbox", "--url", server.url, "--token", "wrong")
+    assert ran.code == 2
     assert ran.stderr == "askback: the server rejects the token; pass a valid one with --token or ASKBACK_TOKEN\n"
 
 
@@ -134,6 +137,12 @@ def test_show_tells_what_a_run_asks_and_how_to_answer(world: World, client: Clie
     for text in (f"run {run.id}: waiting_user", "Which colour?", "1) red", "no deadline"):
         assert text in shown.stdout
     assert f"answer with: askback reply {run.id} TEXT" in shown.stdout
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_run_is_not_named_by_dots(world: World, server: Server, name: str) -> None:
+    shown = askback(world, "show", name)
+    assert (shown.code, shown.stderr) == (2, f"askback: there is no run '{name}'\n")
 
 
 def test_show_tells_how_a_run_ended(world: World, client: Client) -> None:
@@ -333,7 +342,6 @@ def test_tokens_are_listed_without_their_text(tmp_path: Path) -> None:
         ["x"],
         ["x", "--scope", "all"],
         ["x", "--scope", "read", "--expires-in", "soon"],
-        ["x", "--scope", "read", "--expires-in", "99999w"],
         ["a b", "--scope", "read"],
         ["main", "--scope", "read"],
     ],
@@ -342,6 +350,13 @@ def test_tokens_are_listed_without_their_text(tmp_path: Path) -> None:
 def test_a_token_that_cannot_be_is_refused(tmp_path: Path, words: list[str]) -> None:
     ran = askback(World(tmp_path), "tokens", "create", *words)
     assert (ran.code, ran.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("time", ["0d", "99999w", "9" * 60 + "s", "36501d"])
+def test_the_range_of_a_lifetime_is_told(tmp_path: Path, time: str) -> None:
+    ran = askback(World(tmp_path), "tokens", "create", "x", "--scope", "read", "--expires-in", time)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "must be from 1s to a hundred years (36500d)" in ran.stderr
 
 
 # The Tab key.

@@ -23,7 +23,7 @@ extra_args = ["--verbose", "--api-key=n0t-to-be-shown", "--auth-token", "n0t-to-
 env = { OPENAI_API_KEY = "n0t-to-be-shown" }
 [[webhooks]]
 url = "https://hooks.example.org/services/n0t-to-be-shown"
-secret = "whsec_n0t-to-be-shown"
+secret = "whsec_bjB0LXRvLWJlLXNob3duLW4wdC10by1iZS1zaG93bg=="
 """
 
 
@@ -56,6 +56,7 @@ def test_no_secret_is_shown(tmp_path: Path, form: list[str]) -> None:
     ran = askback(world, "config", "--config", written(world), *form)
     assert ran.code == 0
     assert "n0t-to-be-shown" not in ran.stdout.lower()
+    assert "whsec_" not in ran.stdout
     assert ran.stdout.count("[redacted]") == 5
     assert "https://hooks.example.org/" in ran.stdout
     assert "--verbose" in ran.stdout
@@ -71,6 +72,37 @@ def test_a_key_narrows_what_is_shown(tmp_path: Path) -> None:
     wrong = askback(world, "config", "server.prot")
     assert wrong.code == 2
     assert "did you mean 'server.port'?" in wrong.stderr
+
+
+def test_an_engine_without_settings_has_the_defaults(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    shown = askback(world, "config", "engines.codex", "--json").json["settings"]
+    values = {each["key"]: each["value"] for each in shown}
+    assert (values["engines.codex.command"], values["engines.codex.renew_sign_in"]) == (None, True)
+    assert {each["source"] for each in shown} == {"default"}
+    wrong = askback(world, "config", "engines.nope")
+    assert wrong.code == 2
+    assert "there is no engine 'nope'; known: claude, codex, " in wrong.stderr
+    assert "did you mean 'engines.codex.model'?" in askback(world, "config", "engines.codex.modle").stderr
+
+
+def test_sizes_have_their_unit(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert askback(world, "config", "limits.body").stdout == "limits.body  32 MB  · default\n"
+    env = {"ASKBACK_ENGINES__CODEX__LIMITS__DISK": "0.5"}
+    shown = askback(world, "config", "engines.codex.limits.disk", env=env).stdout
+    assert shown.startswith("engines.codex.limits.disk  0.5 MB  · ")
+    assert askback(world, "config", "quotas.upload").stdout == "quotas.upload  4096 MB  · default\n"
+
+
+def test_a_variable_that_sets_nothing_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    message = "ASKBACK_SLOT is not a setting, and is ignored; did you mean ASKBACK_SLOTS?"
+    told = askback(world, "doctor", "--json", env={"ASKBACK_SLOT": "3"}).json
+    assert [each["message"] for each in told["findings"] if each["what"] == "environment"] == [message]
+    with Server(world, env={"ASKBACK_SLOT": "3"}) as server:
+        server.stop()
+        assert message in server.stderr
 
 
 def test_a_log_in_json_has_one_object_per_line(tmp_path: Path) -> None:

@@ -41,6 +41,17 @@ def test_colours_can_be_turned_off(world: World, env: dict[str, str]) -> None:
         assert b"\x1b[" not in terminal.raw, words
 
 
+def test_an_example_of_a_question_or_of_the_marker_is_text(tmp_path: Path) -> None:
+    own = World(tmp_path)
+    example = 'Write {"ask_user": 1} if you ask, and then go on'
+    skill = own.skill([{"say": example}, {"say": 'one {"__SKILL_DONE__": true} two'}])
+    ran = askback(own, "run", skill, "--engine", "scripted", "--mode", "auto")
+    said = [line.split() for line in ran.stderr.splitlines()]
+    assert example.split() in said
+    assert ["one", "two"] in said
+    assert "__SKILL_DONE__" not in ran.stderr
+
+
 def test_runs_have_a_heading_and_one_line_each(world: World) -> None:
     with Terminal(world, "runs", columns=60) as terminal:
         heading, run = terminal.ended().stderr.splitlines()

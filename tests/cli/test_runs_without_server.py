@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,28 @@ def test_runs_show_and_inbox_read_the_data_folder(tmp_path: Path) -> None:
     assert askback(world, "show", run_id, "--json").json["interactions"][0]["prompt"] == "Which colour?"
     assert f"answer with: askback reply {run_id} TEXT" in askback(world, "inbox").stdout
     assert [each["run_id"] for each in askback(world, "inbox", "--json").json] == [run_id]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says", "data"),
+    [
+        ({"kind": "confirm"}, "    [y/n]\n", "yes"),
+        ({"kind": "confirm", "default": "no"}, "    [y/N]  (default: no)\n", "yes"),
+        ({"default": True, "response_schema": {"type": "boolean"}}, "    [Y/n]  (default: yes)\n", True),
+    ],
+    ids=["confirm", "default", "boolean"],
+)
+def test_a_question_for_yes_or_no_says_so(tmp_path: Path, asked: dict[str, Any], says: str, data: Any) -> None:
+    world = World(tmp_path)
+    ask = {"ask": {"interaction_id": "go", "prompt": "Go on?", **asked}}
+    skill = world.skill([ask], [{"finish": {"go": "{{reply_json}}"}}], output={"type": "object"})
+    run_id = askback(world, "run", skill, "--engine", "scripted", "--mode", "interactive", "--json").json["id"]
+    for command in (("inbox",), ("show", run_id)):
+        shown = askback(world, *command).stdout
+        assert f"  ? Go on?\n{says}" in shown
+        assert f"answer with: askback reply {run_id} yes\n" in shown
+    ran = askback(world, "reply", run_id, "yes", "--json")
+    assert (ran.code, ran.json["data"]) == (0, {"go": data}), ran
 
 
 def test_an_empty_data_folder_has_no_runs(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def test_checking_a_package_for_skill_runner_says_what_is_honoured(tmp_path: Pat
             "  modes    auto, interactive",
             "  engines  any",
             "  options  turn_timeout_sec=1800",
-            "  output   page, optional: text",
+            "  output   page, optional: file",
             "  Fields of Skill-Runner:",
             "    ✔ runtime.default_options.hard_timeout_seconds: the default of the option `turn_timeout_sec`",
             "    ✔ entrypoint.prompts.common: a template for the first prompt; that of the engine, else `common`",

@@ -54,6 +54,15 @@ def test_a_relative_folder_is_one_of_the_working_directory(world: World) -> None
     assert (document["workdir"], document["changes"]["total"]) == (str(repo), 1)
 
 
+def test_a_linked_worktree_is_named_as_a_reason_for_no_summary(world: World, repo: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    git(repo, "worktree", "add", "--quiet", str(linked))
+    ran = askback(world, "run", editing(world), "--engine", "scripted", "--workdir", str(linked), "--answer", "blue")
+    assert ran.code == 0, ran.stderr
+    assert f"no summary of the changes in {linked}: " in ran.stderr
+    assert "or it is a linked worktree" in ran.stderr
+
+
 def test_a_run_that_waits_is_continued_there_from_anywhere(world: World, repo: Path) -> None:
     waits = askback(
         world, "run", editing(world), "--engine", "scripted", "--workdir", str(repo), "--mode=interactive", "--json"

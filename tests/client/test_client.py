@@ -404,6 +404,26 @@ def test_a_download_that_fails_leaves_no_file(client: Client, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "name", ["../../{other}/artifacts/deep/a b.txt", "../../../../metrics", ".", "a/", "/a", "a//b", ""]
+)
+def test_an_artifact_is_in_its_run(client: Client, name: str, tmp_path: Path) -> None:
+    run, other = (client.create_run("quick", engine="scripted") for _ in range(2))
+    path = name.format(other=other.id)
+    refused(lambda: client.download(run.id, path, tmp_path / "a"), NotFound, "ARTIFACT_NOT_FOUND")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "../skills", "1m7gekfsksrgk77s/result"])
+def test_a_name_is_one_segment_and_nothing_is_sent_for_another(name: str) -> None:
+    with Client("http://127.0.0.1:1", "token") as nowhere:
+        refused(lambda: nowhere.get_run(name), NotFound, "RUN_NOT_FOUND")
+        refused(lambda: nowhere.reply(name, "colour", "red"), NotFound, "RUN_NOT_FOUND")
+        refused(lambda: nowhere.revoke_link("1m7gekfsksrgk77s", name), NotFound, "LINK_NOT_FOUND")
+        refused(lambda: nowhere.skill(name), NotFound, "SKILL_NOT_FOUND")
+        refused(lambda: nowhere.models(name), NotFound, "ENGINE_NOT_FOUND")
+
+
 def test_the_values_are_what_the_server_sent(client: Client, server: Server) -> None:
     run = client.wait(start(client, "quick"))
     sent = httpx.get(f"{server.url}/v1/runs/{run.id}", headers={"Authorization": f"Bearer {server.token}"})

@@ -19,7 +19,17 @@ def basic_auth(secret: str) -> str:
     return base64.b64encode(f"user:{secret}".encode()).decode()
 
 
-@pytest.mark.parametrize("form", [str, quote, lambda secret: json.dumps(secret)[1:-1]], ids=["plain", "url", "json"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        str,
+        quote,
+        lambda secret: json.dumps(secret)[1:-1],
+        lambda secret: secret.encode().hex(),
+        lambda secret: secret.encode().hex().upper(),
+    ],
+    ids=["plain", "url", "json", "hex", "upper hex"],
+)
 def test_a_secret_is_masked_and_the_text_around_it_is_kept(form: object) -> None:
     text = f"before {form(SECRET)} after"
     assert Redactor([SECRET]).text(text) == f"before {MASK} after"

@@ -31,6 +31,7 @@ from askback.core.signals import (
     Signal,
     SlotAcquired,
     TurnLost,
+    TurnProcess,
 )
 from askback.telemetry.observations import Episode, EpisodeKind, Observation, ReplyReached, StateChanged, TurnStep
 from askback.telemetry.run_observer import RunObserver
@@ -63,8 +64,8 @@ class Watching:
         return found
 
 
-def claimed(at_sec: float = 0) -> SlotAcquired:
-    return SlotAcquired(worker="worker", at=NOW + timedelta(seconds=at_sec))
+def claimed(at_sec: float = 0, process: TurnProcess = TurnProcess.NEW) -> SlotAcquired:
+    return SlotAcquired(worker="worker", at=NOW + timedelta(seconds=at_sec), process=process)
 
 
 def started(run: Run, at_sec: float) -> ProcessStarted:
@@ -101,6 +102,17 @@ def test_a_reply_is_measured_to_the_process_and_to_its_first_output() -> None:
     assert watching.one(EpisodeKind.WAITING).began == CREATED
     watching.then(ended(watching.run, DONE))
     assert [mark.step for mark in watching.one(EpisodeKind.TURN).marks] == list(TurnStep)
+
+
+def test_a_reply_to_a_warm_process_starts_none() -> None:
+    watching = Watching(waiting_run()).then(REPLY).then(claimed(2, TurnProcess.WARM))
+    watching.then(started(watching.run, 3))
+    watching.now = NOW + timedelta(seconds=5)
+    watching.observer.printed(watching.run)
+    reached = [each for each in watching.seen if isinstance(each, ReplyReached)]
+    assert [(each.step, each.seconds) for each in reached] == [(TurnStep.FIRST_OUTPUT, 5.0)]
+    watching.then(ended(watching.run, DONE))
+    assert [mark.step for mark in watching.one(EpisodeKind.TURN).marks] == [TurnStep.FIRST_OUTPUT]
 
 
 def test_a_reply_that_another_program_stored_is_measured_as_well() -> None:

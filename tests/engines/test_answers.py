@@ -16,7 +16,7 @@ from askback.core.interactions import Json
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclude
 from askback.core.runs import Mode, Validation
 from askback.engines.answers.reading import MARKER, read_answer
-from askback.text.json_text import loads
+from askback.text.json_text import NotJson, loads
 
 OUTPUT = {"colour": "red"}
 ASK = {"ask_user": {"interaction_id": "q1", "prompt": "Which colour?"}}
@@ -486,6 +486,12 @@ def test_a_number_that_not_every_reader_takes_is_no_json(sign: str) -> None:
     assert answer.question is not None
     assert (answer.question.prompt, answer.question.default) == ("b?", None)
     assert loads(f'["{long}"]') == [long]
+
+
+@pytest.mark.parametrize("depth", [101, 100_000])
+def test_deep_nesting_is_told_alike_whoever_finds_it(depth: int) -> None:
+    with pytest.raises(NotJson, match=r"^it is nested deeper than 100 levels$"):
+        loads("[" * depth + "]" * depth)
 
 
 def test_deep_outputs_are_refused_and_flat_ones_are_not() -> None:

@@ -275,6 +275,15 @@ def test_lists_may_repeat_and_values_may_be_picked(stage: Stage) -> None:
     assert played.said[-1] == "over"
 
 
+def test_a_whole_number_may_be_written_with_a_point(stage: Stage) -> None:
+    days = "{{input.days}}"
+    each = {"$each": days, "item": {"$pick": days, "from": ["a", "b", "c"]}}
+    stage.script([{"say": "{{input.days}} days, {{input.rate}}"}, {"output": [each]}])
+    played = stage.play(given({"days": 3.0, "rate": 0.5}))
+    assert played.said[0] == "3 days, 0.5"
+    assert json.loads(played.said[1].strip("`json\n")) == ["c", "c", "c"]
+
+
 # Misbehaviour that is seen from outside.
 
 

@@ -106,7 +106,8 @@ def test_a_click_in_the_channel_answers_the_run(bridge: Bridge) -> None:
 
     assert bridge.click(0, 2).status_code == 200
     until(lambda: bridge.double.updates[1:])
-    assert bridge.double.updates[1]["text"].endswith("This question is no longer open.")
+    # The message keeps who answered.
+    assert bridge.double.updates[1] == {"replace_original": False, "text": "This question is no longer open."}
     bridge.reader.finish()
 
 

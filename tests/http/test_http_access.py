@@ -109,7 +109,7 @@ def test_a_token_in_the_query_or_body_is_none(server: Server) -> None:
 
 def test_with_a_token_what_is_not_there_is_404_and_405(client: httpx.Client) -> None:
     for path in ("/v1/nothing", "/v1", "/docs", "/openapi.json", "/v1/runs/", "/healthz/", "/v1//runs"):
-        refused(client.get(path), 404, "NOT_FOUND")
+        assert refused(client.get(path), 404, "NOT_FOUND")["detail"] == "the path does not exist"
     for method, path in (
         ("PUT", "/v1/runs"),
         ("DELETE", "/v1/inbox"),
@@ -117,7 +117,8 @@ def test_with_a_token_what_is_not_there_is_404_and_405(client: httpx.Client) -> 
         ("OPTIONS", "/v1/runs"),
     ):
         answer = client.request(method, path)
-        refused(answer, 405, "METHOD_NOT_ALLOWED")
+        told = refused(answer, 405, "METHOD_NOT_ALLOWED")
+        assert told["detail"] == "the path does not support the method"
         assert answer.headers["allow"]
 
 

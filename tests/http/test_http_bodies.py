@@ -109,6 +109,12 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing(server: Server, clien
 # JSON.
 
 
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a":' * 100_000])
+def test_deep_nesting_is_told_in_words(client: httpx.Client, content: bytes) -> None:
+    answer = client.post("/v1/runs", content=content, headers={"content-type": "application/json"})
+    assert refused(answer, 400, "REQUEST_MALFORMED")["detail"] == "the JSON is nested too deeply"
+
+
 @pytest.mark.parametrize(
     "content",
     [

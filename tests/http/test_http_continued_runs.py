@@ -72,6 +72,21 @@ def test_a_source_that_cannot_be_copied_is_refused_and_named(client: httpx.Clien
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
+        ({"session": True, "response": "red"}, "from_run.response: answers no question"),
+        ({"files": "artifacts", "response": "red"}, "from_run.response: answers no question"),
+        ({"at": "colour"}, "from_run.at: a fork continues the session; set session to true"),
+        ({"at": "colour", "response": "red"}, "from_run.at: a fork continues the session; set session to true"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(client: httpx.Client, given: dict[str, object], problem: str) -> None:
+    answer = client.post("/v1/runs", json=BODY | {"from_run": {"run_id": answered(client)} | given})
+    (told,) = refused(answer, 422, "INPUT_INVALID")["problems"]
+    assert told.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
         ({"files": "artifacts"}, "from_run.run_id: required"),
         ({"run_id": "a", "files": "all"}, "from_run.files: 'all' is not one of artifacts, workspace"),
         ({"run_id": "a", "file": "artifacts"}, "from_run.file: unknown field; did you mean 'files'?"),

@@ -34,6 +34,7 @@ if "--help" in command or "--version" in command:
     os.execvp(command[0], command)
 token, key = os.environ.get("LIBRARY_TOKEN", "none"), os.environ.get("LIBRARY_KEY", "none")
 forms = [token, key, json.dumps(token), json.dumps({{"a": json.dumps(key)}}), urllib.parse.quote(token, safe="")]
+forms += [token.encode().hex(), token.encode().hex().upper(), key.encode().hex()]
 forms += [base64.b64encode(token.encode()).decode(), "".join("\\\\u%04x" % ord(each) for each in token)]
 asks = {{"interaction_id": "colour", "prompt": "Is it " + token + "?", "options": [token, "no"], "context": {{"k": key}}}}
 first = [*({{"say": form}} for form in forms), {{"ask": asks}}]
@@ -83,6 +84,7 @@ def create(client: httpx.Client, **more: Any) -> httpx.Response:
 def leaks(text: bytes) -> list[str]:
     forms = [form.encode() for part in PARTS for form in (part, json.dumps(part)[1:-1])]
     forms.append(base64.b64encode(TOKEN.encode())[:-4])
+    forms += [form.encode() for part in PARTS for form in (part.encode().hex(), part.encode().hex().upper())]
     return [form.decode() for form in forms if form in text]
 
 

@@ -11,7 +11,7 @@ import pytest
 from askback.http.auth import AccessScope, digest
 from askback.http.links import MAX_PER_RUN, Link, Links
 from askback.http.tokens import Tokens
-from support.api import calling, get, over, reach, refused, reply, start, waiting
+from support.api import PATIENCE_SEC, calling, get, over, reach, refused, reply, start, waiting
 from support.data_folder import World
 from support.server import Server
 
@@ -264,6 +264,30 @@ def test_a_forged_or_expired_link_is_401(server: Server, client: httpx.Client, f
             refused(holder.get(f"/v1/answers/{text}"), 401, "UNAUTHORIZED")
             refused(holder.post(f"/v1/answers/{text}", json={"response": "red"}), 401, "UNAUTHORIZED")
     assert get(client, other)["state"] == "waiting_user"
+
+
+def test_a_browser_with_an_invalid_link_sees_a_page_that_says_what_to_do(server: Server, client: httpx.Client) -> None:
+    run_id, deleted = waiting(client), waiting(client)
+    revoked, gone = (make_link(client, each) for each in (run_id, deleted))
+    assert client.delete(f"/v1/runs/{run_id}/interaction/links").status_code == 204
+    client.post(f"/v1/runs/{deleted}/cancel")
+    over(client, deleted)
+    assert client.delete(f"/v1/runs/{deleted}").status_code == 204
+    urls = [revoked, gone, revoked[:-5], f"{server.url}/v1/answers/x", f"{server.url}/v1/answers/"]
+    urls += [each.replace("/v1/answers/", "/answers/") for each in urls]
+    pages = set()
+    with calling(server.url, None) as holder, httpx.Client(timeout=PATIENCE_SEC) as browser:
+        for url in urls:
+            shown = browser.get(url, headers={"accept": "text/html,*/*;q=0.8", "accept-language": "en"})
+            assert (shown.status_code, shown.headers["content-type"]) == (401, "text/html; charset=utf-8"), url
+            pages.add(shown.text)
+            told = refused(holder.get(url), 401, "UNAUTHORIZED")
+            assert told["detail"] == "the link is incomplete or no longer valid; ask for a new one"
+        chinese = browser.get(gone, headers={"accept": "text/html", "accept-language": "zh"}).text
+    (page,) = pages
+    assert "ask the person who sent it for a new one" in page
+    assert "token" not in page.lower()
+    assert "此链接无法使用" in chinese
 
 
 def links_of(client: httpx.Client, run_id: str) -> list[dict[str, Any]]:

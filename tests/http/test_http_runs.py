@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -12,6 +13,8 @@ import pytest
 
 import support.data_folder as world
 from askback.core.runs import RunState
+from askback.http.auth import AccessScope
+from askback.http.tokens import Tokens
 from support.api import RFC_3339_UTC, calling, newest_run, over, reach, refused, reply, start, waiting, within
 from support.data_folder import World, run_async
 from support.server import Server
@@ -140,6 +143,18 @@ def test_the_same_key_and_body_gets_the_same_run(client: httpx.Client) -> None:
     other = client.post("/v1/runs", json=BODY | {"skill": "asking"}, headers=key)
     refused(other, 422, "IDEMPOTENCY_KEY_REUSED")
     assert client.post("/v1/runs", json=BODY).json()["id"] != first.json()["id"]
+
+
+def test_a_key_of_another_token_is_another_key(client: httpx.Client, server: Server, furnished: World) -> None:
+    tokens = Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    secrets = [tokens.make(f"app-{uuid.uuid4()}", (AccessScope.SUBMIT,), None) for _ in range(2)]
+    key, ids = {"Idempotency-Key": str(uuid.uuid4())}, [client.post("/v1/runs", json=BODY).json()["id"]]
+    for secret in (server.token, *secrets):
+        with calling(server.url, secret) as app:
+            first, again = (app.post("/v1/runs", json=BODY, headers=key) for _ in range(2))
+        assert first.json()["id"] == again.json()["id"]
+        ids.append(first.json()["id"])
+    assert len(set(ids)) == 4
 
 
 def test_a_key_sent_many_times_at_once_makes_one_run(server: Server) -> None:

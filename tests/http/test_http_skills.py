@@ -227,5 +227,7 @@ def test_metrics_count_the_changes_of_runs(client: httpx.Client) -> None:
     assert figure("askback_event_streams") == 0.0
     told = client.get("/metrics").text
     assert all(f'askback_warm_drops_total{{reason="{reason}"}}' in told for reason in DropReason)
+    (about,) = (line for line in told.splitlines() if line.startswith("# HELP askback_warm_drops_total "))
+    assert all(f"`{reason}`" in about for reason in DropReason)
     assert figure("askback_warm_processes") == figure("askback_warm_memory_bytes") == 0.0
     assert figure('askback_warm_replies_total{result="hit"}') == 0.0

@@ -62,7 +62,7 @@ def test_a_file_has_its_turn_and_its_versions(http: httpx.Client) -> None:
         ({"from": 2, "to": 1}, "@@ -1,2 +1,2 @@\n same\n-two\n+one\n"),
         ({"from": 0, "to": 1}, "@@ -0,0 +1,2 @@\n+same\n+one\n"),
         ({"from": 2}, ""),
-        ({"from": 7, "to": "now"}, ""),
+        ({"from": 2, "to": "now"}, ""),
     ],
 )
 def test_two_versions_are_compared(http: httpx.Client, query: dict[str, str | int], expected: str) -> None:
@@ -71,10 +71,24 @@ def test_two_versions_are_compared(http: httpx.Client, query: dict[str, str | in
     assert answer.json() == {
         "path": PATH,
         "from": query["from"],
-        "to": str(query.get("to", "now")),
+        "to": query.get("to", "now"),
         "diff": expected,
         "cut": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("query", "problems"),
+    [
+        ({"from": 0, "to": 99}, ["to: there is no turn 99"]),
+        ({"from": 3}, ["from: there is no turn 3"]),
+        ({"from": 3, "to": 4}, ["from: there is no turn 3", "to: there is no turn 4"]),
+    ],
+)
+def test_a_turn_that_the_run_has_not_had_is_refused(
+    http: httpx.Client, query: dict[str, int], problems: list[str]
+) -> None:
+    assert refused(http.get("/diff", params={"path": PATH, **query}), 422, "INPUT_INVALID")["problems"] == problems
 
 
 def test_what_is_not_text_has_no_diff(http: httpx.Client, writing: tuple[Server, World, str]) -> None:
@@ -120,7 +134,7 @@ def test_the_clients_read_versions_and_diffs(writing: tuple[Server, World, str])
     with Client(server.url, server.token) as client:
         assert [each.turn for each in client.versions(run_id, PATH)] == [1, 2]
         found = client.diff(run_id, PATH, 1, 2)
-        assert (found.from_, found.to, found.diff) == (1, "2", "@@ -1,2 +1,2 @@\n same\n-one\n+two\n")
+        assert (found.from_, found.to, found.diff) == (1, 2, "@@ -1,2 +1,2 @@\n same\n-one\n+two\n")
         with pytest.raises(NotFound):
             client.diff(run_id, "missing", 1)
 

@@ -73,6 +73,7 @@ def test_a_folder_that_is_not_allowed_is_refused_and_untouched(
         refused(client.post("/v1/runs", json=BODY | {"workdir": str(path)}), 403, "WORKDIR_NOT_ALLOWED")
     told = refused(client.post("/v1/runs", json=BODY | {"workdir": f"{repo}/nothing"}), 422, "INPUT_INVALID")
     assert told["problems"] == [f"workdir: {repo}/nothing does not exist"]
+    refused(client.post("/v1/runs", json=BODY | {"workdir": ""}), 422, "REQUEST_INVALID")
     assert contents(outside) == before
 
 

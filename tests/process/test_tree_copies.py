@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from askback.files.copies import CopyLimits, CopyRefused, CopyRules, TreeCopy
+from askback.files.copies import CopyLimits, CopyRefused, CopyRules, SourceChanged, TreeCopy
 from askback.process.pools import unchecked
 
 
@@ -39,6 +41,48 @@ def _content(path: Path) -> bytes:
     if path.is_symlink():
         return os.fsencode(path.readlink())
     return path.read_bytes() if path.is_file() else b""
+
+
+class Swap:
+    """Changes something at the moment when an entry that was listed as a link or a file is read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, call: str, name: str, change: Callable[[], object]) -> None:
+        self._real = getattr(os, call)
+        self._name = name
+        self._change = change
+        monkeypatch.setattr(os, call, self)
+
+    def __call__(self, path: Any, *args: Any, **options: Any) -> Any:
+        if path == self._name and "dir_fd" in options:
+            self._change()
+        return self._real(path, *args, **options)
+
+
+def to_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("other")
+
+
+def to_file(path: Path) -> None:
+    path.unlink()
+    path.write_text("a file")
+
+
+def test_a_link_that_becomes_a_file_is_a_change(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work / "link").symlink_to("other")
+    Swap(monkeypatch, "readlink", "link", lambda: to_file(work / "link"))
+    with pytest.raises(SourceChanged, match="work/link was changed"):
+        copied(tmp_path)
+
+
+@pytest.mark.parametrize("change", [to_link, Path.unlink], ids=["a link", "nothing"])
+def test_a_file_that_becomes_something_else_is_a_change(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
+) -> None:
+    (work / "file").write_text("a file")
+    Swap(monkeypatch, "open", "file", lambda: change(work / "file"))
+    with pytest.raises(SourceChanged, match="work/file was changed"):
+        copied(tmp_path)
 
 
 def test_files_keep_their_content_their_time_and_their_permission_to_run(tmp_path: Path, work: Path) -> None:

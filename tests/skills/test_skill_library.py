@@ -281,6 +281,11 @@ def test_an_unknown_name_says_what_is_near_and_what_to_do(library: Library, tmp_
     assert "did you mean 'garden-planner'?" in caught.value.message
     with pytest.raises(NotFound, match=r"known: garden-planner; a folder is named by its path"):
         library.find("zzz")
+    for name in ("garden-planer", "zzz"):
+        with pytest.raises(NotFound) as caught:
+            library.find(name, paths=False)
+        assert "garden-planner" in caught.value.message
+        assert "folder" not in caught.value.message
 
 
 @pytest.mark.parametrize(

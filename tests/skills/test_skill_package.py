@@ -185,6 +185,11 @@ def test_an_unknown_key_is_a_warning_with_the_near_one(tmp_path: Path) -> None:
     (problem,) = check_package(make_skill(tmp_path, runner={"max_attempts": 3}))
     assert (problem.severity, problem.where) == (Severity.WARNING, "assets/runner.json: max_attempts")
     assert "'max_attempt'" in problem.message
+    (problem,) = check_package(make_skill(tmp_path / "other", runner={"zzz": 3}))
+    # Fields of Skill-Runner are known as well.
+    assert {"max_attempt", "schemas", "entrypoint", "runtime"} <= set(
+        problem.message.partition("known: ")[2].split(", ")
+    )
 
 
 def test_an_id_that_differs_from_the_name_is_a_warning(tmp_path: Path) -> None:

@@ -44,9 +44,11 @@ def test_every_mistake_is_reported_with_its_path() -> None:
         ({"skil": "x", "skill": "x"}, "skil: unknown field; did you mean 'skill'?"),
         ({"skill": "x", "zzz": 1}, "zzz: unknown field; known: skill, engine, mode, input, "),
         ({"skill": ""}, "skill: expected a string of length >= 1"),
+        ({"skill": 1}, "skill: expected a string or an object, got an integer"),
+        ({"skill": "x", "env": {"A": "a", "B": 1}}, "env.B: expected a string, got an integer"),
         ({"skill": "x", "webhooks": [{}] * 9}, "webhooks: expected an array of length <= 8"),
     ],
-    ids=["no object", "typing error", "unknown name", "too short", "too many"],
+    ids=["no object", "typing error", "unknown name", "too short", "two types", "in a mapping", "too many"],
 )
 def test_a_mistake_says_what_is_expected(document: Any, problem: str) -> None:
     (found,) = problems(document)

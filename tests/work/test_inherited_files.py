@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from askback.core.errors import Conflict, Invalid, NotFound, RefusalCode
 from askback.core.runs import InheritedFiles, Origin, RunState
+from askback.process.tree import Tree
 from askback.process.workspace import Workspace
 from support.data_folder import ASK, FINISH, World, over, reach, run_async, submit, until, waiting
 
@@ -18,6 +20,7 @@ WRITE = [
     {"write": {"path": ".claude/settings.json", "text": "{}"}},
     {"finish": {"colour": "red"}},
 ]
+WARM = "warm_sec = 600\n[warm]\nmax_processes = 8\nmax_memory = 0\nmin_free_memory = 0\n"
 READ = [{"write": {"path": "artifacts/new.md", "text": "new"}}, {"finish": {"colour": "blue"}}]
 
 
@@ -82,6 +85,46 @@ def test_a_run_that_waits_without_a_process_can_be_continued_and_still_be_answer
     run_async(main)
 
 
+@pytest.mark.contract("J-3", "V-3")
+def test_a_warm_process_has_ended_before_the_files_of_its_run_are_copied(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    asking = world.skill([WRITE[0], {"misbehave": "spawn_child", "ignore_term": True}, ASK], [FINISH], name="asking")
+    skill = world.skill(READ, name="second")
+
+    async def main() -> None:
+        async with world.working(WARM) as app:
+            source = await waiting(app, (await submit(app, asking)).id)
+            await until(lambda: app.warm.count == 1)
+            origin = Origin(run_id=source.id, files=InheritedFiles.ARTIFACTS)
+            run = await submit(app, skill, origin=origin)
+            assert not Tree(mark=source.id).members()
+            assert (await over(app, run.id)).state is RunState.SUCCEEDED
+            assert await app.store.get(source.id) == source
+            await app.service.reply(source.id, "red")
+            assert (await over(app, source.id)).state is RunState.SUCCEEDED
+
+    run_async(main)
+
+
+@pytest.mark.contract("J-3", "V-3")
+def test_a_run_whose_process_another_program_keeps_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    asking, skill = world.skill([WRITE[0], ASK], [FINISH], name="asking"), world.skill(READ, name="second")
+
+    async def main() -> None:
+        async with world.working(WARM, serving=True) as app, world.client() as other:
+            source = await waiting(app, (await submit(app, asking)).id)
+            await until(lambda: app.warm.count == 1)
+            origin = Origin(run_id=source.id, files=InheritedFiles.ARTIFACTS)
+            with pytest.raises(Conflict, match="its process is kept while it waits") as refused:
+                await submit(other, skill, origin=origin)
+            assert refused.value.code is RefusalCode.STATE_UNSUITABLE
+            assert app.warm.count == 1
+            assert (await over(app, (await submit(app, skill, origin=origin)).id)).state is RunState.SUCCEEDED
+
+    run_async(main)
+
+
 @pytest.mark.contract("J-3")
 def test_a_run_in_which_something_may_write_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
@@ -129,6 +172,36 @@ def test_a_run_that_is_unknown_empty_or_too_large_leaves_nothing(tmp_path: Path)
             with pytest.raises(Conflict, match="has no files"):
                 await submit(app, skill, origin=Origin(run_id=source.id, files=InheritedFiles.ARTIFACTS))
             assert list((world.data_dir / "runs").iterdir()) == []
+
+    run_async(main)
+
+
+def test_a_source_whose_files_change_during_the_copy_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    skill = world.skill(WRITE)
+
+    async def main() -> None:
+        async with world.working() as app:
+            source = await over(app, (await submit(app, skill)).id)
+            link = app.workspaces.of(source.id).cwd / "link"
+            link.symlink_to("notes")
+            read = os.readlink
+
+            def replaced(path: Any, **options: Any) -> Any:
+                if path == "link" and link.is_symlink():
+                    link.unlink()
+                    link.write_text("a file")
+                return read(path, **options)
+
+            monkeypatch.setattr(os, "readlink", replaced)
+            origin = Origin(run_id=source.id, files=InheritedFiles.WORKSPACE)
+            with pytest.raises(Conflict, match="changed while they were copied; try again") as refused:
+                await submit(app, skill, origin=origin)
+            assert refused.value.code is RefusalCode.STATE_UNSUITABLE
+            assert {path.name for path in (world.data_dir / "runs").iterdir()} == {source.id}
+            assert (await over(app, (await submit(app, skill, origin=origin)).id)).state is RunState.SUCCEEDED
 
     run_async(main)
 

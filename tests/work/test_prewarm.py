@@ -19,9 +19,11 @@ from askback.core.runs import Run, RunState
 from askback.engines.scripted import Scripted
 from askback.process import tree
 from askback.process import warm as pool
+from askback.process.child import Child
 from askback.process.warm import DropReason
 from askback.store.base import IdempotencyKey
 from askback.work import prewarm
+from askback.work.turn import process as turn_process
 from support.data_folder import ASK, FINISH, World, events_of, over, run_async, submit, until, waiting
 from support.program import askback
 from support.server import Server
@@ -119,6 +121,35 @@ def test_nothing_of_a_run_is_in_a_process_before_it_is_taken(tmp_path: Path) -> 
             opened = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
             inside = {each for each in opened if each.startswith(f"{world.data_dir}/runs/")}
             assert all(each.startswith(f"{root}/") for each in inside)
+
+    run_async(main)
+
+
+@pytest.mark.contract("V-6")
+@pytest.mark.parametrize("seen", [True, False], ids=["seen before", "seen by the unread prompt"])
+def test_a_process_that_is_suspended_before_its_run_is_submitted_costs_only_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
+) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+    monkeypatch.setattr(turn_process, "READ_SEC", 0.2)
+
+    async def main() -> None:
+        async with world.working(settings(), serving=True) as app:
+            ((run_id, pid),) = (await ready(app)).items()
+            os.kill(pid, signal.SIGSTOP)
+            await until(lambda: tree.is_stopped(pid))
+            if not seen:
+                # As in a sandbox, where the process that stops is not the one that was started.
+                monkeypatch.setattr(Child, "is_stopped", False)
+            run = await waiting(app, (await submit(app, skill)).id)
+            assert (run.id, run.restarts) == (run_id, 0)
+            assert pid not in pids(world, run.id)
+            assert await processes(app, run.id) == ["prewarmed", "new"]
+            await app.service.reply(run.id, "crimson")
+            assert (await over(app, run.id)).state is RunState.SUCCEEDED
+            assert ["crimson" in each for each in world.prompts(run.id)] == [False, True]
+            assert nothing_lives(run.id)
 
     run_async(main)
 

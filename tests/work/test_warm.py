@@ -18,6 +18,7 @@ from askback.core.runs import ProfileKind, Run, RunState
 from askback.process import tree
 from askback.process import warm as pool
 from askback.process.warm import DropReason
+from askback.work.turn import process as turn_process
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 from support.server import Server
 
@@ -135,6 +136,82 @@ def test_a_process_that_is_killed_while_it_waits_costs_only_time(tmp_path: Path)
             assert app.warm.drops == {DropReason.LOST: 1}
             assert (app.warm.hits, app.warm.misses) == (0, 1)
             assert once(world, run.id, "crimson")
+
+    run_async(main)
+
+
+@pytest.mark.contract("V-2", "V-3", "V-5", "B-4")
+@pytest.mark.parametrize("ignores_term", [False, True], ids=["tame", "deaf to signals"])
+def test_a_process_that_is_suspended_while_it_waits_costs_only_time(tmp_path: Path, ignores_term: bool) -> None:
+    world = World(tmp_path)
+    skill = world.skill([*([{"misbehave": "ignore_term"}] if ignores_term else []), ASK], [FINISH])
+
+    async def main() -> None:
+        async with world.working(warm()) as app:
+            run = await kept(app, (await submit(app, skill)).id)
+            parked = app.warm.find(run.id)
+            assert parked is not None
+            os.kill(parked.pid, signal.SIGSTOP)
+            await until(lambda: tree.is_stopped(parked.pid))
+            await app.service.reply(run.id, "crimson")
+            done = await over(app, run.id)
+            assert (done.state, done.restarts, done.attempt_number) == (RunState.SUCCEEDED, 0, 2)
+            assert await processes(app, run.id) == ["new", "warm", "new"]
+            assert once(world, run.id, "crimson")
+            assert parked.pid != pids(world, run.id)[-1]
+            assert nothing_lives(run.id)
+
+    run_async(main)
+
+
+@pytest.mark.contract("V-2", "V-3", "V-5", "B-4")
+@pytest.mark.parametrize("length", [1, 500_000], ids=["fits into the pipe", "does not fit"])
+def test_a_process_that_no_longer_reads_costs_only_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK, {"misbehave": "linger"}], [LAST], output=ANY)
+    monkeypatch.setattr(turn_process, "READ_SEC", 0.2)
+    answer = "crimson" + "!" * length
+
+    async def main() -> None:
+        async with world.working(warm()) as app:
+            run = await kept(app, (await submit(app, skill)).id)
+            parked = app.warm.find(run.id)
+            assert parked is not None
+            await app.service.reply(run.id, answer)
+            done = await over(app, run.id)
+            assert (done.state, done.restarts, done.attempt_number) == (RunState.SUCCEEDED, 0, 2)
+            assert await processes(app, run.id) == ["new", "warm", "new"]
+            assert once(world, run.id, answer)
+            assert parked.pid != pids(world, run.id)[-1]
+            assert nothing_lives(run.id)
+
+    run_async(main)
+
+
+@pytest.mark.contract("V-2", "V-3", "V-5", "B-4")
+def test_a_warm_process_that_prints_nothing_until_the_time_limit_costs_only_time(tmp_path: Path) -> None:
+    """It has read the prompt. A new process gets the whole time again."""
+    world = World(tmp_path)
+    begun, gate = tmp_path / "begun", tmp_path / "gate"
+    silent = [{"touch": str(begun), "before_session": True}, {"wait_for": str(gate), "before_session": True}]
+    skill = world.skill([ASK], [*silent, FINISH])
+
+    async def main() -> None:
+        async with world.working(warm()) as app:
+            run = await kept(app, (await submit(app, skill, options={"turn_timeout_sec": 10})).id)
+            parked = app.warm.find(run.id)
+            assert parked is not None
+            await app.service.reply(run.id, "crimson")
+            await until(begun.exists)
+            os.kill(parked.pid, signal.SIGSTOP)
+            gate.touch()
+            done = await over(app, run.id)
+            assert (done.state, done.restarts, done.attempt_number) == (RunState.SUCCEEDED, 0, 2)
+            assert await processes(app, run.id) == ["new", "warm", "new"]
+            assert once(world, run.id, "crimson")
+            assert nothing_lives(run.id)
 
     run_async(main)
 

@@ -92,6 +92,36 @@ def test_a_run_that_is_canceled_while_it_is_claimed_does_not_hold_up_the_next(tm
     run_async(main)
 
 
+@pytest.mark.contract("V-5")
+def test_a_stop_ends_a_turn_that_is_claimed_in_a_warm_process_meanwhile(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [{"touch": "started"}, {"wait_for": "never"}])
+    stopped: list[str] = []
+
+    async def main() -> None:
+        config = "warm_sec = 600\n[warm]\nmax_processes = 8\nmax_memory = 0\nmin_free_memory = 0\n"
+        async with opened(world.settings(config), serving=True) as app:
+
+            async def apply(real: Any, before: Run, decision: Decision) -> Run:
+                claimed = await real(before, decision)
+                if claims(decision) and decision.run.attempt_number == 2:
+                    stopped.append(before.id)
+                    app.worker.stop()
+                return claimed
+
+            async with app.working(), asyncio.timeout(60):
+                run = await submit(app, skill)
+                await until(lambda: (kept := app.warm.find(run.id)) is not None and kept.memory_bytes > 0)
+                during(app, "apply", apply)
+                await app.service.reply(run.id, "red")
+                await reach(app, run.id, RunState.QUEUED)
+                await until(lambda: bool(stopped) and app.slots.taken == 0)
+            assert (await app.store.get(run.id)).state is RunState.QUEUED
+
+    run_async(main)
+    assert stopped
+
+
 @pytest.mark.contract("B-2")
 def test_a_cancel_by_another_program_works_even_if_the_store_cannot_be_read_at_once(tmp_path: Path) -> None:
     world = World(tmp_path)

@@ -2,6 +2,7 @@
 
 import { type Call, Connection, either, type ConnectionOptions } from "./connection.js";
 import { WaitTimedOut } from "./errors.js";
+import { pathOf } from "./paths.js";
 import type {
   Artifact,
   ArtifactDiff,
@@ -62,7 +63,7 @@ export interface FollowOptions extends CallOptions {
 }
 
 export interface WaitOptions extends CallOptions {
-  /** Reject with `WaitTimedOut` after this time, in milliseconds. */
+  /** Reject with `WaitTimedOut` after this time, in milliseconds. 0 or more; without it there is no limit. */
   timeoutMs?: number;
 }
 
@@ -70,6 +71,9 @@ interface Page<T> {
   items: T[];
   next_cursor: string | null;
 }
+
+/** A timer with a longer time would fire at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 const FINAL: ReadonlySet<RunState> = new Set(["succeeded", "failed", "canceled"]);
 
@@ -135,7 +139,7 @@ export class Client {
 
   async reply(runId: string, interactionId: string, response: Json, options: CallOptions = {}): Promise<Run> {
     const json = { interaction_id: interactionId, response };
-    return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction/reply"), json, ...options });
+    return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction", "reply"), json, ...options });
   }
 
   async interactions(runId: string, options: CallOptions = {}): Promise<Interaction[]> {
@@ -145,22 +149,21 @@ export class Client {
   /** A link to the pending question, for a user without a token. */
   async link(runId: string, expiresInSec = 86_400, options: CallOptions = {}): Promise<Link> {
     const json = { expires_in_sec: expiresInSec };
-    return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction/link"), json, ...options });
+    return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction", "link"), json, ...options });
   }
 
   /** The valid links to the pending question, without their URLs. */
   async links(runId: string, options: CallOptions = {}): Promise<ListedLink[]> {
-    return (await this.#get<Page<ListedLink>>(runPath(runId, "interaction/links"), options)).items;
+    return (await this.#get<Page<ListedLink>>(runPath(runId, "interaction", "links"), options)).items;
   }
 
   /** Revoke every link to the pending question. */
   async revokeLinks(runId: string, options: CallOptions = {}): Promise<void> {
-    await this.#connection.send({ method: "DELETE", path: runPath(runId, "interaction/links"), ...options });
+    await this.#connection.send({ method: "DELETE", path: runPath(runId, "interaction", "links"), ...options });
   }
 
   async revokeLink(runId: string, linkId: string, options: CallOptions = {}): Promise<void> {
-    const path = runPath(runId, `interaction/links/${encodeURIComponent(linkId)}`);
-    await this.#connection.send({ method: "DELETE", path, ...options });
+    await this.#connection.send({ method: "DELETE", path: runPath(runId, "interaction", "links", linkId), ...options });
   }
 
   /** The pending questions of all runs, oldest first; with `order: "deadline"` the nearest deadline first. */
@@ -220,16 +223,19 @@ export class Client {
   }
 
   /** The events so far. */
-  pastEvents(runId: string, options: { after?: number } & CallOptions = {}): AsyncGenerator<Event, void, undefined> {
-    return this.#items(runPath(runId, "events"), { after: options.after ?? 0 }, options.signal, "after");
+  async *pastEvents(runId: string, options: { after?: number } & CallOptions = {}): AsyncGenerator<Event, void, undefined> {
+    yield* this.#items(runPath(runId, "events"), { after: options.after ?? 0 }, options.signal, "after");
   }
 
   /** Wait until the run asks its user or is over. */
   async wait(runId: string, options: WaitOptions = {}): Promise<Run> {
-    const { timeoutMs, signal } = options;
+    const { timeoutMs = Infinity, signal } = options;
+    if (!(timeoutMs >= 0)) {
+      throw new RangeError(`timeoutMs must be 0 or more, not ${timeoutMs}`);
+    }
     const limit = new AbortController();
-    const late = (): void => limit.abort(new WaitTimedOut(runId, timeoutMs ?? 0));
-    const timer = timeoutMs === undefined ? undefined : setTimeout(late, timeoutMs);
+    const late = (): void => limit.abort(new WaitTimedOut(runId, timeoutMs));
+    const timer = timeoutMs === Infinity ? undefined : setTimeout(late, Math.min(timeoutMs, MAX_TIMER_MS));
     try {
       return await this.#settled(runId, either(limit.signal, signal));
     } finally {
@@ -280,8 +286,8 @@ export class Client {
 
   /** One artifact. */
   async download(runId: string, path: string, options: CallOptions = {}): Promise<Blob> {
-    const inner = path.split("/").map(encodeURIComponent).join("/");
-    return await this.#connection.blob({ method: "GET", path: runPath(runId, `artifacts/${inner}`), ...options });
+    const below = runPath(runId, "artifacts", ...path.split("/"));
+    return await this.#connection.blob({ method: "GET", path: below, ...options });
   }
 
   /** All artifacts as a zip. */
@@ -296,7 +302,7 @@ export class Client {
   }
 
   async skill(skillId: string, options: CallOptions = {}): Promise<SkillDetails> {
-    return await this.#get(`/v1/skills/${encodeURIComponent(skillId)}`, options);
+    return await this.#get(pathOf("skills", skillId), options);
   }
 
   /** Install a skill from the zip of its folder. */
@@ -308,7 +314,7 @@ export class Client {
 
   /** Delete a skill. Runs that use it are not affected. */
   async deleteSkill(skillId: string, options: CallOptions = {}): Promise<void> {
-    await this.#connection.send({ method: "DELETE", path: `/v1/skills/${encodeURIComponent(skillId)}`, ...options });
+    await this.#connection.send({ method: "DELETE", path: pathOf("skills", skillId), ...options });
   }
 
   async engines(options: CallOptions = {}): Promise<Engine[]> {
@@ -317,13 +323,13 @@ export class Client {
 
   /** The models that a run on this engine can name. `models` is null if the engine cannot list them. */
   async models(engine: string, options: CallOptions = {}): Promise<EngineModels> {
-    return await this.#get(`/v1/engines/${encodeURIComponent(engine)}/models`, options);
+    return await this.#get(pathOf("engines", engine, "models"), options);
   }
 
   /** Deliveries to webhooks, done and due, of one run or of all runs. */
-  deliveries(runId?: string, options: CallOptions = {}): AsyncGenerator<Delivery, void, undefined> {
+  async *deliveries(runId?: string, options: CallOptions = {}): AsyncGenerator<Delivery, void, undefined> {
     const path = runId === undefined ? "/v1/deliveries" : runPath(runId, "deliveries");
-    return this.#items(path, {}, options.signal);
+    yield* this.#items(path, {}, options.signal);
   }
 
   /** Runs, failures and tokens of the last days, and what waits now. */
@@ -362,6 +368,6 @@ export function reference(upload: Upload): { upload_id: string } {
   return { upload_id: upload.upload_id };
 }
 
-function runPath(runId: string, below = ""): string {
-  return `/v1/runs/${encodeURIComponent(runId)}${below === "" ? "" : `/${below}`}`;
+function runPath(runId: string, ...below: string[]): string {
+  return pathOf("runs", runId, ...below);
 }

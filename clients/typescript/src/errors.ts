@@ -38,7 +38,7 @@ export class WaitTimedOut extends CallFailed {
     readonly runId: string,
     readonly timeoutMs: number,
   ) {
-    super(`run ${runId} is still running after ${timeoutMs} ms; wait again, or cancel it`);
+    super(`stopped waiting for run ${runId} after ${timeoutMs} ms; wait again, or cancel it`);
   }
 }
 

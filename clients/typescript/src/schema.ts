@@ -34,7 +34,7 @@ export interface ArtifactDiff {
   /** The turn at whose end the comparison starts. */
   from: number;
   /** The turn at whose end it ends, or `now`. */
-  to: string;
+  to: number | "now";
   /** A unified diff without the two lines that name the files. Empty if nothing has changed. Null if one of the contents is not kept: it is not text, is larger than 1 MB, or the run's space for versions is full. */
   diff: string | null;
   /** Whether the end is left out: the diff is longer than 10,000 lines or 500,000 characters. */
@@ -87,7 +87,7 @@ export interface Changes {
   insertions: number;
   /** Removed lines in all files. */
   deletions: number;
-  /** Why there is no summary. `not_a_repository`: the folder is not the top folder of a git repository. `git_missing`: the server has no git. `too_slow`, `unreadable`: git could not compare the folder in time, or not at all. `not_started`: the run never started a turn there. Null if there is a summary. */
+  /** Why there is no summary. `not_a_repository`: the folder is not the top folder of a git repository, or it is a linked worktree. `git_missing`: the server has no git. `too_slow`, `unreadable`: git could not compare the folder in time, or not at all. `not_started`: the run never started a turn there. Null if there is a summary. */
   unavailable: NoSummary | null;
 }
 

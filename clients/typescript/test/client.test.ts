@@ -93,6 +93,43 @@ test("a file is uploaded, used and downloaded", async () => {
   assert.equal(new TextDecoder().decode(zip.slice(0, 2)), "PK");
 });
 
+test("a name cannot lead out of its place, and nothing is sent for it", async () => {
+  const sent: string[] = [];
+  const record = async (address: unknown): Promise<Response> => {
+    sent.push(String(address));
+    return new Response("{}");
+  };
+  const recorded = new askback.Client(url, { token, fetch: record as typeof fetch });
+  for (const name of ["../../other/artifacts/plan.md", "../../../../metrics", "a/./b", "/a", "a/", "a//b", "..", ""]) {
+    const told = new RegExp(`^there is no artifact '${name.replaceAll(".", "\\.")}'$`);
+    await assert.rejects(recorded.download("1m7gekfsksrgk77s", name), (error) => {
+      assert.ok(error instanceof askback.NotFound);
+      assert.equal(error.code, "ARTIFACT_NOT_FOUND");
+      assert.match(error.message, told);
+      return true;
+    });
+  }
+  for (const id of [".", "..", "", "1m7gekfsksrgk77s/result"]) {
+    await assert.rejects(recorded.run(id), { code: "RUN_NOT_FOUND", message: `there is no run '${id}'` });
+    await assert.rejects(recorded.pastEvents(id).next(), { code: "RUN_NOT_FOUND" });
+    await assert.rejects(recorded.revokeLink("1m7gekfsksrgk77s", id), { code: "LINK_NOT_FOUND" });
+    await assert.rejects(recorded.deleteSkill(id), { code: "SKILL_NOT_FOUND" });
+    await assert.rejects(recorded.models(id), { code: "ENGINE_NOT_FOUND" });
+  }
+  assert.deepEqual(sent, []);
+});
+
+test("a time limit that is no time is refused, and a long one is not short", async () => {
+  const run = await asked();
+  for (const timeoutMs of [-1, NaN]) {
+    await assert.rejects(client.wait(run.id, { timeoutMs }), /^RangeError: timeoutMs must be 0 or more, not /);
+  }
+  for (const timeoutMs of [Infinity, 2 ** 40]) {
+    assert.equal((await client.wait(run.id, { timeoutMs })).state, "waiting_user");
+  }
+  await client.cancel(run.id);
+});
+
 test("the inbox has the question, and a link to it", async () => {
   const run = await asked();
   const found: askback.PendingQuestion[] = [];

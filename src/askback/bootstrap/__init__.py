@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING
 from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.telemetry import make_exporter
-from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import SHARED
-from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
 from askback.deletion import Deletion
 from askback.engines import registry
 from askback.engines.registry import Engines
@@ -40,7 +38,7 @@ from askback.process.workdirs import Workdirs
 from askback.process.workspace import Workspaces
 from askback.recovery import Recovery
 from askback.service import Service
-from askback.settings import Settings
+from askback.settings import Settings, webhooks
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
 from askback.store.base import Store
@@ -329,22 +327,10 @@ def _warm_limits(settings: Settings) -> WarmLimits:
 
 
 def _delivery_policy(settings: Settings) -> DeliveryPolicy:
-    """The settings' webhooks, checked like those of a run."""
-    given = tuple(
-        Webhook(url=each.url, secret=each.secret, kind=WebhookKind(each.kind), states=each.states)
-        for each in settings.webhooks
+    notifications = settings.notifications
+    return DeliveryPolicy(
+        webhooks=webhooks(settings), allow_private=notifications.allow_private, link=notifications.link
     )
-    allow_private = settings.notifications.allow_private
-    problems = [
-        problem
-        for place, webhook in enumerate(given)
-        for problem in webhook_problems(webhook, f"webhooks.{place}", allow_private=allow_private)
-    ]
-    seen = [(webhook.url, webhook.kind) for webhook in given]
-    problems += [f"webhooks.{place}.url: is given twice" for place, each in enumerate(seen) if each in seen[:place]]
-    if problems:
-        raise Invalid(RefusalCode.SETTINGS_INVALID, "the webhook settings are invalid", problems)
-    return DeliveryPolicy(webhooks=given, allow_private=allow_private, link=settings.notifications.link)
 
 
 def _retention(parts: _Parts, deletion: Deletion) -> Retention:

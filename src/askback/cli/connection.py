@@ -58,7 +58,7 @@ def on_runs(function: Callable[..., Any]) -> Callable[..., Any]:
     def with_access(*args: Any, settings: Settings, url: str | None, token: str | None, **rest: Any) -> Any:
         server = find(settings, url, token)
         if server is not None:
-            with errors_reported():
+            with errors_reported(token_sent=server.token is not None):
                 return function(*args, access=server.async_client, **rest)
         from askback.cli.local_runs import local_runs
 
@@ -92,7 +92,7 @@ def _local(settings: Settings, token: str | None) -> Server | None:
 
 
 @contextmanager
-def errors_reported() -> Iterator[None]:
+def errors_reported(*, token_sent: bool = True) -> Iterator[None]:
     """Raise the client's errors as `CommandFailed`."""
     from askback import client
 
@@ -104,7 +104,8 @@ def errors_reported() -> Iterator[None]:
     except client.TokenUnusable as error:
         raise exit_codes.CommandFailed("TOKEN_UNUSABLE", f"{error.message}, with --token or ASKBACK_TOKEN") from None
     except client.Unauthorized as error:
-        message = "the server rejects the token; pass a valid one with --token or ASKBACK_TOKEN"
+        problem = "rejects the token; pass a valid one" if token_sent else "requires a token; pass one"
+        message = f"the server {problem} with --token or ASKBACK_TOKEN"
         raise exit_codes.CommandFailed(error.code, message) from None
     except client.Refused as error:
         code = exit_codes.FAILED if isinstance(error, client.ServerFault) else exit_codes.BAD_INPUT

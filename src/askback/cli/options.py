@@ -25,13 +25,22 @@ _MAX_KEYS = 12
 _MAX_WARNING = 10_000
 
 
+class PathName(click.Path):
+    """A path that is not empty. `Path("")` is the working directory, which `--workdir "$UNSET"` does not mean."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value):
+            self.fail("the path is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--config`, `--data-dir` and `--json`, and pass the loaded `settings`."""
 
     @click.option(
-        "--config", type=click.Path(path_type=Path), metavar="F", help="Settings file to use instead of askback.toml."
+        "--config", type=PathName(path_type=Path), metavar="F", help="Settings file to use instead of askback.toml."
     )
-    @click.option("--data-dir", type=click.Path(path_type=Path), metavar="D", help="Folder with runs and skills.")
+    @click.option("--data-dir", type=PathName(path_type=Path), metavar="D", help="Folder with runs and skills.")
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else.")
     @functools.wraps(function)
     def with_settings(*args: Any, config: Path | None, data_dir: Path | None, as_json: bool, **rest: Any) -> Any:

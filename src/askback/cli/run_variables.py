@@ -24,8 +24,12 @@ def run_variables(words: Sequence[str], files: Sequence[str], environment: Mappi
                 found[name.strip()] = value
             else:
                 problems.append(f"--env-file {file}, line {place}: write it as NAME=VALUE")
+    given: set[str] = set()
     for word in words:
         name, equals, value = word.partition("=")
+        if name in given:
+            problems.append(f"--env {name}: given more than once")
+        given.add(name)
         if equals:
             found[name] = value
         elif name in environment:

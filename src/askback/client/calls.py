@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
 from askback.client.errors import AnswerUnreadable, Refused, refusal
+from askback.client.paths import path_of
 from askback.wire.base import Page
 from askback.wire.runs import (
     Artifact,
@@ -153,7 +153,7 @@ def interaction(run_id: str) -> Call[Interaction]:
 
 def reply(run_id: str, interaction_id: str, response: Any) -> Call[Run]:
     body = _json({"interaction_id": interaction_id, "response": response})
-    return Call(method="POST", path=_run(run_id, "interaction/reply"), returns=Run, body=body, headers=_JSON)
+    return Call(method="POST", path=_run(run_id, "interaction", "reply"), returns=Run, body=body, headers=_JSON)
 
 
 def interactions(run_id: str) -> Listing[Interaction]:
@@ -162,20 +162,19 @@ def interactions(run_id: str) -> Listing[Interaction]:
 
 def link(run_id: str, expires_in_sec: int) -> Call[Link]:
     body = _json({"expires_in_sec": expires_in_sec})
-    return Call(method="POST", path=_run(run_id, "interaction/link"), returns=Link, body=body, headers=_JSON)
+    return Call(method="POST", path=_run(run_id, "interaction", "link"), returns=Link, body=body, headers=_JSON)
 
 
 def links(run_id: str) -> Listing[ListedLink]:
-    return Listing(call=Call(method="GET", path=_run(run_id, "interaction/links"), returns=Page[ListedLink]))
+    return Listing(call=Call(method="GET", path=_run(run_id, "interaction", "links"), returns=Page[ListedLink]))
 
 
 def revoke_links(run_id: str) -> Call[None]:
-    return Call(method="DELETE", path=_run(run_id, "interaction/links"), returns=type(None))
+    return Call(method="DELETE", path=_run(run_id, "interaction", "links"), returns=type(None))
 
 
 def revoke_link(run_id: str, link_id: str) -> Call[None]:
-    path = _run(run_id, f"interaction/links/{quote(link_id, safe='')}")
-    return Call(method="DELETE", path=path, returns=type(None))
+    return Call(method="DELETE", path=_run(run_id, "interaction", "links", link_id), returns=type(None))
 
 
 def inbox(*, skill: str | None, engine: str | None, words: str | None, order: str | None) -> Listing[PendingQuestion]:
@@ -219,7 +218,7 @@ def diff(run_id: str, path: str, from_turn: int, to_turn: int | None) -> Call[Ar
 
 
 def download(run_id: str, path: str) -> Call[bytes]:
-    return Call(method="GET", path=_run(run_id, f"artifacts/{quote(path)}"), returns=bytes)
+    return Call(method="GET", path=_run(run_id, "artifacts", *path.split("/")), returns=bytes)
 
 
 def bundle(run_id: str) -> Call[bytes]:
@@ -243,7 +242,7 @@ def skills() -> Listing[Skill]:
 
 
 def skill(skill_id: str) -> Call[SkillDetails]:
-    return Call(method="GET", path=f"/v1/skills/{quote(skill_id, safe='')}", returns=SkillDetails)
+    return Call(method="GET", path=path_of("skills", skill_id), returns=SkillDetails)
 
 
 def install_skill(zip_file: Path) -> Call[Skill]:
@@ -251,7 +250,7 @@ def install_skill(zip_file: Path) -> Call[Skill]:
 
 
 def delete_skill(skill_id: str) -> Call[None]:
-    return Call(method="DELETE", path=f"/v1/skills/{quote(skill_id, safe='')}", returns=type(None))
+    return Call(method="DELETE", path=path_of("skills", skill_id), returns=type(None))
 
 
 def engines() -> Listing[Engine]:
@@ -259,7 +258,7 @@ def engines() -> Listing[Engine]:
 
 
 def models(engine: str) -> Call[EngineModels]:
-    return Call(method="GET", path=f"/v1/engines/{quote(engine, safe='')}/models", returns=EngineModels)
+    return Call(method="GET", path=path_of("engines", engine, "models"), returns=EngineModels)
 
 
 def statistics(days: int) -> Call[Statistics]:
@@ -273,8 +272,8 @@ def health() -> Call[Health]:
 _JSON = {"Content-Type": "application/json"}
 
 
-def _run(run_id: str, below: str = "") -> str:
-    return f"/v1/runs/{quote(run_id, safe='')}" + (f"/{below}" if below else "")
+def _run(run_id: str, *below: str) -> str:
+    return path_of("runs", run_id, *below)
 
 
 def _json(document: Any) -> bytes:

@@ -8,10 +8,11 @@ and links that stay inside the tree are copied; links that lead out, sockets, pi
 # ruff: noqa: PTH102, PTH115, PTH116, PTH211
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _CHUNK = 1 << 20
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_REPLACED = frozenset((errno.ENOENT, errno.EINVAL, errno.ELOOP, errno.ENXIO, errno.ENODEV))
+"""Nothing is there any more, it is no longer a link, or it is a link or a socket now."""
 
 
 def copy_plain_tree(source: Path, target: Path) -> None:
@@ -63,6 +66,10 @@ class CopyRefused(Exception):
     """The tree is larger than allowed, or a part of it cannot be read. The message is for people."""
 
 
+class SourceChanged(CopyRefused):
+    """Something changed the tree while it was copied."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyLimits:
     """0 means no limit of bytes. `reserve_bytes` must stay free on the disk."""
@@ -99,7 +106,11 @@ class TreeCopy:
         An engine must not control `root` itself.
         """
         beneath.make_folder(self._base, name)
-        with suppress(FileNotFoundError), _below(root, path) as top:
+        with ExitStack() as opened:
+            try:
+                top = opened.enter_context(_below(root, path))
+            except FileNotFoundError:
+                return
             pending: list[tuple[str, ...]] = [()]
             while pending:
                 self._checkpoint()
@@ -113,12 +124,16 @@ class TreeCopy:
 
     def _copy_folder(self, top: int, path: tuple[str, ...], name: str, rules: CopyRules) -> Iterator[tuple[str, ...]]:
         """Copy the files and links of one folder, and yield its folders."""
-        with _opened(_open_folder(top, path)) as folder, os.scandir(folder) as entries:
+        with _reading(path):
+            opened = _open_folder(top, path)
+        with _opened(opened) as folder, os.scandir(folder) as entries:
             for entry in sorted(entries, key=lambda each: each.name):
                 if not path and entry.name.casefold() in rules.leave_out:
                     continue
                 self._count(len(path))
-                status, target = entry.stat(follow_symlinks=False), "/".join((name, *path, entry.name))
+                with _reading((*path, entry.name)):
+                    status = entry.stat(follow_symlinks=False)
+                target = "/".join((name, *path, entry.name))
                 if stat.S_ISDIR(status.st_mode):
                     beneath.make_folder(self._base, target)
                     yield (*path, entry.name)
@@ -136,7 +151,8 @@ class TreeCopy:
 
     def _copy_file(self, folder: int, name: str, target: str) -> None:
         try:
-            fd = os.open(name, _FILE, dir_fd=folder)
+            with _reading((target,)):
+                fd = os.open(name, _FILE, dir_fd=folder)
         except PermissionError:
             raise CopyRefused(f"{target} cannot be read") from None
         with _opened(fd) as source:
@@ -169,7 +185,8 @@ class TreeCopy:
             raise CopyRefused("the disk has too little free space (limits.disk_reserve)")
 
     def _copy_link(self, folder: int, name: str, depth: int, target: str) -> None:
-        leads_to = os.readlink(name, dir_fd=folder)
+        with _reading((target,)):
+            leads_to = os.readlink(name, dir_fd=folder)
         if stays_inside(leads_to, depth):
             beneath.link(self._base, target, leads_to)
 
@@ -182,6 +199,17 @@ def stays_inside(leads_to: str, depth: int) -> bool:
     parts = leads_to.split("/")
     up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
     return bool(leads_to) and not leads_to.startswith("/") and up <= depth and ".." not in parts[up:]
+
+
+@contextmanager
+def _reading(path: tuple[str, ...]) -> Iterator[None]:
+    """Raise `SourceChanged` if something else is where an entry was listed."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REPLACED:
+            raise
+        raise SourceChanged(f"{'/'.join(path)} was changed while it was copied") from None
 
 
 @contextmanager

@@ -76,6 +76,10 @@ class SignInPages(Protocol):
         """The sign-in page."""
         ...
 
+    def invalid_link_page(self, scope: Scope, status: HTTPStatus) -> Response:
+        """The page for an answer link that is not valid. The same for every reason."""
+        ...
+
     def to_page_host(self, scope: Scope, *, origin: str, code: str) -> Response:
         """Redirects to the page's host name, or stays at this one if the other cannot be reached."""
         ...
@@ -186,11 +190,13 @@ class Gate:
         """401, or 429 after too many failed attempts. A request without credentials is not an attempt."""
         kind = self._credentials(scope, headers)
         wait = None if kind is None else self._failures.count((scope.get("client") or ("",))[0], kind)
+        by_link = kind == "link"
         if self._pages.wants_page(scope):
             status = HTTPStatus.UNAUTHORIZED if wait is None else HTTPStatus.TOO_MANY_REQUESTS
-            response = self._pages.sign_in_page(scope, status)
+            page = self._pages.invalid_link_page if by_link else self._pages.sign_in_page
+            response = page(scope, status)
         else:
-            response = _unauthorized() if wait is None else _too_many()
+            response = _unauthorized(by_link=by_link) if wait is None else _too_many(by_link=by_link)
         if wait is not None:
             response.headers["Retry-After"] = str(wait)
         return response
@@ -253,13 +259,16 @@ def _forbidden(reason: str) -> Response:
     return problem(HTTPStatus.FORBIDDEN, reason)
 
 
-def _unauthorized() -> Response:
+def _unauthorized(*, by_link: bool = False) -> Response:
     detail = "a valid token is required: Authorization: Bearer TOKEN"
+    if by_link:
+        detail = "the link is incomplete or no longer valid; ask for a new one"
     return problem(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": "Bearer"})
 
 
-def _too_many() -> Response:
-    detail = "too many failed sign-ins from this address; a valid token is accepted at once"
+def _too_many(*, by_link: bool = False) -> Response:
+    valid = "link" if by_link else "token"
+    detail = f"too many failed sign-ins from this address; a valid {valid} is accepted at once"
     return problem(HTTPStatus.TOO_MANY_REQUESTS, detail, code=RequestCode.TOO_MANY_FAILED_SIGN_INS)
 
 

@@ -175,7 +175,10 @@ class _JsonText:
             message = "the body contains too many values; send fewer, or upload a file"
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message) from None
         except NumberTooLong:
-            message = f"a number in the body has more than {MAX_NUMBER_LENGTH} characters; send it as a string"
+            message = (
+                f"a number in the body has more than {MAX_NUMBER_LENGTH} characters; send a shorter one, or a string if"
+                " the schema allows it"
+            )
             raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, message) from None
 
 
@@ -184,6 +187,8 @@ async def _decoded(text: _JsonText, shape: type[S], parsing: Pool) -> S:
         if text.size > THREAD_BYTES:
             return await parsing.run(_decode, text, shape)
         return _decode(text, shape)
+    except TooDeep:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "the JSON is nested too deeply") from None
     except ValueError as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is not valid JSON: {error}") from None
 
@@ -299,8 +304,12 @@ class Counter:
         return text.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
+class TooDeep(ValueError):
+    """Valid JSON with more levels than can be decoded."""
+
+
 def decode(body: bytes, names: int) -> Any:
-    """The document. Raises `ValueError` for NaN, lone surrogates, numbers out of range, deep nesting and duplicate names.
+    """The document. Raises `ValueError` for NaN, lone surrogates, numbers out of range and duplicate names, and `TooDeep`.
 
     `names` is the number of names in the text.
     """
@@ -309,7 +318,9 @@ def decode(body: bytes, names: int) -> Any:
         if _names_in(document) != names:
             # Finds the duplicate name; slower, and keeps no objects.
             json.loads(body, object_pairs_hook=_refuse_duplicates)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except RecursionError:
+        raise TooDeep from None
+    except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
     return document
 

@@ -23,7 +23,7 @@ from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.links import Links
 from askback.http.metrics import Metrics
-from askback.http.quotas import Quotas
+from askback.http.quotas import MAIN, Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import Streams
 from askback.process.pools import Pools
@@ -89,7 +89,7 @@ class Context:
             created_by=grant.name,
             trace_parent=read_trace_parent(headers.traceparent),
             max_open=self.quotas.of(grant).open_runs,
-            key=None if key is None or digest is None else IdempotencyKey(key=key, body_digest=digest),
+            key=None if key is None or digest is None else _idempotency_key(key, digest, grant),
         )
 
     async def _digest(self, body: RunCreate) -> str:
@@ -107,6 +107,11 @@ class Context:
         """Record which uploads the run uses: they are deleted with it."""
         if uploaded:
             await self.pools.files.run(self.uploads.note_use, uploaded, run.id, admitted=True)
+
+
+def _idempotency_key(key: str, body_digest: str, grant: Grant) -> IdempotencyKey:
+    """Keys of different tokens never meet: the response would show one caller the run of another."""
+    return IdempotencyKey(key=key if grant.name == MAIN else f"{grant.name}: {key}", body_digest=body_digest)
 
 
 def _origin(given: FromRun, grant: Grant) -> runs.Origin:

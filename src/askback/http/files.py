@@ -6,7 +6,7 @@ import mimetypes
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 from urllib.parse import quote
 
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -104,14 +104,20 @@ async def list_versions(request: Request, context: Context, *, run_id: str, quer
     query=DiffQuery,
     returns=wire.ArtifactDiff,
     description="The difference.",
-    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND, RequestCode.REQUEST_INVALID),
+    refusals=(
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.ARTIFACT_NOT_FOUND,
+        RefusalCode.INPUT_INVALID,
+        RequestCode.REQUEST_INVALID,
+    ),
 )
 async def get_diff(request: Request, context: Context, *, run_id: str, query: DiffQuery) -> Response:
     """What has changed in a text file between the ends of two turns, or until now."""
     found = await context.service.diff(run_id, query.path, query.from_, query.to_turn)
     text = None if found is None else "".join(f"{line}\n" for line in found.lines)
     cut = found is not None and found.cut
-    return json_response(wire.ArtifactDiff(path=query.path, from_=query.from_, to=query.to, diff=text, cut=cut))
+    to: int | Literal["now"] = "now" if query.to_turn is None else query.to_turn
+    return json_response(wire.ArtifactDiff(path=query.path, from_=query.from_, to=to, diff=text, cut=cut))
 
 
 class _AnyPath(PathConvertor):

@@ -100,7 +100,8 @@ class Metrics:
         )
         self._reply_process = self._histogram(
             "askback_reply_to_process_seconds",
-            "From a reply until the engine's new process was started. A reply to a resident process needs none.",
+            "From a reply until the engine's new process was started. A reply to a resident or warm"
+            " process needs none and does not count.",
             _DELAY,
             "engine",
         )
@@ -153,7 +154,7 @@ class Metrics:
             gauges.warm_processes
         )
         self._gauge(
-            "askback_warm_memory_bytes", "Memory of these and of prewarmed processes, as last measured."
+            "askback_warm_memory_bytes", "Memory of warm and prewarmed processes, as last measured."
         ).set_function(gauges.warm_bytes)
         self._read_counter(
             "askback_warm_replies",
@@ -163,7 +164,8 @@ class Metrics:
         )
         self._read_counter(
             "askback_warm_drops",
-            "Warm and prewarmed processes that were ended, by reason.",
+            "Warm and prewarmed processes that were ended, by reason: `expired`; `room` for another process; `memory` was"
+            " short; the `run` was over or continued elsewhere; `lost`, the process ended by itself; `stop` of the server.",
             "reason",
             gauges.warm_drops,
         )

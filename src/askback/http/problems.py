@@ -192,7 +192,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, detail = HTTPStatus(error.status_code), str(error.detail)
     if detail == status.phrase:
-        detail = REQUEST_CODES[_BY_STATUS[status]][1] if status in _BY_STATUS else ""
+        # The sentence of the reference, as a message.
+        sentence = REQUEST_CODES[_BY_STATUS[status]][1] if status in _BY_STATUS else ""
+        detail = sentence[:1].lower() + sentence[1:].removesuffix(".")
     return problem(status, detail, headers=error.headers)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.isolation import UNLIMITED, Breach, Enforcement, Isolation, Network, ResourceLimits
-from askback.process.streams import Line, LineFramer, Streams, chunks, writable
+from askback.process.streams import Line, LineFramer, Streams, chunks, unread, writable
 
 _DRAIN_SEC = 2.0
 _LINES_AT_ONCE = 64
@@ -174,6 +174,11 @@ class Child:
                 except BlockingIOError:
                     await self._writable_or_gone(pipe)
 
+    @property
+    def unread(self) -> int:
+        """Bytes in its standard input that it has not read yet."""
+        return 0 if self._streams.stdin is None else unread(self._streams.stdin)
+
     async def _writable_or_gone(self, pipe: int) -> None:
         ready = asyncio.ensure_future(writable(pipe))
         either: set[asyncio.Future[Any]] = {ready, self._handle.exit}
@@ -195,6 +200,11 @@ class Child:
     @property
     def has_exited(self) -> bool:
         return self._handle.exit.done()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has suspended it."""
+        return tree.is_stopped(self.identity.pid)
 
     @property
     def gone(self) -> bool:

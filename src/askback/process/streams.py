@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import struct
 import tempfile
+import termios
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -141,6 +143,15 @@ async def writable(fd: int) -> None:
         await ready
     finally:
         loop.remove_writer(fd)
+
+
+def unread(pipe: int) -> int:
+    """Bytes in a pipe that nobody has read yet. Where the system does not tell the writer: 0."""
+    try:
+        (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(struct.calcsize("i"))))
+    except OSError:
+        return 0
+    return int(count)
 
 
 def _resolve(ready: asyncio.Future[None]) -> None:

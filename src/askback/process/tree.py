@@ -132,6 +132,12 @@ def identity(pid: int) -> ProcessIdentity | None:
     return None if entry is None else ProcessIdentity(pid=pid, start_ticks=entry.start_ticks, boot_id=boot_id())
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal, such as SIGSTOP, has suspended the process."""
+    entry = _entry(pid)
+    return entry is not None and entry.state == "T"
+
+
 async def _end_group(group: int, grace_sec: float) -> bool:
     """Without a process table, only the group can be reached."""
     for number, seconds in ((signal.SIGTERM, grace_sec), (signal.SIGKILL, _KILL_SEC)):

@@ -148,6 +148,9 @@ def _weight(item: Any) -> int:
     return 4 + (len(item) if isinstance(item, str) else 0)
 
 
+_TOO_LARGE = "is a number of more than 64 bits; send a smaller one, or a string if the schema allows it"
+
+
 def _not_json(item: Any, depth: int) -> str | None:
     if depth > MAX_DEPTH:
         return f"is nested deeper than {MAX_DEPTH} levels"
@@ -155,7 +158,7 @@ def _not_json(item: Any, depth: int) -> str | None:
         case None | bool() | list() | tuple():
             return None
         case int():
-            return None if -(2**63) <= item < 2**64 else "is a number of more than 64 bits; send it as a string"
+            return None if -(2**63) <= item < 2**64 else _TOO_LARGE
         case float():
             return None if math.isfinite(item) else "is not a finite number"
         case str():

@@ -192,7 +192,7 @@ class Library:
 
     def _not_installed(self, skill_id: str) -> NotFound:
         if all(each.id != skill_id for each in self.in_folders()):
-            return self._unknown(skill_id)
+            return self._unknown(skill_id, paths=False)
         message = f"skill {skill_id!r} is not installed; remove it from its folder in `skills_dir`"
         return NotFound(RefusalCode.SKILL_NOT_FOUND, message)
 
@@ -235,7 +235,7 @@ class Library:
         """
         place = self._place(name, paths=paths)
         if place is None:
-            return self._listed_as(name)
+            return self._listed_as(name, paths=paths)
         return self.package(place) if isinstance(place, str) else self._in(place)
 
     def find_cached(self, name: str, *, paths: bool = True) -> SkillPackage | None:
@@ -274,25 +274,24 @@ class Library:
                 return known.moved(resolved)
         return read_package(folder, None, self._config_names)
 
-    def _listed_as(self, skill_id: str) -> SkillPackage:
+    def _listed_as(self, skill_id: str, *, paths: bool) -> SkillPackage:
         """Find a skill in the skill folders by its id, which may differ from the name of its folder."""
         for listed in self.in_folders():
             if listed.id == skill_id and listed.package is not None:
                 return listed.package
-        raise self._unknown(skill_id)
+        raise self._unknown(skill_id, paths=paths)
 
-    def _unknown(self, name: str) -> NotFound:
+    def _unknown(self, name: str, *, paths: bool) -> NotFound:
         known = sorted({each.id for each in self.installed()} | {each.id for each in self.in_folders()})
         if near := nearest(name, [*known, DEMO.name]):
-            hint = f"did you mean {near!r}? A"
+            hint, further = f"did you mean {near!r}?", " A"
         elif known:
-            hint = f"known: {', '.join(known)}; a"
+            hint, further = f"known: {', '.join(known)}", "; a"
         else:
-            hint = "none is installed; a"
-        return NotFound(
-            RefusalCode.SKILL_NOT_FOUND,
-            f"skill {name!r} is unknown; {hint} folder is named by its path, such as ./my-skill",
-        )
+            hint, further = "none is installed", "; a"
+        if paths:
+            hint += f"{further} folder is named by its path, such as ./my-skill"
+        return NotFound(RefusalCode.SKILL_NOT_FOUND, f"skill {name!r} is unknown; {hint}")
 
     # The list of versions.
 

@@ -60,6 +60,7 @@ _KNOWN = (
     "schemas",
 )
 _OF_SKILL_RUNNER = frozenset(rule.field.partition(".")[0] for rule in RULES if rule.file == RUNNER)
+_ALL_KEYS = (*_KNOWN, *sorted(_OF_SKILL_RUNNER.difference(_KNOWN)))
 _DEFAULT_NAMES = [
     rule.field.rpartition(".")[2] for rule in RULES if rule.field.startswith(f"{DEFAULTS}.") and rule.file == RUNNER
 ]
@@ -116,7 +117,7 @@ def _unknown_keys(document: Mapping[str, Any], where: str) -> list[Problem]:
     for key in document:
         place = f"{where}: {short(key, quoted=False)}"
         if key not in _KNOWN and key not in _OF_SKILL_RUNNER:
-            problems.append(warning(place, unknown_name(key, _KNOWN)))
+            problems.append(warning(place, unknown_name(key, _ALL_KEYS)))
     return problems
 
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from askback.core.decisions import Decision
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import Run, RunState, TurnKind, Usage
+from askback.core.signals import TurnProcess
 from askback.telemetry.observations import (
     Episode,
     EpisodeKind,
@@ -34,6 +35,8 @@ class _Turn:
 
     began: datetime
     replied_at: datetime | None
+    is_warm: bool = False
+    """Whether it has the process of the turn before, so that none is started."""
     marks: list[Mark] = field(default_factory=list)
 
 
@@ -108,7 +111,9 @@ class RunObserver:
                 case EventType.TURN_ENDED:
                     yield self._ended(before, decision, event.data["outcome"], usage)
                 case EventType.TURN_STARTED:
-                    self._turns[run.id] = _Turn(began=event.at, replied_at=_replied_at(before, decision))
+                    is_warm = event.data.get("process") == TurnProcess.WARM
+                    replied_at = _replied_at(before, decision)
+                    self._turns[run.id] = _Turn(began=event.at, replied_at=replied_at, is_warm=is_warm)
                 case _:
                     pass
         if run.state is not RunState.RUNNING and run.id in self._turns:
@@ -133,7 +138,7 @@ class RunObserver:
 
     def _reached(self, run: Run, step: TurnStep, at: datetime) -> Iterator[Observation]:
         turn = self._turns.get(run.id)
-        if turn is None:
+        if turn is None or (turn.is_warm and step is TurnStep.PROCESS_STARTED):
             return
         turn.marks.append(Mark(step=step, at=at))
         if turn.replied_at is not None:

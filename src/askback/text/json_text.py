@@ -20,6 +20,7 @@ from askback.core.interactions import Json
 MAX_DEPTH = 100
 """Deeper values are refused: no output needs them, and not every serializer that we use can write them."""
 
+_TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 _MAX_READ_CHARS = 32_000_000
 _MAX_SEARCHED_CHARS = 8_000_000
 _STRIDE = 65_536
@@ -77,10 +78,12 @@ def loads(text: str) -> Json:
         raise NotJson(f"it has more than {MAX_VALUES} values")
     try:
         value = _decoder().decode(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise NotJson(_TOO_DEEP) from None
+    except ValueError as error:
         raise NotJson(str(error)) from None
     if not _is_shallow(value):
-        raise NotJson(f"it is nested deeper than {MAX_DEPTH} levels")
+        raise NotJson(_TOO_DEEP)
     return _cleaned(value) if "\\u" in text else value
 
 

@@ -13,7 +13,7 @@ MASK = "[redacted]"
 _SHORTEST = 8
 """Shorter values are not masked: they would cause too many false positives."""
 _MIN_ANSWER = 4
-"""The same for secret answers of a user. Below `_SHORTEST`, their base64 and URL forms are not masked."""
+"""The same for secret answers of a user. Below `_SHORTEST`, their base64, hexadecimal and URL forms are not masked."""
 
 # Runs of backslashes are collapsed first: a pattern that matched the runs itself would take quadratic time.
 _RUN = re.compile(r"\\{2,}")
@@ -26,7 +26,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f]")
 
 
 class Redactor:
-    """Masks every known secret, including its base64, URL and JSON forms, however its characters are escaped."""
+    """Masks every known secret, including its base64, hexadecimal, URL and JSON forms, however its characters are escaped."""
 
     def __init__(self, secrets: Iterable[str], answers: Iterable[str] = ()) -> None:
         answers = [answer for answer in answers if len(answer) >= _MIN_ANSWER]
@@ -124,7 +124,8 @@ def _forms(secret: str) -> set[str]:
     raw = secret.encode(errors="surrogateescape")
     quoted = quote(raw, safe="")
     linked = {quote(raw), quoted, quoted.replace("%20", "+")}
-    return _plain_forms(secret) | linked | {form for shift in range(3) for form in _base64_forms(raw, shift)}
+    encoded = {raw.hex(), raw.hex().upper(), *(form for shift in range(3) for form in _base64_forms(raw, shift))}
+    return _plain_forms(secret) | linked | encoded
 
 
 def _base64_forms(raw: bytes, shift: int) -> set[str]:

@@ -20,6 +20,7 @@ from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import AskbackError
+from askback.http.auth import ANSWERS
 from askback.http.problems import status_of
 from askback.service import Service
 from askback.web import changes, dashboard, engines, files, new_run, pages, run_actions, sign_in, skills, translations
@@ -48,12 +49,17 @@ class Pages:
         """Whether the request is a browser's request for a page."""
         accepted = dict(scope["headers"]).get(b"accept", b"")
         looking = scope["method"] in ("GET", "HEAD") or scope["path"] == "/enter"
-        return looking and b"text/html" in accepted and not _is_api(scope["path"])
+        # The API redirects a browser with an answer link to its page.
+        has_pages = not _is_api(scope["path"]) or scope["path"].startswith(ANSWERS)
+        return looking and b"text/html" in accepted and has_pages
 
     def sign_in_page(self, scope: Scope, status: HTTPStatus) -> Response:
         asked = f"{quote(scope['path'])}?{scope.get('query_string', b'').decode('latin-1')}".removesuffix("?")
         target = scope.get("sign_in_target") or self.target(asked)
         return sign_in.sign_in_page(self._context, Request(scope), status, target)
+
+    def invalid_link_page(self, scope: Scope, status: HTTPStatus) -> Response:
+        return sign_in.invalid_link_page(self._context, Request(scope), status)
 
     def to_page_host(self, scope: Scope, *, origin: str, code: str) -> Response:
         return sign_in.to_page_host(self._context, Request(scope), origin, code)

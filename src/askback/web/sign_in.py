@@ -1,4 +1,4 @@
-"""The pages of the sign-in, for browsers without a valid session.
+"""The pages of the sign-in, for browsers without a valid session or answer link.
 
 Each page is a single file, because nothing else can be fetched without a session.
 """
@@ -26,6 +26,14 @@ def sign_in_page(context: PageContext, request: Request, status: HTTPStatus, tar
     response.headers["WWW-Authenticate"] = "Bearer"
     # With the default policy the browser would not send the origin of the form.
     response.headers["Referrer-Policy"] = "same-origin"
+    return response
+
+
+def invalid_link_page(context: PageContext, request: Request, status: HTTPStatus) -> Response:
+    """Does not say why the link is invalid: that would reveal whether its run exists."""
+    response = _page(context, request, "invalid_link.html", "form-action 'none'")
+    response.status_code = status
+    response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 

@@ -241,7 +241,10 @@ class DiffQuery(Shape, rename={"from_": "from"}):
 class RunCreateHeaders(Shape):
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
-        about("The same key with the same body returns the same run. With another body it is refused.", "order-4711"),
+        about(
+            "The same key with the same body, from the same token, returns the same run. With another body it is refused.",
+            "order-4711",
+        ),
     ] = None
     traceparent: Annotated[
         str | None,
@@ -272,7 +275,7 @@ _MAX_UNKNOWN = 50
 _MAX_NAME_CHARS = 100
 _TYPES = {"`str`": "a string", "`int`": "an integer", "`float`": "a number", "`bool`": "a boolean"}
 _TYPES |= {"`object`": "an object", "`array`": "an array", "`null`": "null"}
-_OR_NULL = re.compile(r"`(\w+) \| null`")
+_UNION = re.compile(r"`(\w+(?: \| \w+)+)`")
 _PATH = re.compile(r" - at `\$(?:\.)?(.*)`$")
 
 
@@ -357,6 +360,11 @@ def _in_value(value: Any, kind: Any, path: str, *, strict: bool = True) -> Itera
         for number, each in enumerate(value):
             yield from _in_object(each, item, f"{path}[{number}]")
         return
+    named = next((get_args(each)[1] for each in _parts(kind) if get_origin(each) is dict), None)
+    if inner and named and isinstance(value, dict):
+        for name, each in value.items():
+            yield from _in_value(each, named, f"{path}.{name}")
+        return
     place = path + inner[1] if inner else path
     text = _PATH.sub("", message)
     if text.startswith("Invalid enum value"):
@@ -374,7 +382,7 @@ def _shape_of(kind: Any) -> type[Shape] | None:
 
 def _readable(text: str) -> str:
     """msgspec's message in the terms of JSON."""
-    text = _OR_NULL.sub(r"`\1` or `null`", text)
+    text = _UNION.sub(lambda found: " or ".join(f"`{name}`" for name in found[1].split(" | ")), text)
     for name, words in _TYPES.items():
         text = text.replace(name, words)
     return text[:1].lower() + text[1:]

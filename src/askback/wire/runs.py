@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from askback.core import errors, events, interactions, runs, webhooks
 from askback.core.changes import Changes as FoundChanges
@@ -438,7 +438,7 @@ class ArtifactDiff(Shape, rename={"from_": "from"}):
 
     path: Annotated[str, about("The path of the artifact.", "itinerary.md")]
     from_: Annotated[int, about("The turn at whose end the comparison starts.", 1, ge=0)]
-    to: Annotated[str, about("The turn at whose end it ends, or `now`.", "now")]
+    to: Annotated[int | Literal["now"], about("The turn at whose end it ends, or `now`.", 2)]
     diff: Annotated[
         str | None,
         about(
@@ -472,9 +472,9 @@ class Changes(Shape):
     unavailable: Annotated[
         NoSummary | None,
         about(
-            "Why there is no summary. `not_a_repository`: the folder is not the top folder of a git repository. "
-            "`git_missing`: the server has no git. `too_slow`, `unreadable`: git could not compare the folder in time, or "
-            "not at all. `not_started`: the run never started a turn there. Null if there is a summary."
+            "Why there is no summary. `not_a_repository`: the folder is not the top folder of a git repository, or it is "
+            "a linked worktree. `git_missing`: the server has no git. `too_slow`, `unreadable`: git could not compare the "
+            "folder in time, or not at all. `not_started`: the run never started a turn there. Null if there is a summary."
         ),
     ]
 

@@ -189,8 +189,7 @@ class Worker:
     async def _execute(self, run: Run, prewarmed: FreshProcess | None = None) -> None:
         """Execute turns until the run ends, is queued again or waits without a process. The only place that catches every exception."""
         held = Held(run=run, control=self._active[run.id])
-        if self._stopping:
-            held.control.stop(StopReason.SHUTDOWN)
+        self._pass_on_stop(held.control)
         try:
             if prewarmed is None:
                 self._prewarming.note_new_process(run)
@@ -201,6 +200,7 @@ class Worker:
                     self._let_go(held)
                     if not await self._warm.wait(held, executor):
                         break
+                    self._pass_on_stop(held.control)
                     await self._turns(held, executor)
             if held.run.state.final and (held.run.env_names or held.run.workdir):
                 await asyncio.to_thread(self._close, held.run)
@@ -211,6 +211,11 @@ class Worker:
             self._let_go(held)
         if not held.was_warm:
             await self._save_early(held.run)
+
+    def _pass_on_stop(self, control: RunControl) -> None:
+        """`stop` may have gone through the runs in progress while the claim of this one was being stored."""
+        if self._stopping:
+            control.stop(StopReason.SHUTDOWN)
 
     async def _turns(self, held: Held, executor: RunExecutor) -> None:
         run = held.run

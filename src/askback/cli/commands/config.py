@@ -38,6 +38,7 @@ def command(settings: Settings, as_json: bool, key: str | None) -> int:
     KEY shows one setting or one section, such as server or engines.codex. Tokens, webhook secrets and the values of
     variables are masked.
     """
+    settings = _with_engine(settings, key or "")
     shown = [(path, value) for path, value in _values(settings) if key is None or _below(path, key)]
     if not shown:
         raise Invalid(RefusalCode.SETTINGS_INVALID, _unknown(settings, key or ""))
@@ -50,9 +51,27 @@ def command(settings: Settings, as_json: bool, key: str | None) -> int:
     width = max(len(".".join(path)) for path, _ in shown)
     for path, value in shown:
         text = "-" if value is None else json.dumps(value, ensure_ascii=False)
+        if value is not None and (unit := settings.unit(path)):
+            text = f"{text.removesuffix('.0')} {unit}"
         where = _described(settings.origin(path))
         output.print_line(f"{printable('.'.join(path)):<{width}}  {printable(text)}  · {printable(where)}")
     return 0
+
+
+def _with_engine(settings: Settings, key: str) -> Settings:
+    """The settings with a section for the engine in the key. An engine without settings has the defaults."""
+    from askback.engines import registry
+    from askback.settings import EngineSettings
+
+    section, _, rest = key.partition(".")
+    name = rest.partition(".")[0]
+    if section != "engines" or not name or name in settings.engines:
+        return settings
+    known = list(registry.engines())
+    if name not in known:
+        message = f"there is no engine '{name}'; known: {', '.join(known)}"
+        raise Invalid(RefusalCode.SETTINGS_INVALID, message)
+    return settings.model_copy(update={"engines": {**settings.engines, name: EngineSettings()}})
 
 
 def _values(settings: Settings) -> Iterator[tuple[Path, Any]]:

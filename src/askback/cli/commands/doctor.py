@@ -53,6 +53,7 @@ def command(settings: Settings, as_json: bool) -> int:
 
     async def main() -> int:
         findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir), *_telemetry(settings)]
+        findings += _variables()
         try:
             # A problem with the telemetry is reported above, and must not hide the rest.
             async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()})) as app:
@@ -148,6 +149,14 @@ def _usable(reports: Sequence[EngineReport]) -> Iterator[Finding]:
 def _python() -> Finding:
     version = ".".join(str(part) for part in sys.version_info[:3])
     return Finding(what="python", ok=sys.version_info >= (3, 11), message=version)
+
+
+def _variables() -> Iterator[Finding]:
+    from askback.settings import unknown_variables
+
+    for message in unknown_variables():
+        advice = "correct its name, or unset it"
+        yield Finding(what="environment", ok=None, message=message, advice=advice, warning=True)
 
 
 def _disk(data_dir: Path) -> Finding:

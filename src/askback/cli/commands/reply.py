@@ -62,7 +62,7 @@ def command(
     server = connection.find(settings, url, token)
     if server is None:
         return _reply_here(settings, run, text, interaction, as_json=as_json, can_ask=can_ask)
-    with connection.errors_reported():
+    with connection.errors_reported(token_sent=server.token is not None):
         return _reply_to_server(server, run, text, interaction, as_json=as_json)
 
 

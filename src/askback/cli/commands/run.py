@@ -73,6 +73,7 @@ _LIST = "?"
 )
 @click.option(
     "--workdir",
+    type=options.PathName(),
     metavar="DIR",
     help="Work in this folder, such as a repository, instead of a new one. It is changed in place; output files go to "
     "DIR/artifacts/.",
@@ -168,7 +169,9 @@ def _check_usage(
     skill: str | None, continued: str | None, source: str | None, *, submitted: object, inherited: object
 ) -> None:
     """Refuse options that contradict each other. `submitted`, `inherited`: whether options of that kind are given."""
-    if (skill is None) == (continued is None):
+    if skill is not None and continued is not None:
+        raise click.UsageError("--continue uses the skill of the run: name a SKILL or --continue RUN, not both")
+    if skill is None and continued is None:
         raise click.UsageError("name a SKILL to run, or a run to continue: --continue RUN")
     if continued is not None and submitted:
         raise click.UsageError("--continue uses the run as it was submitted: only --answer can be added")

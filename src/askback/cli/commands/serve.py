@@ -55,6 +55,7 @@ _NEW_OBJECTS = 10_000
 def command(settings: Settings, as_json: bool, host: str | None, port: int | None) -> int:
     """Serve the HTTP API and the page, and execute runs, until stopped. Everything but /healthz requires a token."""
     from askback.cli.exit_codes import run_async
+    from askback.settings import unknown_variables
 
     if host == "":
         raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")
@@ -63,6 +64,8 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     server = settings.server.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"server": server})
     logs.configure(settings.log)
+    for message in unknown_variables():
+        log.warning("%s", message)
     return run_async(lambda: _serve(settings, as_json=as_json))
 
 

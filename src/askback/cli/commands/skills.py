@@ -59,7 +59,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 
 
 @command.command("install", examples=("askback skills install ./my-skill", "askback skills install my-skill.zip"))
-@click.argument("source", type=click.Path(path_type=Path), metavar="ZIP_OR_FOLDER")
+@click.argument("source", type=options.PathName(path_type=Path), metavar="ZIP_OR_FOLDER")
 @options.common
 def install(settings: Settings, as_json: bool, source: Path) -> int:
     """Install a skill from a zip file or a folder, so that it can be run by id."""
@@ -74,7 +74,7 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
 
 
 @command.command("new", examples=("askback skills new my-skill", "askback skills new skills/release-notes --json"))
-@click.argument("name", type=click.Path(path_type=Path))
+@click.argument("name", type=options.PathName(path_type=Path))
 @options.common
 def new(settings: Settings, as_json: bool, name: Path) -> int:
     """Make a skill that runs at once and asks a question, in a new folder NAME. Then change it to your needs."""
@@ -100,7 +100,7 @@ def new(settings: Settings, as_json: bool, name: Path) -> int:
 
 
 @command.command("check", examples=("askback skills check ./my-skill",))
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=options.PathName(path_type=Path))
 @options.common
 def check(settings: Settings, as_json: bool, folder: Path) -> int:
     """Report the problems of the skill in FOLDER and how to fix them, and what it takes and returns.

@@ -10,7 +10,7 @@ import click
 
 from askback.cli import options, output
 from askback.cli.help import Group
-from askback.text.formatting import printable, rfc3339
+from askback.text.formatting import one_line, printable, rfc3339
 
 if TYPE_CHECKING:
     from askback.http.tokens import Token, Tokens
@@ -20,6 +20,7 @@ _SCOPES = ("submit", "answer", "read", "admin")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _MAX_LIFETIME = timedelta(days=36_500)
+_MAX_DIGITS = 12
 
 
 @click.group(
@@ -60,7 +61,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     type=click.Choice(_SCOPES),
     help="What the token allows; repeatable.",
 )
-@click.option("--expires-in", metavar="TIME", help="Lifetime, such as 30d, 12h or 45m; default: no limit.")
+@click.option("--expires-in", metavar="TIME", help="Lifetime, such as 4w, 30d, 12h, 45m or 90s; default: no limit.")
 @options.common
 def create(settings: Settings, as_json: bool, name: str, scopes: tuple[str, ...], expires_in: str | None) -> int:
     """Create a token called NAME. It is printed once; only its digest is stored."""
@@ -104,13 +105,15 @@ def _tokens(settings: Settings) -> Tokens:
 
 
 def _duration(text: str) -> timedelta:
-    found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", text.strip())
+    found = re.fullmatch(r"([0-9]+)([smhdw])", text.strip(), re.ASCII)
     if found is None:
-        raise click.UsageError(f"--expires-in {text!r}: write it as 30d, 12h, 45m or 90s")
-    length = timedelta(**{_UNITS[found[2]]: int(found[1])})
-    if length > _MAX_LIFETIME:
-        raise click.UsageError(f"--expires-in {text!r}: the maximum is a hundred years")
-    return length
+        raise click.UsageError(f"--expires-in {one_line(text, 40)!r}: write it as 4w, 30d, 12h, 45m or 90s")
+    unit = _UNITS[found[2]]
+    # A number of many digits is not a timedelta.
+    number = int(found[1]) if len(found[1]) <= _MAX_DIGITS else 0
+    if not 1 <= number <= _MAX_LIFETIME // timedelta(**{unit: 1}):
+        raise click.UsageError(f"--expires-in {one_line(text, 40)!r}: must be from 1s to a hundred years (36500d)")
+    return timedelta(**{unit: number})
 
 
 def _view(token: Token) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from askback.cli import output
+from askback.cli import options, output
 from askback.cli.help import Command
 from askback.text.formatting import one_line
 
@@ -22,7 +22,7 @@ _MAX_PATH = 4096
         "askback trust ../project --revoke",
     ),
 )
-@click.argument("folder", required=False, default=".", type=click.Path(path_type=Path))
+@click.argument("folder", required=False, default=".", type=options.PathName(path_type=Path))
 @click.option("--revoke", is_flag=True, help="Stop trusting it.")
 @click.option("--list", "listing", is_flag=True, help="List the trusted files.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else.")

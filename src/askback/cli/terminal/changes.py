@@ -9,7 +9,7 @@ from askback.text.formatting import count, one_line, printable
 from askback.wire.runs import Changes
 
 _WHY = {
-    NoSummary.NOT_A_REPOSITORY: "it is not the top folder of a git repository",
+    NoSummary.NOT_A_REPOSITORY: "it is not the top folder of a git repository, or it is a linked worktree",
     NoSummary.GIT_MISSING: "git is not installed",
     NoSummary.TOO_SLOW: "git could not compare the folder in time",
     NoSummary.UNREADABLE: "git could not read the repository",

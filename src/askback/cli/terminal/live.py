@@ -216,13 +216,10 @@ def lines(event: Event) -> list[str]:
 def _message(text: str) -> list[str]:
     """The part of a message for the user. Askback shows a question or an output itself."""
     if any(sign in text for sign in _HIDDEN_BLOCKS):
-        text = _before_block(text)
+        from askback.engines.answers.prose import prose
+
+        text = prose(text)
     return [f"  {line}" for line in printable(text).strip().splitlines()]
-
-
-def _before_block(text: str) -> str:
-    ends = [place for sign in ("```", "{", "<ASK_USER_YAML>", MARKER) if (place := text.find(sign)) >= 0]
-    return text[: min(ends)] if ends else text
 
 
 def summary(run: Run) -> str:

@@ -67,7 +67,7 @@ def _structured(interaction: Interaction, text: str) -> Json:
     return value if isinstance(value, dict) else text
 
 
-def _is_confirmation(interaction: Interaction) -> bool:
+def _is_confirmation(interaction: Interaction | wire.Interaction) -> bool:
     """Answered with the words yes or no. A question with a boolean schema is answered with true or false."""
     return interaction.kind == "confirm" and not interaction.options and interaction.response_schema is None
 
@@ -118,6 +118,14 @@ def _option(interaction: Interaction, option: Json) -> str:
     return f"{line}  (default)" if is_default else line
 
 
+def choice_of_two(interaction: Interaction | wire.Interaction) -> str | None:
+    """`[y/n]` with the default as a capital letter, for a question that is answered with yes or no."""
+    schema = interaction.response_schema or {}
+    if interaction.options or not (_is_confirmation(interaction) or schema.get("type") == "boolean"):
+        return None
+    return yes_or_no(interaction.default if interaction.default is not None else schema.get("default"))
+
+
 def hint(interaction: Interaction) -> str:
     """The line in front of the cursor."""
     parts = []
@@ -125,9 +133,8 @@ def hint(interaction: Interaction) -> str:
     if interaction.options:
         numbers = _numbers(len(interaction.options))
         parts.append(f"{numbers} or your own words" if schema is None else numbers)
-    elif _is_confirmation(interaction) or (schema is not None and schema.get("type") == "boolean"):
-        default = interaction.default if interaction.default is not None else (schema or {}).get("default")
-        return f"  Your answer {yes_or_no(default)}: "
+    elif letters := choice_of_two(interaction):
+        return f"  Your answer {letters}: "
     elif schema is not None:
         parts.append(kind_of(schema))
     if interaction.default is not None:
@@ -153,7 +160,8 @@ def reply_command(run_id: str, asked: Interaction | wire.Interaction | None) -> 
     """The command that answers a question. It asks for secrets, which the shell would keep, and for forms."""
     schema = (asked.response_schema if asked else None) or {}
     asks = asked is not None and (asked.secret or schema.get("type") == "object")
-    return f"askback reply {printable(run_id)}" + ("" if asks else " TEXT")
+    answer = "yes" if asked is not None and choice_of_two(asked) else "TEXT"
+    return f"askback reply {printable(run_id)}" + ("" if asks else f" {answer}")
 
 
 async def ask(interaction: Interaction, write: Write, settled: Settled, *, can_leave: bool = True) -> Json:

@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from askback.cli.layout import cut
 from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.failure import failure
-from askback.cli.terminal.question import reply_command
+from askback.cli.terminal.question import choice_of_two, reply_command
 from askback.cli.terminal.values import readable
 from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
@@ -170,15 +170,22 @@ def _settled(interaction: Interaction) -> Iterator[str]:
 
 def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iterator[str]:
     """A pending question, its age and deadline, and how to answer it."""
-    for number, text in enumerate(printable(asked.prompt).splitlines() or [""]):
-        yield f"  ? {text}" if number == 0 else f"    {text}"
+    first, *more = printable(asked.prompt).splitlines() or [""]
+    yield f"  ? {first}"
+    yield from (f"    {text}" for text in more)
     if asked.context:
         yield from (f"    {text}" for text in printable(readable(asked.context)).splitlines())
     for number, option in enumerate(asked.options, 1):
         is_default = asked.default is not None and asked.default in (option_value(option), option_label(option))
         yield f"    {number}) {printable(option_label(option))}{'  (default)' if is_default else ''}"
+    if letters := choice_of_two(asked):
+        yield f"    {letters}{_default_in_words(letters)}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
     yield f"    answer with: {reply_command(run_id, asked)}"
+
+
+def _default_in_words(letters: str) -> str:
+    return "  (default: yes)" if "Y" in letters else "  (default: no)" if "N" in letters else ""
 
 
 def _held_until(deadline: datetime | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from askback.core.interactions import Json
+from askback.skills.named_files import FILE_TYPES
 from askback.text.formatting import printable
 
 Schema = Mapping[str, Any]
@@ -60,7 +61,8 @@ def describe(field: Any) -> str:
     if not isinstance(field, Mapping):
         return "anything"
     offered = " | ".join(printable(text_of(value)) for value, _ in choices(field))
-    kind = "file" if field.get("x-input-source") == "file" else offered or _listed(field) or kind_of(field)
+    is_file = field.get("x-input-source") == "file" or field.get("x-type") in FILE_TYPES
+    kind = "file" if is_file else offered or _listed(field) or kind_of(field)
     return f"{kind} ({described})" if (described := description(field)) else kind
 
 

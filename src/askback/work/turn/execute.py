@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 LINGER_SEC = 5.0
 """How long the process of one turn may live after the engine's own end-of-turn event."""
 _WARM_LOST = "the process that was kept for it had ended"
+_UNRESPONSIVE = "the process that was kept for it did not respond"
 _KEEPER_KILLED = "the keeper of the engine's process was killed"
 
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
@@ -120,7 +121,7 @@ class RunExecutor:
                 return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
             except Stopped:
                 return self._stopped(run)
-        elif not run.sticky and not self._process.usable:
+        elif not run.sticky and (not self._process.usable or self._process.child.is_stopped):
             return await self._not_warm(run)
         elif self._process.child.has_exited:
             error = _limit_error(run, self._process)
@@ -149,6 +150,14 @@ class RunExecutor:
         if reason is StopReason.CANCEL:
             return ProcessTreeEnded(epoch=run.epoch, at=at)
         return TurnLost(epoch=run.epoch, at=at, counted=reason is None, why=why)
+
+    def _interrupted(self, run: Run, process: EngineProcess) -> TurnSignal:
+        if process.child.lost or not process.continued:
+            return self._stopped(run)
+        if process.unresponsive and self._control.reason is None:
+            # Not counted: the next process is a new one, for which this cannot happen again.
+            return TurnLost(epoch=run.epoch, at=self._context.clock(), counted=False, why=_UNRESPONSIVE)
+        return self._stopped(run, _WARM_LOST)
 
     async def _execute(self, run: Run, process: EngineProcess) -> TurnSignal:
         feed = EventFeed(self._context.store, run.id, run.epoch)
@@ -179,7 +188,7 @@ class RunExecutor:
             process.life = self._group.create_task(process.live())
         ended = await self._until_over(run, process, observer, process.life)
         read: Callable[[], Completed | TurnFailed]
-        if ended is not None and not run.sticky and process.continued and _ended_by_itself(process, ended):
+        if ended is not None and _was_kept(run, process) and _ended_by_itself(process, ended):
             # In a new process the turn might succeed, and that is all that a run without a warm process knows.
             return None
         if ended is not None:
@@ -199,7 +208,7 @@ class RunExecutor:
     ) -> Exit | None:
         """Wait until the turn is over. Returns an `Exit` if the process has ended, unless it was stopped or lost."""
         waits = (
-            partial(_converse, process, observer),
+            partial(_converse, run, process, observer),
             self._control.wait,
             observer.strayed.wait,
             process.child.over_limit.wait,
@@ -214,6 +223,8 @@ class RunExecutor:
         if process.conversation is not None and observer.turn_over.is_set() and not observer.strayed.is_set():
             return None
         if life not in done:
+            if not done and not observer.printed and _was_kept(run, process):
+                process.unresponsive = True
             await process.kill()
         code = await life
         if process.child.lost or (self._control.reason is not None and life not in done):
@@ -230,7 +241,7 @@ class RunExecutor:
         error = _limit_error(run, process)
         outcome: TurnOutcome
         if canceled or (error is None and result is None):
-            return self._stopped(run) if process.child.lost or not process.continued else self._stopped(run, _WARM_LOST)
+            return self._interrupted(run, process)
         if error is not None:
             outcome = TurnError(error=error)
         else:
@@ -310,20 +321,33 @@ async def first_of(*waits: Callable[[], Coroutine[Any, Any, Any]], timeout: floa
             task.cancel()
 
 
-async def _converse(process: EngineProcess, observer: TurnObserver) -> None:
-    """Send instructions to a resident process, and wait for the end of the turn. Any other process then gets time to exit."""
+async def _converse(run: Run, process: EngineProcess, observer: TurnObserver) -> None:
+    """Send instructions to a resident process, and wait for the end of the turn. Any other process then gets time to exit.
+
+    Returns before the end of the turn if a process that was kept does not read the instructions.
+    """
     if process.conversation is not None:
         instructions = process.prepared.instructions
         async with process.reader_lock:
             said = tuple(process.conversation.say(instructions.prompt, instructions.reply))
         await observer.report(said)
+        if _was_kept(run, process) and not await process.reads():
+            process.unresponsive = True
+            return
     await observer.turn_over.wait()
     if process.conversation is None:
         await asyncio.sleep(LINGER_SEC)
 
 
+def _was_kept(run: Run, process: EngineProcess) -> bool:
+    """Whether the turn could have had a new process instead."""
+    return process.continued and not run.sticky
+
+
 def _ended_by_itself(process: EngineProcess, ended: Exit) -> bool:
-    return not (ended.timed_out or ended.over_limit) and process.child.breach is None
+    """Also true for a process that was ended because it did not respond."""
+    in_time = process.unresponsive or not ended.timed_out
+    return in_time and not ended.over_limit and process.child.breach is None
 
 
 def _limit_error(run: Run, process: EngineProcess | None) -> RunError | None:

@@ -205,6 +205,8 @@ def _check(run: Run, fresh: FreshProcess, prepared: PreparedTurn) -> None:
     """Raise `Unfit` unless the turn would start just this process."""
     if fresh.child.has_exited or fresh.child.over_limit.is_set():
         raise Unfit("it has ended")
+    if fresh.child.is_stopped:
+        raise Unfit("it is suspended")
     if not prepared.resident or prepared.launch != fresh.launch:
         raise Unfit("the run needs another launch")
     if spawn_request(fresh.context, run, prepared, fresh.lock) != fresh.request:

@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 GRACE_SEC = 3.0
 """How long an engine may take to end on request before it is killed."""
+READ_SEC = 10.0
+"""How long a process that was kept may take to read its next prompt before it is given up."""
+_POLL_SEC = 0.02
 _MAX_UNSENT = 16_000_000
 """Bytes that wait until the engine reads them."""
 
@@ -64,6 +67,8 @@ class EngineProcess:
         """Released when the process has been ended."""
         self.sign_in_warnings: tuple[RunWarning, ...] = ()
         """Known once the process has been ended."""
+        self.unresponsive = False
+        """Whether it was kept for a turn of which it has not taken notice."""
         self.turns = 0
         """How many turns have begun in it."""
         self._run_id = run.id
@@ -75,6 +80,8 @@ class EngineProcess:
         self._ended = False
         self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
         self._unsent_bytes = 0
+        self._bytes = 0
+        """All that was to be sent so far."""
 
     @property
     def usable(self) -> bool:
@@ -140,11 +147,21 @@ class EngineProcess:
 
     async def send(self, data: bytes) -> None:
         """Queue the data. Writing here could deadlock: the engine may be blocked until its output is read."""
+        self._bytes += len(data)
         self._unsent_bytes += len(data)
         self._unsent.put_nowait(data)
         if self._unsent_bytes > _MAX_UNSENT:
             # It keeps asking and does not read the responses.
             self.child.over_limit.set()
+
+    async def reads(self) -> bool:
+        """Wait until it has read everything that was sent up to now. False if it takes longer than `READ_SEC`."""
+        sent = self._bytes
+        for _ in range(max(1, round(READ_SEC / _POLL_SEC))):
+            if self._bytes - self._unsent_bytes - self.child.unread >= sent:
+                return True
+            await asyncio.sleep(_POLL_SEC)
+        return False
 
     async def _write(self) -> None:
         while True:
@@ -156,7 +173,9 @@ class EngineProcess:
         """Kill the whole process tree. A child that exited by itself may have left descendants."""
         if self.child.gone and not self._lock.held_by_descendant():
             return
-        while not await self.child.end(self._run_id, grace_sec=GRACE_SEC, lock=self._lock.path):
+        # A suspended process is resumed by its end. Without grace it cannot read the prompt even then.
+        grace_sec = 0 if self.unresponsive else GRACE_SEC
+        while not await self.child.end(self._run_id, grace_sec=grace_sec, lock=self._lock.path):
             log.error("an engine's processes cannot be ended, trying again", extra={"run": self._run_id})
 
     async def end(self) -> None:

@@ -172,14 +172,20 @@ def render_text(value: Any, facts: Mapping[str, Any]) -> str:
 
 
 def as_text(value: Any) -> str:
+    value = _whole(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _whole(value: Any) -> Any:
+    """`3.0` as `3`: JSON does not tell them apart, and a schema takes both for an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _items(item: Any, facts: Mapping[str, Any]) -> list[Any]:
     """`{"$each": N or list, "item": template}` becomes several items; anything else becomes one."""
     if not isinstance(item, dict) or "$each" not in item:
         return [render(item, facts)]
-    over = render(item["$each"], facts)
+    over = _whole(render(item["$each"], facts))
     if isinstance(over, str) and over.isdecimal():
         over = int(over)
     if isinstance(over, int):
@@ -191,7 +197,7 @@ def _items(item: Any, facts: Mapping[str, Any]) -> list[Any]:
 
 def _pick(value: dict[str, Any], facts: Mapping[str, Any]) -> Any:
     """`{"$pick": key, "from": {key: template, "*": template}}`, or `from` a list: by position from 1, repeating."""
-    key, choices = render(value["$pick"], facts), value.get("from")
+    key, choices = _whole(render(value["$pick"], facts)), value.get("from")
     if (
         isinstance(choices, dict)
         and (choice := choices.get(as_text(key).strip().lower(), choices.get("*"))) is not None
