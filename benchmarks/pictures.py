@@ -185,7 +185,10 @@ def beside_others(documents: Sequence[Document]) -> str:
     for what, theirs, name, row, figure in OTHERS:
         if (found := rows.get((name, row))) is not None:
             lines.append(f"| {what} | {theirs} | {short(found[figure])} {found['unit']} |")
-    lines += ["", "Skill-Runner was measured once, on another day, and both without a sandbox; only large differences mean something."]
+    lines += [
+        "",
+        "Skill-Runner was measured once, on another day, and both without a sandbox; only large differences mean something.",
+    ]
     return "\n".join(lines)
 
 
