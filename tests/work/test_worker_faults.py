@@ -277,10 +277,10 @@ def test_a_run_that_is_claimed_again_before_its_last_executor_is_done_can_be_can
             claims = 0
 
             @asynccontextmanager
-            async def slowly_left(context: TurnContext, control: RunControl) -> AsyncIterator[RunExecutor]:
+            async def slowly_left(context: TurnContext, control: RunControl, *rest: Any) -> AsyncIterator[RunExecutor]:
                 nonlocal claims
                 claims += 1
-                async with executing(context, control) as executor:
+                async with executing(context, control, *rest) as executor:
                     yield executor
                 await until(lambda: claims == 2)
 
@@ -307,8 +307,8 @@ def test_an_outdated_change_of_a_run_does_not_lose_the_end_of_its_turn(
         async with world.working() as app, asyncio.timeout(20):
 
             @asynccontextmanager
-            async def notified_late(context: TurnContext, control: RunControl) -> AsyncIterator[Any]:
-                async with executing(context, control) as executor:
+            async def notified_late(context: TurnContext, control: RunControl, *rest: Any) -> AsyncIterator[Any]:
+                async with executing(context, control, *rest) as executor:
                     waited: list[Run] = []
 
                     async def hold(run: Run) -> Any:
