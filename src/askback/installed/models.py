@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -113,7 +114,8 @@ class ModelLists:
         workspace = Workspace(self._folder / engine.name)
         prepared = await asyncio.to_thread(self._prepare, engine, setup, installed, workspace)
         query = engine.model_query(prepared.turn)
-        mark = f"models-{engine.name}"
+        # Ending a program ends everything with its mark, also what a program with another data folder has started.
+        mark = f"models-{engine.name}-{secrets.token_hex(6)}"
         try:
             async with self._started(prepared, setup, mark, lock) as child:
                 return query.finish(await _talk(child, query))
