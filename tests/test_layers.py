@@ -150,12 +150,15 @@ def _forbidden_for_engine(path: str) -> set[str]:
 
 
 def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
-    if target == "settings":
+    if target in ("settings", "setting_sections") and unit != "settings":
         if unit not in READS_SETTINGS:
-            yield f"{where} imports settings; only {' and '.join(sorted(READS_SETTINGS))} may, others are given values"
+            yield f"{where} imports {target}; only {' and '.join(sorted(READS_SETTINGS))} may, others are given values"
     elif unit == "settings":
-        if target not in ("core", "setting_types", "text", "trust", ""):
+        if target not in ("core", "setting_sections", "setting_types", "text", "trust", ""):
             yield f"{where} imports {target}; settings knows only core and text"
+    elif unit == "setting_sections":
+        if target not in ("core", "setting_types", "trust"):
+            yield f"{where} imports {target}; setting_sections knows only core"
     elif unit == "setting_types":
         if target != "trust":
             yield f"{where} imports {target}; setting_types knows only trust"
@@ -308,6 +311,8 @@ VIOLATING = {
     "bootstrap-imports-cli": ("bootstrap.py", "import askback.cli.main"),
     "settings-in-the-service": ("service.py", "from askback.settings import Settings"),
     "settings-in-the-store-for-types": ("store/x.py", "if TYPE_CHECKING:\n    from askback.settings import Settings"),
+    "setting-sections-in-the-service": ("service.py", "from askback.setting_sections import Limits"),
+    "setting-sections-import-text": ("setting_sections.py", "from askback.text import formatting"),
     "setting-types-import-core": ("setting_types.py", "from askback.core import runs"),
     "setting-types-in-bootstrap": ("bootstrap.py", "from askback.setting_types import with_paths"),
     "settings-import-the-store": ("settings.py", "from askback.store import base"),

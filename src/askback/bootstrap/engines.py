@@ -16,7 +16,8 @@ from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_users
 from askback.process.sandbox.visibility import Hidden, hidden
 from askback.process.spawn_direct import Direct
 from askback.process.workdirs import Workdirs
-from askback.settings import EngineSettings, Settings, engine_environment, key_name, secret_values, user_home
+from askback.setting_sections import EngineSettings
+from askback.settings import Settings, engine_environment, key_name, secret_values, user_home
 
 
 def make_spawner(settings: Settings) -> Spawner:

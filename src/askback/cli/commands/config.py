@@ -61,7 +61,7 @@ def command(settings: Settings, as_json: bool, key: str | None) -> int:
 def _with_engine(settings: Settings, key: str) -> Settings:
     """The settings with a section for the engine in the key. An engine without settings has the defaults."""
     from askback.engines import registry
-    from askback.settings import EngineSettings
+    from askback.setting_sections import EngineSettings
 
     section, _, rest = key.partition(".")
     name = rest.partition(".")[0]

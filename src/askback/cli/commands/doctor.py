@@ -49,7 +49,7 @@ def command(settings: Settings, as_json: bool) -> int:
     from askback.bootstrap import opened
     from askback.cli.exit_codes import run_async
     from askback.core.errors import Unavailable
-    from askback.settings import TelemetrySettings
+    from askback.setting_sections import TelemetrySettings
 
     async def main() -> int:
         findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir), *_telemetry(settings)]

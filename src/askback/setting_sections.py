@@ -1,0 +1,331 @@
+"""The sections of the settings, such as `server` and `limits`, with their defaults."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from askback.core.runs import RunState
+from askback.setting_types import Program, Unit
+from askback.trust import Shown
+
+MAX_SLOTS = 10_000
+TEN_YEARS_SEC = 10 * 365.25 * 24 * 3600
+_MB = 1024 * 1024
+
+_MIN_TOKEN_CHARS = 24
+_MIN_DISTINCT_CHARS = 8
+_WEAK_TOKEN = (
+    f"must have at least {_MIN_TOKEN_CHARS} characters, {_MIN_DISTINCT_CHARS} of them different: it can be guessed; "
+    "create one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))', or leave it out and one is generated"
+)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+_ORIGIN = r"^https?://[a-z0-9.\[\]:-]+$"
+"""As browsers send it: no path, no user, no wildcard, in lower case."""
+
+
+class ServerSettings(_Section):
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    token: Annotated[str | None, Shown.NOTHING] = Field(
+        None, description="At least 24 random characters. Generated and stored on first start if absent."
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="Additional `Host` values that requests may have, with port: `askback.example:8765`."
+    )
+    allowed_origins: tuple[Annotated[str, StringConstraints(pattern=_ORIGIN, max_length=300)], ...] = Field(
+        (),
+        description="Origins of pages that may call the API with a token (CORS), such as `https://app.example`. Cookies are never accepted from them.",
+    )
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^/?#@\s]+/?$",
+        description="Where users reach the server from outside, such as `https://askback.example`. Added to `allowed_hosts` and used in links; with `https`, cookies are `Secure`.",
+    )
+    failed_sign_ins: int = Field(
+        20, ge=1, description="Failed sign-ins per minute from one address that get 401; more get 429."
+    )
+    unauthenticated_connections: int = Field(
+        256, ge=1, description="Connections without a valid token; beyond this number the oldest is dropped."
+    )
+    grace_sec: float = Field(
+        10, ge=0, description="How long requests in progress may still take when the server stops, in seconds."
+    )
+
+    @field_validator("token")
+    @classmethod
+    def _not_weak(cls, token: str | None) -> str | None:
+        if token is not None and (len(token) < _MIN_TOKEN_CHARS or len(set(token)) < _MIN_DISTINCT_CHARS):
+            raise ValueError(_WEAK_TOKEN)
+        return token
+
+
+class Limits(_Section):
+    body: Annotated[float, Unit("MB")] = Field(
+        32, gt=0, description="Size of a JSON request that creates a run, in MB. A reply may have 2 at most."
+    )
+    body_values: int = Field(
+        200_000, gt=0, description="Number of values in one JSON request; a nested list or object counts twice."
+    )
+    body_sec: float = Field(
+        30,
+        gt=0,
+        description="How long a client may take to send a body, in seconds; one more for every 16 KB received.",
+    )
+    bundle: Annotated[float, Unit("MB")] = Field(
+        2048, gt=0, description="Size of the files of one run that are downloaded as a zip, in MB."
+    )
+    upload: Annotated[float, Unit("MB")] = Field(512, gt=0, description="Size of one uploaded file or zip, in MB.")
+    zip_total: Annotated[float, Unit("MB")] = Field(512, gt=0, description="Size of an unpacked skill package, in MB.")
+    zip_entries: int = Field(10_000, gt=0, description="Number of entries in a skill package.")
+    line: Annotated[float, Unit("MB")] = Field(8, gt=0, description="Size of one line of an engine's output, in MB.")
+    output: Annotated[float, Unit("MB")] = Field(
+        256, gt=0, description="Size of an engine's output in one turn, in MB."
+    )
+    memory: Annotated[float, Unit("MB")] = Field(
+        default_factory=lambda: _default_memory(),
+        ge=0,
+        description="Memory of one engine and its child processes, in MB; default: half of the machine's; 0: no limit.",
+    )
+    processes: int = Field(
+        1024, ge=0, description="Number of processes of one engine; threads: 16 times as many; 0: no limit."
+    )
+    cpu_sec: float = Field(
+        0, ge=0, description="CPU time of one turn (for a sticky run: of all turns), in seconds; 0: no limit."
+    )
+    turn_sec: float = Field(
+        0,
+        ge=0,
+        description="The time that a turn may take, in seconds: a longer `turn_timeout_sec` of a run or of a skill is "
+        "shortened; 0: no limit.",
+    )
+    disk: Annotated[float, Unit("MB")] = Field(
+        10_240, ge=0, description="Disk space of one run (workspace, home and temporary files), in MB; 0: no limit."
+    )
+    disk_reserve: Annotated[float, Unit("MB")] = Field(
+        256,
+        ge=0,
+        description="If less disk space than this is free, in MB, a run that used as much in its turn is ended.",
+    )
+
+    @property
+    def body_bytes(self) -> int:
+        return int(self.body * _MB)
+
+    @property
+    def bundle_bytes(self) -> int:
+        return int(self.bundle * _MB)
+
+    @property
+    def upload_bytes(self) -> int:
+        return int(self.upload * _MB)
+
+    @property
+    def zip_total_bytes(self) -> int:
+        return int(self.zip_total * _MB)
+
+    @property
+    def line_bytes(self) -> int:
+        return int(self.line * _MB)
+
+    @property
+    def output_bytes(self) -> int:
+        return int(self.output * _MB)
+
+    @property
+    def memory_bytes(self) -> int:
+        return int(self.memory * _MB)
+
+    @property
+    def disk_bytes(self) -> int:
+        return int(self.disk * _MB)
+
+    @property
+    def disk_reserve_bytes(self) -> int:
+        return int(self.disk_reserve * _MB)
+
+
+class EngineLimits(_Section):
+    """Overrides of `limits` for one engine."""
+
+    memory: Annotated[float | None, Unit("MB")] = Field(None, ge=0, description="As `limits.memory`.")
+    processes: int | None = Field(None, ge=0, description="As `limits.processes`.")
+    cpu_sec: float | None = Field(None, ge=0, description="As `limits.cpu_sec`.")
+    disk: Annotated[float | None, Unit("MB")] = Field(None, ge=0, description="As `limits.disk`.")
+
+
+class Quota(_Section):
+    open_runs: int | None = Field(1000, ge=1, description="Unfinished runs of one token.")
+    upload: Annotated[float | None, Unit("MB")] = Field(
+        4096, gt=0, description="Size of all stored uploads of one token, in MB."
+    )
+    requests_per_min: int | None = Field(6000, ge=1, description="Requests of one token or link per minute.")
+
+    @property
+    def upload_bytes(self) -> int | None:
+        return None if self.upload is None else int(self.upload * _MB)
+
+
+class Quotas(Quota):
+    tokens: dict[str, Quota] = Field(
+        default_factory=dict,
+        description="Quotas for individual tokens, by name. The server's own token, `main`, has none unless it is listed here.",
+    )
+
+
+class EngineSettings(_Section):
+    command: Annotated[tuple[str, ...] | None, Program()] = Field(
+        None, min_length=1, description="The command that starts the engine; default: its name on PATH."
+    )
+    model: str | None = Field(None, description="The model to use if a run names none.")
+    effort: str | None = Field(
+        None,
+        pattern=r"^[a-z][a-z0-9_-]{0,39}$",
+        description="How much the model reasons, in the engine's own word such as `high`, if a run and its skill name none.",
+    )
+    env: Annotated[dict[str, str], Shown.NAMES] = Field(
+        default_factory=dict,
+        description="Variables to add to the engine's environment, which is otherwise an allow-list.",
+    )
+    home: Path | None = Field(None, description="A folder copied into each run's private HOME before its first turn.")
+    renew_sign_in: bool = Field(
+        True,
+        description="Whether tokens that a run renewed are merged into your own sign-in. See [sign-ins](../explanation/engines.md#sign-ins).",
+    )
+    extra_args: tuple[str, ...] = Field((), description="Additional arguments for every start.")
+    slots: int | None = Field(None, ge=1, le=MAX_SLOTS, description="At most this many of `slots` for this engine.")
+    warm_sec: float | None = Field(
+        None, ge=0, le=TEN_YEARS_SEC, description="As the top-level `warm_sec`, for this engine."
+    )
+    prewarm: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="How many processes a server keeps ready for runs that are not submitted yet. Only for engines that can be warm. See [warm starts](../explanation/engines.md#warm-starts).",
+    )
+    limits: EngineLimits = Field(
+        default_factory=EngineLimits,
+        description="Overrides of `memory`, `processes`, `cpu_sec` and `disk` in `limits` for this engine.",
+    )
+    network: Literal["host", "no-loopback", "none"] | None = Field(
+        None, description="What this engine can connect to; default: the top-level `network`."
+    )
+
+
+class WarmSettings(_Section):
+    max_processes: int = Field(
+        default_factory=lambda: default_slots(),
+        ge=0,
+        le=MAX_SLOTS,
+        description="How many processes of waiting runs are kept, besides those with a slot; the oldest is ended for a new one; default: as `slots`; 0: none.",
+    )
+    max_memory: Annotated[float, Unit("MB")] = Field(
+        default_factory=lambda: _machine_memory() // (4 * _MB),
+        ge=0,
+        description="Memory of all of them, in MB; beyond this the oldest are ended; default: a quarter of the machine's; 0: no limit.",
+    )
+    min_free_memory: Annotated[float, Unit("MB")] = Field(
+        default_factory=lambda: min(1024, _machine_memory() // (8 * _MB)),
+        ge=0,
+        description="If less memory than this is free, in MB, the oldest are ended; default: an eighth of the machine's, at most 1024; 0: whatever is free.",
+    )
+
+    @property
+    def max_memory_bytes(self) -> int:
+        return int(self.max_memory * _MB)
+
+    @property
+    def min_free_memory_bytes(self) -> int:
+        return int(self.min_free_memory * _MB)
+
+
+class WebhookSettings(_Section):
+    url: str = Field(max_length=2000, description="Where to post: `https://…`.")
+    secret: str | None = Field(
+        None, max_length=200, description="`whsec_…`, for the signature; for `ntfy`, the access token."
+    )
+    kind: Literal["standard", "ntfy", "slack"] = Field("standard", description="The format of the posted message.")
+    states: tuple[RunState, ...] | None = Field(None, description="Notify only of these states; default: all.")
+
+
+class NotificationSettings(_Section):
+    allow_private: bool = Field(False, description="Whether webhooks may point to this machine or to private networks.")
+    link: str | None = Field(
+        None, max_length=500, description="The URL of a run for `ntfy` and `slack` messages, with `{run}` for its id."
+    )
+
+
+class Retention(_Section):
+    days: float | None = Field(None, gt=0, le=36_500, description="How long a finished run is kept; default: forever.")
+    max_gb: float | None = Field(
+        None,
+        gt=0,
+        description="Size of the files of all runs; beyond this, the oldest finished runs are deleted.",
+    )
+
+    questions: int = Field(
+        10,
+        ge=0,
+        description="At how many answered questions a run can be forked: the newest ones. Each keeps the files of the engine's home that changed since the one before, up to 1 GB per run.",
+    )
+
+    @property
+    def max_bytes(self) -> int | None:
+        return None if self.max_gb is None else int(self.max_gb * 1024 * _MB)
+
+
+class LogSettings(_Section):
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least severe messages that `askback serve` logs, to standard error."
+    )
+    format: Literal["text", "json"] = Field(
+        "text", description="`json`: one object per line, with `time`, `level`, `logger`, `message` and `exception`."
+    )
+
+
+class TelemetrySettings(_Section):
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
+        max_length=500,
+        description="The OpenTelemetry collector that gets traces and metrics, by OTLP over HTTP: `http://127.0.0.1:4318`. `/v1/traces` and `/v1/metrics` are appended. Needs `askback[otel]`; default: nothing is sent.",
+    )
+    otlp_headers: Annotated[dict[str, str], Shown.NAMES] = Field(
+        default_factory=dict,
+        description="Headers of the requests to the collector, such as `authorization`.",
+        repr=False,
+    )
+    metrics_sec: float = Field(
+        60, ge=1, description="How often metrics are sent to the collector, in seconds. Only a server sends them."
+    )
+
+
+def _machine_memory() -> int:
+    """In bytes; in a container, its limit."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        memory = 4096 * _MB
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            memory = min(memory, int(Path("/sys/fs/cgroup", name).read_text()))
+    return memory
+
+
+def _default_memory() -> float:
+    return max(1024, _machine_memory() // (2 * _MB))
+
+
+def default_slots() -> int:
+    """Engines are large: at most two per core and one per 700 MB of memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(2 * cores, _machine_memory() // (700 * _MB)))
