@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
+from askback.core.actors import ASKBACK, Actor
 from askback.core.changes import Changes, NoSummary
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
@@ -109,7 +110,9 @@ class Service:
 
     # Answering and ending.
 
-    async def reply(self, run_id: str, response: Json, interaction_id: str | None = None) -> Run:
+    async def reply(
+        self, run_id: str, response: Json, interaction_id: str | None = None, *, by: Actor = ASKBACK
+    ) -> Run:
         """Answer the pending question. The second of two answers is refused and changes nothing."""
         run = await self._lost_if_owner_died(await self.store.get(run_id))
         pending = run.pending_interaction
@@ -122,7 +125,7 @@ class Service:
         if wanted == pending.interaction_id:
             await check_answer(self.pools, pending, response)
         owner = run.owner if self.owned_elsewhere(run) else self._owner
-        signal = Replied(interaction_id=wanted, response=response, owner=owner, at=self._clock())
+        signal = Replied(interaction_id=wanted, response=response, owner=owner, by=by, at=self._clock())
         return await move(self.store, run_id, signal, seen=run)
 
     async def _lost_if_owner_died(self, run: Run) -> Run:
@@ -137,11 +140,11 @@ class Service:
             )
         return run
 
-    async def reply_with_file(self, run_id: str, file: Path, interaction_id: str) -> Run:
+    async def reply_with_file(self, run_id: str, file: Path, interaction_id: str, *, by: Actor = ASKBACK) -> Run:
         """Answer with a file. It is copied to the run's inputs, and the engine gets its path."""
         run = await self.store.get(run_id)
         if run.pending_interaction is None or run.pending_interaction.interaction_id != interaction_id:
-            return await self.reply(run_id, file.name, interaction_id)
+            return await self.reply(run_id, file.name, interaction_id, by=by)
         workspace = self._workspaces.of(run_id)
         # Two answers may have files of the same name; neither may overwrite the other.
         key = f"answer-{run.attempt_number}-{self._new_id()}"
@@ -149,13 +152,13 @@ class Service:
             path = await self.pools.files.run(workspace.stage_input, key, file)
             if run.workdir is not None:
                 path = str(workspace.cwd / path)
-            return await self.reply(run_id, f"The answer is the file {path}", interaction_id)
+            return await self.reply(run_id, f"The answer is the file {path}", interaction_id, by=by)
         except (AskbackError, OSError):
             await self.pools.files.run(workspace.drop_input, key, admitted=True)
             raise
 
-    async def cancel(self, run_id: str) -> Run:
-        run = await self._cancel(run_id, CancelRequested(at=self._clock()))
+    async def cancel(self, run_id: str, *, by: Actor = ASKBACK) -> Run:
+        run = await self._cancel(run_id, CancelRequested(by=by, at=self._clock()))
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
         return run

@@ -26,6 +26,7 @@ from lives import (
 )
 from stores import OpenStore
 
+from askback.core.actors import Actor, Via
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import Event, EventType, NewEvent
 from askback.core.interactions import AnsweredBy, Interaction, InteractionOutcome, Question
@@ -45,6 +46,8 @@ from askback.store.base import Store, move
 WARNING = RunWarning(code=WarningCode.ENGINE_LINE_TRUNCATED, message="a line was left out")
 USAGE = Usage(input_tokens=10, output_tokens=5, cached_tokens=2, total_tokens=15)
 
+ANNA = Actor(name="anna", via=Via.API)
+
 
 # Questions.
 
@@ -54,7 +57,9 @@ def test_every_question_and_reply_is_kept_with_who_and_both_times(open_store: Op
     async def main() -> None:
         async with open_store() as store:
             run = await waiting(store, new_run(), at(10))
-            await move(store, run.id, Replied(interaction_id="colour", response={"value": "red"}, owner="", at=at(70)))
+            await move(
+                store, run.id, Replied(interaction_id="colour", response={"value": "red"}, owner="", by=ANNA, at=at(70))
+            )
             run = await start(store, run)
             await ask(store, run, Question(prompt="How many?", interaction_id="count"), at(200))
         async with open_store() as store:
@@ -71,6 +76,7 @@ def test_every_question_and_reply_is_kept_with_who_and_both_times(open_store: Op
             response={"value": "red"},
             answered_by=AnsweredBy.USER,
             answered_at=at(70),
+            answered_with=ANNA,
         )
         assert (second.interaction_id, second.attempt_number, second.asked_at) == ("count", 2, at(200))
         assert (second.outcome, second.answered_by, second.answered_at) == (InteractionOutcome.PENDING, None, None)

@@ -9,6 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from askback.core.actors import Actor
+
 Json = Any
 """A JSON value: None, bool, int, float, str, list or dict."""
 
@@ -67,6 +69,8 @@ class Interaction:
     response: Json = None
     answered_by: AnsweredBy | None = None
     answered_at: datetime | None = None
+    answered_with: Actor | None = None
+    """Who closed it, and by which way. None while it is pending, and if it was closed by an earlier version."""
 
     @property
     def secret(self) -> bool:

@@ -53,6 +53,7 @@ def fork(run: Run, request: Mapping[str, Any], question: Interaction) -> Decisio
         response=None,
         answered_by=None,
         answered_at=None,
+        answered_with=None,
     )
     waiting = run.evolve(
         state=RunState.WAITING_USER,

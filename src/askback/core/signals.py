@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from askback.core.actors import ASKBACK, Actor
 from askback.core.errors import RunError, RunWarning
 from askback.core.interactions import Json
 from askback.core.outcomes import TurnOutcome
@@ -62,6 +63,7 @@ class Replied:
     response: Json
     owner: str
     at: datetime
+    by: Actor = ASKBACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,7 @@ class DeadlinePassed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
     at: datetime
+    by: Actor = ASKBACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from askback.core import event_factory
+from askback.core.actors import ASKBACK
 from askback.core.decisions import Decision, Refusal, Stay, finish, finish_held, process_lost, stale
 from askback.core.errors import ErrorCode, RefusalCode, RunError
 from askback.core.events import NewEvent
@@ -24,6 +25,7 @@ def reply(run: Run, signal: Replied) -> Decision | Refusal:
         response=signal.response,
         answered_by=AnsweredBy.USER,
         answered_at=signal.at,
+        answered_with=signal.by,
     )
     return _continue(run.evolve(owner=signal.owner), closed, signal.at)
 
@@ -41,6 +43,7 @@ def pass_deadline(run: Run, signal: DeadlinePassed) -> Decision | Stay | Refusal
             response=pending.default,
             answered_by=AnsweredBy.AUTO_DECIDE,
             answered_at=signal.at,
+            answered_with=ASKBACK,
         )
         return _continue(run, closed, signal.at)
     return _expire(run, pending, signal.at)
@@ -48,7 +51,7 @@ def pass_deadline(run: Run, signal: DeadlinePassed) -> Decision | Stay | Refusal
 
 def _expire(run: Run, pending: Interaction, at: datetime) -> Decision:
     """The question is closed. The run fails when `ProcessTreeEnded` says that no process is alive."""
-    closed = replace(pending, outcome=InteractionOutcome.EXPIRED, answered_at=at)
+    closed = replace(pending, outcome=InteractionOutcome.EXPIRED, answered_at=at, answered_with=ASKBACK)
     error = RunError(
         code=ErrorCode.INTERACTION_WAIT_TIMEOUT,
         message=f"no reply within {run.profile.session_timeout_sec:g} s; the engine's process is ended",
