@@ -225,6 +225,7 @@ class Replayer:
 
     def on_interaction_asked(self, event: Event) -> None:
         facts = {"asked_at": event.at, "outcome": "pending", "response": None, "answered_by": None, "answered_at": None}
+        facts["answered_with"] = None
         self.interactions[event.data["interaction_id"]] = {**event.data, **facts}
 
     def on_interaction_closed(self, event: Event) -> None:
@@ -258,6 +259,8 @@ def test_the_whole_run_can_be_replayed_from_its_events(open_store: OpenStore, li
             ]
             for interaction in kept:
                 interaction["options"] = list(interaction["options"])
+                who = interaction["answered_with"]
+                interaction["answered_with"] = who and {"name": who.name, "via": who.via}
             assert list(replayed.interactions.values()) == kept
 
     asyncio.run(main())

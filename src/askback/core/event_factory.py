@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, assert_never
 
@@ -98,6 +99,7 @@ def closed(interaction: Interaction, at: datetime) -> NewEvent:
         "interaction_id": interaction.interaction_id,
         "outcome": interaction.outcome,
         "answered_by": interaction.answered_by,
+        "answered_with": None if interaction.answered_with is None else asdict(interaction.answered_with),
         "response": None if interaction.secret else interaction.response,
     }
     return NewEvent(type=EventType.INTERACTION_CLOSED, at=at, data=data)
