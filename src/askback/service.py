@@ -15,9 +15,9 @@ from typing import BinaryIO
 
 from askback.core.actors import ASKBACK, Actor
 from askback.core.changes import Changes, NoSummary
-from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
+from askback.core.errors import AlreadyClosed, AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
-from askback.core.interactions import InboxOrder, Json
+from askback.core.interactions import InboxOrder, InteractionOutcome, Json
 from askback.core.lifecycle import Refusal, Stay, decide
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, CancelRequested, Replied
@@ -113,7 +113,25 @@ class Service:
     async def reply(
         self, run_id: str, response: Json, interaction_id: str | None = None, *, by: Actor = ASKBACK
     ) -> Run:
-        """Answer the pending question. The second of two answers is refused and changes nothing."""
+        """Answer the pending question. The second of two answers is refused, with the name of the first, and changes
+        nothing.
+        """
+        try:
+            return await self._reply(run_id, response, interaction_id, by)
+        except Conflict as refused:
+            if refused.code is not RefusalCode.INTERACTION_NOT_PENDING:
+                raise
+            raise await self.already_closed(run_id, interaction_id) or refused from None
+
+    async def already_closed(self, run_id: str, interaction_id: str | None = None) -> AlreadyClosed | None:
+        """The refusal of an answer to this question, or to the run's last one, if it was closed; says by whom."""
+        asked = await self.store.interactions(run_id)
+        wanted = [each.closing for each in asked if interaction_id in (None, each.interaction_id)]
+        if not wanted or wanted[-1].outcome is InteractionOutcome.PENDING:
+            return None
+        return AlreadyClosed(str(wanted[-1]), wanted[-1].answered_with)
+
+    async def _reply(self, run_id: str, response: Json, interaction_id: str | None, by: Actor) -> Run:
         run = await self._lost_if_owner_died(await self.store.get(run_id))
         pending = run.pending_interaction
         if pending is None:

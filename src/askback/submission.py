@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from askback.core import lifecycle
+from askback.core.actors import ASKBACK, Actor
 from askback.core.errors import AskbackError, Invalid, RefusalCode
 from askback.core.interactions import Interaction, Json
 from askback.core.lifecycle import Decision
@@ -71,6 +72,7 @@ class Submission:
     answer: Json = None
     """The answer to the question of `origin.at`; None: the run waits for it."""
     webhooks: tuple[Webhook, ...] = ()
+    by: Actor = ASKBACK
     created_by: str | None = None
     """The name of the caller's token."""
     trace_parent: TraceParent | None = None
@@ -194,7 +196,7 @@ class Submissions:
         decision = lifecycle.create(self._inheritance.continued(run, origin, source), data)
         if origin.at is not None:
             decision = await self._inheritance.fork(decision, origin, source)
-            decision = await self._answered(decision, wanted.answer)
+            decision = await self._answered(decision, wanted.answer, wanted.by)
         return await self._create(decision, wanted, source)
 
     async def _run(self, run_id: str, package: SkillPackage, wanted: Submission, source: Run | None) -> Run:
@@ -251,13 +253,13 @@ class Submissions:
             check_workdir(workdir, wanted.origin, source)
         return workdir
 
-    async def _answered(self, asking: Decision, answer: Json) -> Decision:
+    async def _answered(self, asking: Decision, answer: Json, by: Actor) -> Decision:
         """A run that starts with a question and its answer, if there is one."""
         if answer is None or asking.asked is None:
             return asking
         await check_answer(self._pools, asking.asked, answer)
         at, asked = asking.run.created_at, asking.asked
-        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner, at=at)
+        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner, by=by, at=at)
         decision = lifecycle.decide(asking.run, replied)
         assert isinstance(decision, Decision)
         return replace(decision, events=(*asking.events, *decision.events), asked=asked)

@@ -146,10 +146,15 @@ export class Client {
     return (await this.#get<Page<Interaction>>(runPath(runId, "interactions"), options)).items;
   }
 
-  /** A link to the pending question, for a user without a token. */
-  async link(runId: string, expiresInSec = 86_400, options: CallOptions = {}): Promise<Link> {
-    const json = { expires_in_sec: expiresInSec };
-    return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction", "link"), json, ...options });
+  /** A link to the pending question, for a user without a token. `recipient` is the name in `answered_with`. */
+  async link(
+    runId: string,
+    expiresInSec = 86_400,
+    options: CallOptions & { recipient?: string } = {},
+  ): Promise<Link> {
+    const { recipient, ...rest } = options;
+    const json = { expires_in_sec: expiresInSec, ...(recipient === undefined ? {} : { recipient }) };
+    return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction", "link"), json, ...rest });
   }
 
   /** The valid links to the pending question, without their URLs. */

@@ -5,6 +5,14 @@
 /** Any JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
+/** Who did something, and by which way. */
+export interface Actor {
+  /** The name of the token, of the link's recipient, or of the user of the server's machine. */
+  name: string;
+  /** `askback`: Askback itself, for example at a deadline. */
+  via: Via;
+}
+
 /** How long users took to answer. Of the latest 1,000 questions, those that were answered in this time. */
 export interface AnswerStats {
   /** How many answers. */
@@ -91,6 +99,16 @@ export interface Changes {
   unavailable: NoSummary | null;
 }
 
+/** How a question was closed. */
+export interface ClosedInteraction {
+  /** The question. */
+  interaction_id: string;
+  /** How it ended. */
+  outcome: InteractionOutcome;
+  /** Who closed it, and by which way. */
+  answered_with: Actor | null;
+}
+
 /** A question that is no longer pending, with the run that asked it. */
 export interface ClosedQuestion {
   /** Unique within the run. */
@@ -119,6 +137,8 @@ export interface ClosedQuestion {
   answered_by: AnsweredBy | null;
   /** When the question ended. */
   answered_at: string | null;
+  /** Who closed the question, and by which way. Null while it is pending, and if it is not known. */
+  answered_with: Actor | null;
   /** The ID of the run. */
   run_id: string;
   /** The skill of the run. */
@@ -379,6 +399,8 @@ export interface Interaction {
   answered_by: AnsweredBy | null;
   /** When the question ended. */
   answered_at: string | null;
+  /** Who closed the question, and by which way. Null while it is pending, and if it is not known. */
+  answered_with: Actor | null;
 }
 
 /** All questions of a run, in the order in which they were asked. */
@@ -431,6 +453,8 @@ export interface Link {
 export interface LinkCreate {
   /** When the link expires, in seconds. */
   expires_in_sec?: number;
+  /** Who the link is for: the name in `answered_with`. Without it, that of the token that creates the link. */
+  recipient?: string | null;
 }
 
 /** The links to one question, oldest first. */
@@ -459,6 +483,8 @@ export interface ListedLink {
   created_at: string;
   /** When the link expires. */
   expires_at: string;
+  /** Who the link is for. */
+  recipient: string | null;
 }
 
 export type Mode = "auto" | "interactive";
@@ -530,6 +556,8 @@ export interface PendingQuestion {
   answered_by: AnsweredBy | null;
   /** When the question ended. */
   answered_at: string | null;
+  /** Who closed the question, and by which way. Null while it is pending, and if it is not known. */
+  answered_with: Actor | null;
   /** The ID of the run. */
   run_id: string;
   /** The skill of the run. */
@@ -560,6 +588,8 @@ export interface Problem {
   detail: string;
   /** Every mistake in the request, each with its path. */
   problems?: Array<string>;
+  /** With `INTERACTION_NOT_PENDING`: who closed the question, if that is known. */
+  answered_with?: Actor;
 }
 
 /** How an interactive run waits for its user. */
@@ -630,12 +660,16 @@ export interface Run {
   interactive_profile: Profile;
   /** The question that the run waits for. */
   pending_interaction?: Interaction;
+  /** How its last closed question was closed, and by whom. */
+  closed_interaction?: ClosedInteraction;
   /** When the wait ends without an answer. Set for sticky runs, and if the engine may then decide. */
   wait_deadline_at?: string;
   /** While the run waits: whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
   reply_required?: boolean;
   /** While a sticky run waits: the engine process, which keeps its slot. */
   held_process?: HeldProcess;
+  /** Who canceled the run, or requested it. */
+  canceled_by?: Actor;
   /** Each warning once. */
   warnings: Array<RunWarning>;
   /** Why the run failed. On a waiting run: why it will fail once its process has ended. */
@@ -887,6 +921,9 @@ export interface VersionList {
   /** Always null. */
   next_cursor: null;
 }
+
+/** The way by which somebody reached Askback. */
+export type Via = "api" | "page" | "link" | "cli" | "telegram" | "askback";
 
 /** What a run may report without failing. */
 export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "CONTEXT_REBUILT" | "ENGINE_START_DELAYED" | "WORKDIR_TURN_REPEATED" | "WORKDIR_GIT_CREATED" | "ARTIFACTS_NOT_COLLECTED";

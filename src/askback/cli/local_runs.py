@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from askback.bootstrap import App, opened
+from askback.cli.system_user import system_user
 from askback.core.runs import SHARED, RunState
 from askback.core.runs import Run as StoredRun
 from askback.settings import Settings
@@ -61,7 +62,7 @@ class LocalRuns:
                 return
 
     async def cancel(self, run_id: str) -> Run:
-        run = await self._service.cancel(run_id)
+        run = await self._service.cancel(run_id, by=system_user())
         # If the program that executed it has died, nobody else ends what is left of its turn.
         return Run.of(await self._app.recovery.restart(run))
 

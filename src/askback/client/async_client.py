@@ -122,9 +122,9 @@ class AsyncClient:
     async def interactions(self, run_id: str) -> list[Interaction]:
         return [each async for each in self._items(calls.interactions(run_id))]
 
-    async def link(self, run_id: str, *, expires_in_sec: int = 86_400) -> Link:
-        """A link to the pending question, for a user without a token."""
-        return await self._do(calls.link(run_id, expires_in_sec))
+    async def link(self, run_id: str, *, expires_in_sec: int = 86_400, recipient: str | None = None) -> Link:
+        """A link to the pending question, for a user without a token. `recipient` is the name in `answered_with`."""
+        return await self._do(calls.link(run_id, expires_in_sec, recipient))
 
     async def links(self, run_id: str) -> list[ListedLink]:
         """The valid links to the pending question, without their URLs."""

@@ -86,7 +86,7 @@ def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         message = f"{call.method} {call.path} returned status {status}, not from an Askback server"
         return refusal(status, "NOT_ASKBACK", message)
-    return refusal(status, problem.code, problem.detail, problem.problems or ())
+    return refusal(status, problem.code, problem.detail, problem.problems or (), problem.answered_with)
 
 
 # Runs.
@@ -160,8 +160,9 @@ def interactions(run_id: str) -> Listing[Interaction]:
     return Listing(call=Call(method="GET", path=_run(run_id, "interactions"), returns=Page[Interaction]))
 
 
-def link(run_id: str, expires_in_sec: int) -> Call[Link]:
-    body = _json({"expires_in_sec": expires_in_sec})
+def link(run_id: str, expires_in_sec: int, recipient: str | None = None) -> Call[Link]:
+    given = {"expires_in_sec": expires_in_sec, "recipient": recipient}
+    body = _json({name: value for name, value in given.items() if value is not None})
     return Call(method="POST", path=_run(run_id, "interaction", "link"), returns=Link, body=body, headers=_JSON)
 
 

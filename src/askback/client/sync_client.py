@@ -123,9 +123,9 @@ class Client:
     def interactions(self, run_id: str) -> list[Interaction]:
         return list(self._items(calls.interactions(run_id)))
 
-    def link(self, run_id: str, *, expires_in_sec: int = 86_400) -> Link:
-        """A link to the pending question, for a user without a token."""
-        return self._do(calls.link(run_id, expires_in_sec))
+    def link(self, run_id: str, *, expires_in_sec: int = 86_400, recipient: str | None = None) -> Link:
+        """A link to the pending question, for a user without a token. `recipient` is the name in `answered_with`."""
+        return self._do(calls.link(run_id, expires_in_sec, recipient))
 
     def links(self, run_id: str) -> list[ListedLink]:
         """The valid links to the pending question, without their URLs."""

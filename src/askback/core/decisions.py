@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from askback.core import event_factory
+from askback.core.actors import ASKBACK
 from askback.core.errors import ErrorCode, RefusalCode, RunError
 from askback.core.events import NewEvent
 from askback.core.interactions import Interaction, InteractionOutcome, Json
@@ -49,7 +50,8 @@ def finish(
     """End the run, and close its pending question with the outcome `interaction`. `run` already has its new version."""
     closed = None
     if run.pending_interaction is not None and interaction is not None:
-        closed = replace(run.pending_interaction, outcome=interaction, answered_at=at)
+        by = run.canceled_by if interaction is InteractionOutcome.CANCELED else ASKBACK
+        closed = replace(run.pending_interaction, outcome=interaction, answered_at=at, answered_with=by)
         events = (*events, event_factory.closed(closed, at))
     done = run.evolve(
         state=state,
@@ -57,6 +59,7 @@ def finish(
         worker=None,
         process=None,
         pending_interaction=None,
+        closed_interaction=run.closed_interaction if closed is None else closed.closing,
         wait_deadline_at=None,
         finished_at=at,
     )

@@ -11,10 +11,11 @@ from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qs
 
-from starlette.requests import cookie_parser
+from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from askback.core.actors import Actor, Via
 from askback.http.addresses import Addresses
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.links import Link, Links
@@ -55,6 +56,19 @@ class Grant:
     def allows(self, *scopes: AccessScope) -> bool:
         """Whether it has one of these scopes."""
         return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
+
+    @property
+    def actor(self) -> Actor:
+        """Who the caller is in the records of what was done."""
+        if self.link is not None:
+            return Actor(name=self.link.recipient or self.name, via=Via.LINK)
+        return Actor(name=self.name, via=Via.API if self.session_id is None else Via.PAGE)
+
+
+def actor_of(request: Request) -> Actor:
+    """Who sent the request, and by which way."""
+    grant: Grant = request.scope["grant"]
+    return grant.actor
 
 
 Lookup = Callable[[str], "Grant | None"]

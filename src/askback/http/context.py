@@ -86,6 +86,7 @@ class Context:
             webhooks=tuple(
                 Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
             ),
+            by=grant.actor,
             created_by=grant.name,
             trace_parent=read_trace_parent(headers.traceparent),
             max_open=self.quotas.of(grant).open_runs,

@@ -15,7 +15,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,6 +35,8 @@ class Link:
     run_id: str
     interaction_id: str
     expires_at: datetime
+    recipient: str | None = None
+    """Who the link is for. Of a link that was read: who answers with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,12 @@ class StoredLink:
     token_digest: str
     created_at: datetime
     expires_at: datetime
+    recipient: str | None = None
+
+    @property
+    def answerer(self) -> str:
+        """The name of the person who answers with it: of its recipient, otherwise of the token that created it."""
+        return self.recipient or self.token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +84,7 @@ class Links:
             token_digest=token_digest,
             created_at=self.clock(),
             expires_at=link.expires_at,
+            recipient=link.recipient,
         )
         with self._file(link.run_id).changing() as links:
             self._make_room(links, link.interaction_id)
@@ -92,7 +101,8 @@ class Links:
         except Unavailable as error:
             log.error("cannot read links: %s", error.message)
             return None
-        return link if kept is not None and self.is_token(kept.token_digest) else None
+        valid = kept is not None and self.is_token(kept.token_digest)
+        return replace(link, recipient=kept.answerer) if kept is not None and valid else None
 
     def all(self, run_id: str, interaction_id: str) -> list[StoredLink]:
         """The valid links to this question, oldest first."""

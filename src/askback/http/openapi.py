@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from askback import __version__
+from askback.core.actors import Via
 from askback.core.changes import ChangeStatus, NoSummary
 from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
 from askback.core.events import EventType
@@ -91,6 +92,7 @@ _ENUMS = (
     NoSummary,
     ProfileKind,
     RunState,
+    Via,
     WarningCode,
     WebhookKind,
 )

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
-from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope, headers_of, host_of
+from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope, actor_of, headers_of, host_of
 from askback.http.context import Context, json_response
 from askback.http.links import Link, StoredLink
 from askback.http.problems import JSON_BODY, RequestCode
@@ -68,10 +68,10 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
     """
     _, files = context.files_of({"answer": body.response})
     if "answer" in files:
-        run = await context.service.reply_with_file(run_id, files["answer"], body.interaction_id)
+        run = await context.service.reply_with_file(run_id, files["answer"], body.interaction_id, by=actor_of(request))
         await context.note_use(files.values(), run)
     else:
-        run = await context.service.reply(run_id, body.response, body.interaction_id)
+        run = await context.service.reply(run_id, body.response, body.interaction_id, by=actor_of(request))
     return json_response(context.run(run), HTTPStatus.ACCEPTED)
 
 
@@ -154,7 +154,7 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
     """
     pending = _pending(await context.service.store.get(run_id))
     expires = (context.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)
-    link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires)
+    link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires, recipient=body.recipient)
     grant = request.scope["grant"]
     text, kept = await asyncio.to_thread(context.links.make, link, token=grant.name, token_digest=grant.token_digest)
     url = context.addresses.base_url(host_of(headers_of(request.scope))) + ANSWERS + text
@@ -178,6 +178,7 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
             token=each.token,
             created_at=each.created_at,
             expires_at=each.expires_at,
+            recipient=each.recipient,
         )
         for each in await _links(context, run_id)
     )
@@ -246,7 +247,7 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
     if "text/html" in request.headers.get("accept", ""):
         return RedirectResponse(ANSWER_PAGE + link, HTTPStatus.SEE_OTHER)
     held: Link = request.scope["grant"].link
-    return json_response(wire.Interaction.of(_linked(await context.service.store.get(held.run_id), held)))
+    return json_response(wire.Interaction.of(await _linked(context, held)))
 
 
 @router.add(
@@ -268,17 +269,18 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
 async def linked_reply(request: Request, context: Context, *, link: str, body: LinkedReply) -> Response:
     """Answer the question of the link. Requires no token. 401 if the link is expired, revoked or forged."""
     held: Link = request.scope["grant"].link
-    _linked(await context.service.store.get(held.run_id), held)
-    await context.service.reply(held.run_id, body.response, held.interaction_id)
+    await _linked(context, held)
+    await context.service.reply(held.run_id, body.response, held.interaction_id, by=actor_of(request))
     asked = await context.service.store.interactions(held.run_id)
     answered = next(each for each in asked if each.interaction_id == held.interaction_id)
     return json_response(wire.Interaction.of(answered), HTTPStatus.ACCEPTED)
 
 
-def _linked(run: Run, link: Link) -> Interaction:
-    pending = run.pending_interaction
+async def _linked(context: Context, link: Link) -> Interaction:
+    pending = (await context.service.store.get(link.run_id)).pending_interaction
     if pending is None or pending.interaction_id != link.interaction_id:
-        raise Conflict(RefusalCode.INTERACTION_NOT_PENDING, "the question is no longer pending")
+        closed = await context.service.already_closed(link.run_id, link.interaction_id)
+        raise closed or Conflict(RefusalCode.INTERACTION_NOT_PENDING, "the question is no longer pending")
     return pending
 
 

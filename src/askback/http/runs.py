@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Run
-from askback.http.auth import AccessScope
+from askback.http.auth import AccessScope, actor_of
 from askback.http.bodies import while_connected
 from askback.http.context import Context, json_response
 from askback.http.problems import JSON_BODY, RequestCode
@@ -174,7 +174,7 @@ def _versions(if_none_match: str | None) -> frozenset[str]:
 )
 async def cancel_run(request: Request, context: Context, *, run_id: str) -> Response:
     """Cancel the run. It becomes `canceled` when all processes of its engine have ended. 409 if it is already final."""
-    return json_response(context.run(await context.service.cancel(run_id)), HTTPStatus.ACCEPTED)
+    return json_response(context.run(await context.service.cancel(run_id, by=actor_of(request))), HTTPStatus.ACCEPTED)
 
 
 @router.add(

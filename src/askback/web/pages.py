@@ -11,16 +11,18 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.actors import Via
 from askback.core.interactions import InboxOrder
 from askback.core.runs import Run, RunState
 from askback.service import Service
 from askback.store.base import InboxFilter, RunFilter, RunPage
+from askback.text.formatting import one_line
 from askback.web import files
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
 from askback.web.run_actions import actions_of, source_of
 from askback.web.translations import Translations
 from askback.wire import runs as wire
-from askback.wire.base import plain
+from askback.wire.base import Actor, plain
 
 PAGE_SIZE = 50
 MAX_SEARCHED = 1000
@@ -165,11 +167,32 @@ async def answered(context: PageContext, request: Request) -> Response:
         request,
         "answered.html",
         questions=[
-            plain(each) | {"answer": answer_text(each, texts), "answered_at": each.answered_at} for each in shown
+            plain(each)
+            | {
+                "answer": answer_text(each, texts),
+                "outcome_text": outcome_text(each, texts),
+                "answered_at": each.answered_at,
+            }
+            for each in shown
         ],
         first=cursor is None,
         further=_address("/answered", {"cursor": page.next_cursor}) if page.next_cursor else None,
     )
+
+
+def outcome_text(closed: wire.Interaction, texts: Translations) -> str:
+    """How the question was closed; by whom, if that is a person."""
+    named = None
+    if closed.answered_with is not None and closed.answered_with.via != Via.ASKBACK:
+        named = texts.find(f"answered.outcome.{closed.outcome}.by")
+    if named is None or closed.answered_with is None:
+        return texts(f"answered.outcome.{closed.outcome}")
+    return named.replace("{who}", who_text(closed.answered_with, texts))
+
+
+def who_text(actor: Actor, texts: Translations) -> str:
+    """`anna, by link`."""
+    return texts("frame.who", way=texts.find(f"frame.via.{actor.via}") or actor.via, who=one_line(actor.name, 80))
 
 
 def answer_text(closed: wire.Interaction, texts: Translations) -> str | None:

@@ -161,6 +161,13 @@ class LinkCreate(Body):
     """Settings of a new link."""
 
     expires_in_sec: Annotated[int, about("When the link expires, in seconds.", 3600, ge=1, le=31_536_000)] = 86_400
+    recipient: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=100)] | None,
+        about(
+            "Who the link is for: the name in `answered_with`. Without it, that of the token that creates the link.",
+            "anna",
+        ),
+    ] = None
 
 
 # Query parameters and headers.

@@ -14,9 +14,11 @@ from typing import Any
 
 from askback.bootstrap import App
 from askback.cli import exit_codes, output
+from askback.cli.system_user import system_user
 from askback.cli.terminal import question
 from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.live import Display, summary
+from askback.cli.terminal.people import who
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned, Settled, unless_left
 from askback.cli.terminal.values import readable
 from askback.core.errors import Conflict
@@ -30,7 +32,6 @@ from askback.wire import runs as wire
 from askback.wire.base import plain
 
 _SETTLED = {
-    InteractionOutcome.ANSWERED: "  (answered elsewhere)",
     InteractionOutcome.AUTO_DECIDED: "  (time is up: the engine decides without an answer)",
     InteractionOutcome.EXPIRED: "  (time is up)",
     InteractionOutcome.ABANDONED: "  (the run ended without an answer)",
@@ -128,9 +129,9 @@ class Conversation:
             await self._show_settled(pending.interaction_id)
             return True
         try:
-            await self._app.service.reply(self._run_id, response, pending.interaction_id)
+            await self._app.service.reply(self._run_id, response, pending.interaction_id, by=system_user())
         except Conflict as error:
-            self._display.write(f"  {error.message}")
+            self._display.write(f"  {printable(error.message)}")
         return True
 
     def _leave_to_others(self, run: Run) -> bool:
@@ -174,7 +175,12 @@ class Conversation:
 
     async def _show_settled(self, interaction_id: str) -> None:
         for interaction in await self._app.service.store.interactions(self._run_id):
-            if interaction.interaction_id == interaction_id and interaction.outcome in _SETTLED:
+            if interaction.interaction_id != interaction_id:
+                continue
+            if interaction.outcome is InteractionOutcome.ANSWERED:
+                by = interaction.answered_with
+                self._display.write(f"  (answered by {who(by)})" if by else "  (answered elsewhere)")
+            elif interaction.outcome in _SETTLED:
                 self._display.write(_SETTLED[interaction.outcome])
 
     # Ctrl-C.
@@ -216,7 +222,7 @@ class Conversation:
 
     async def _cancel(self) -> None:
         try:
-            await self._app.service.cancel(self._run_id)
+            await self._app.service.cancel(self._run_id, by=system_user())
         except Conflict as error:
             self._display.write(f"  {error.message}")
 

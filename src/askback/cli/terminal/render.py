@@ -12,9 +12,11 @@ from rich.cells import cell_len, set_cell_size
 from askback.cli.layout import cut
 from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.failure import failure
+from askback.cli.terminal.people import who
 from askback.cli.terminal.question import choice_of_two, reply_command
 from askback.cli.terminal.values import readable
 from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
+from askback.core.actors import Via
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
@@ -112,6 +114,8 @@ def page(
     if run.held_process is not None:
         yield f"  process  {run.held_process.pid} is kept, with its slot{_held_until(run.held_process.until)}"
     yield f"  created  {_time(run.created_at)} ({duration(_since(run.created_at))} ago)"
+    if run.canceled_by is not None:
+        yield f"  canceled by {who(run.canceled_by)}"
     if run.finished_at is not None:
         yield f"  finished {_time(run.finished_at)}, after {duration((run.finished_at - run.created_at).total_seconds())}"
     if run.usage is not None:
@@ -163,9 +167,20 @@ def _settled(interaction: Interaction) -> Iterator[str]:
     if interaction.outcome is InteractionOutcome.PENDING:
         return
     yield f"  asked    {one_line(interaction.prompt, 500)}"
-    who = f" by {interaction.answered_by}" if interaction.answered_by else ""
+    by = _by(interaction)
+    if interaction.answered_by is None:
+        yield f"           {interaction.outcome}{by}"
+        return
     said = "(not shown)" if interaction.secret else one_line(_said(interaction), 500)
-    yield f"           {interaction.outcome}{who}: {said}" if who else f"           {interaction.outcome}"
+    yield f"           {interaction.outcome}{by}: {said}"
+
+
+def _by(interaction: Interaction) -> str:
+    """Who closed a question; for one that an earlier version closed, only what kind of answer it was."""
+    if interaction.answered_with is None:
+        return f" by {interaction.answered_by}" if interaction.answered_by else ""
+    by = interaction.answered_with
+    return "" if by.via == Via.ASKBACK else f" by {who(by)}"
 
 
 def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iterator[str]:

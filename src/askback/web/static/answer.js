@@ -5,7 +5,7 @@ import { deadline } from "./deadline.js";
 import { draftOf } from "./drafts.js";
 import { make } from "./elements.js";
 import { questionForm } from "./form.js";
-import { outcomeText } from "./outcomes.js";
+import { closedBy, outcomeText } from "./outcomes.js";
 import { questionText } from "./question_text.js";
 import { exactly } from "./time.js";
 import { t } from "./translations.js";
@@ -38,7 +38,9 @@ function showClosed(closed, { mine = false } = {}) {
     return;
   }
   const said = answered && typeof closed.response !== "object" ? t("answer.was", { text: wordsOf(closed.response) }) : answered ? t("answer.sent") : outcomeText(closed);
-  const when = make("p", { class: "muted small" }, closed.answered_at ? exactly(new Date(closed.answered_at)) : "");
+  const by = mine ? null : closedBy(closed);
+  const at = closed.answered_at ? exactly(new Date(closed.answered_at)) : "";
+  const when = make("p", { class: "muted small" }, by === null ? at : `${t("answer.by", { who: by })} · ${at}`);
   const note = make("div", { class: "alert alert-ok", role: "status", id: "answered" }, make("p", {}, make("strong", {}, said)), when);
   place.append(...questionText(closed, { heading: true }), note, make("p", { class: "muted" }, t(mine ? "answer.thanks" : "answer.done")));
   if (mine) document.getElementById("main").focus();
