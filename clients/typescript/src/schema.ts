@@ -127,6 +127,8 @@ export interface ClosedQuestion {
   engine: string;
   /** The input of the run in one line, without secrets. */
   summary?: string;
+  /** The labels of the run. */
+  labels?: { [key: string]: string };
   /** The current state of the run. */
   state: RunState;
 }
@@ -538,6 +540,8 @@ export interface PendingQuestion {
   engine: string;
   /** The input of the run in one line, without secrets. */
   summary?: string;
+  /** The labels of the run. */
+  labels?: { [key: string]: string };
   /** How the run waits. */
   interactive_profile: Profile;
   /** Whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
@@ -618,6 +622,8 @@ export interface Run {
   summary?: string;
   /** Only in the response of `GET /v1/runs/{run_id}`: the input, unless it is larger than about 64 KB. Files are paths, and secrets are `[redacted]`. */
   input?: { [key: string]: Json };
+  /** Short texts by name, chosen by the caller. */
+  labels?: { [key: string]: string };
   /** The run that this one continues. */
   from_run?: Origin;
   /** The user's folder that the engine works in. */
@@ -674,6 +680,8 @@ export interface RunCreate {
   workdir?: string | null;
   /** Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything that the run shows, and erased when it is over. Reserved names are refused. */
   env?: { [key: string]: string };
+  /** Short texts by name, at most 16, to find the run again and to restrict tokens to it. A name has up to 63 letters, digits, `.`, `_` or `-`; a value has up to 200 characters in one line. Default: those of `from_run`. */
+  labels?: { [key: string]: string } | null;
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Protocol
@@ -51,6 +51,8 @@ class Grant:
     """Of the token, or of the token that created the session."""
     session_id: str | None = None
     link: Link | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """If there are any, the caller sees only runs that have all of them."""
 
     def allows(self, *scopes: AccessScope) -> bool:
         """Whether it has one of these scopes."""

@@ -103,7 +103,7 @@ def _route(context: PageContext, page: Page) -> Route:
     async def show(request: Request) -> Response:
         if not page.is_for(request.scope["grant"]):
             return _problem(context, request, HTTPStatus.FORBIDDEN, None)
-        return await page.show(context, request)
+        return await page.show(context.seen_by(request.scope["grant"]), request)
 
     return Route(page.path, show)
 
