@@ -175,7 +175,7 @@ export interface Delivery {
   to: RunState;
   /** The number of attempts so far. */
   attempts: number;
-  /** The HTTP status of the last attempt. */
+  /** The HTTP status of the last attempt; of an e-mail the SMTP status. */
   last_status: number | null;
   /** Why the last attempt failed. */
   last_error: string | null;
@@ -455,12 +455,14 @@ export interface ListedLink {
   id: string;
   /** The question. */
   interaction_id: string;
-  /** The name of the token that created the link. Revoking the token ends it. */
-  token: string;
+  /** The name of the token that created the link. Revoking the token ends it. Null if the link was sent to a recipient of the server's settings. */
+  token: string | null;
   /** When the link was created. */
   created_at: string;
   /** When the link expires. */
   expires_at: string;
+  /** To whom a notification carried the link. Null if a token created it for its own use. */
+  recipient: string | null;
 }
 
 export type Mode = "auto" | "interactive";
@@ -834,6 +836,8 @@ export interface StateChange {
   to: RunState;
   /** The number of the event. */
   seq: number;
+  /** A link to the question of a waiting run, for people: its holder can answer this question without a token, while it is pending. Left out if the server has no `public_url`, or the receiver may not answer. */
+  answer_url?: string;
 }
 
 /** What happened in the last days. A run counts on the UTC day on which it ended, with the tokens of all its turns, and still counts after it was deleted. Answers of deleted runs do not count. */
@@ -911,5 +915,5 @@ export interface WebhookCreate {
   states?: Array<RunState> | null;
 }
 
-/** The format of the request body. */
-export type WebhookKind = "standard" | "ntfy" | "slack";
+/** The format of the message. */
+export type WebhookKind = "standard" | "ntfy" | "slack" | "email";

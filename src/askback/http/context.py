@@ -22,11 +22,11 @@ from askback.core.webhooks import Webhook
 from askback.http.addresses import Addresses
 from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
-from askback.http.links import Links
 from askback.http.metrics import Metrics
 from askback.http.quotas import MAIN, Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import Streams
+from askback.links import Links
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.service import Service
