@@ -155,6 +155,18 @@ def test_an_expired_token_is_listed_until_it_is_revoked(own_world: World) -> Non
     run_async(scene)
 
 
+def test_a_token_may_be_restricted_to_labels(server: Server, client: httpx.Client) -> None:
+    made = make(client, "customer", "read", labels={"customer": "4711"})
+    assert made["labels"] == listed(client)["customer"]["labels"] == {"customer": "4711"}
+    own, other = (waiting(client, labels={"customer": number}) for number in ("4711", "4712"))
+    with calling(server.url, made["token"]) as customer:
+        assert [run["id"] for run in customer.get("/v1/runs").json()["items"]] == [own]
+        refused(customer.get(f"/v1/runs/{other}"), 404, "RUN_NOT_FOUND")
+    for labels, scope in (({"a b": "c"}, "read"), ({"customer": "4711"}, "admin")):
+        body = {"name": "unfit", "scopes": [scope], "labels": labels}
+        refused(client.post("/v1/tokens", json=body), 422, "INPUT_INVALID")
+
+
 # The last use.
 
 

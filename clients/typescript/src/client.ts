@@ -346,10 +346,10 @@ export class Client {
   async createToken(
     name: string,
     scopes: AccessScope[],
-    options: { expiresInSec?: number } & CallOptions = {},
+    options: { labels?: Record<string, string>; expiresInSec?: number } & CallOptions = {},
   ): Promise<CreatedToken> {
-    const { expiresInSec, ...rest } = options;
-    const json = { name, scopes, ...(expiresInSec === undefined ? {} : { expires_in_sec: expiresInSec }) };
+    const { expiresInSec, labels = {}, ...rest } = options;
+    const json = { name, scopes, labels, ...(expiresInSec === undefined ? {} : { expires_in_sec: expiresInSec }) };
     return await this.#connection.json({ method: "POST", path: "/v1/tokens", json, ...rest });
   }
 

@@ -19,15 +19,16 @@ from starlette.types import ASGIApp
 from askback import __version__
 from askback.bootstrap import App
 from askback.bootstrap.engines import networks
+from askback.bootstrap.links import make_links, make_tokens
 from askback.http.addresses import Addresses, addresses
 from askback.http.app import api, application
-from askback.http.auth import MainToken, digest
+from askback.http.auth import MainToken
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.invitations import Invitations
-from askback.http.links import Links, PageLabels
 from askback.http.metrics import Gauges, Metrics
+from askback.http.page_labels import PageLabels
 from askback.http.quotas import Quotas
 from askback.http.sessions import Lifetime, Sessions
 from askback.http.streams import MAX_IN_TOTAL, Streams
@@ -61,8 +62,7 @@ class WebServer:
 def web_server(app: App, port: int) -> WebServer:
     """The HTTP side of an opened program."""
     settings, data_dir = app.settings, app.settings.data_dir
-    further = Tokens(data_dir / "tokens.json", app.clock)
-    tokens = _tokens(settings, further)
+    tokens = make_tokens(settings, app.clock)
     uses = TokenUses(data_dir / "token-uses.json", app.clock)
     key = stored_secret(data_dir / "link-key").encode()
     # Engines and the database need files too.
@@ -71,10 +71,10 @@ def web_server(app: App, port: int) -> WebServer:
     context = Context(
         service=app.service,
         uploads=app.uploads,
-        links=_links(app, tokens, key),
+        links=make_links(settings, app.workspaces, tokens, app.clock),
         sessions=Sessions(data_dir / "sessions.json", app.clock, tokens.holder, _device(settings)),
-        tokens=further,
-        main_digest=digest(tokens.token),
+        tokens=Tokens(data_dir / "tokens.json", app.clock),
+        main_digest=tokens.main_digest,
         token_uses=uses,
         invitations=Invitations(data_dir / "invitations.json", app.clock, tokens.holder),
         addresses=_addresses(settings, port, tokens, key),
@@ -149,16 +149,6 @@ async def _send_metrics(app: App, metrics: Metrics) -> None:
         exporter.send_metrics(tuple(metrics.registry.collect()))
 
 
-def _links(app: App, tokens: MainToken, key: bytes) -> Links:
-
-    return Links(
-        key=key,
-        clock=app.clock,
-        folder=lambda run_id: app.workspaces.of(run_id).root,
-        is_token=lambda token_digest: tokens.holder(token_digest) is not None,
-    )
-
-
 def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> Addresses:
 
     def is_valid(token_digest: str) -> bool:
@@ -181,12 +171,6 @@ def _flush(context: Context, tokens: MainToken) -> None:
 def _device(settings: Settings) -> Lifetime:
     server = settings.server
     return Lifetime(idle=timedelta(days=server.device_idle_days), max_age=timedelta(days=server.device_days))
-
-
-def _tokens(settings: Settings, further: Tokens) -> MainToken:
-    """The server's own token, created if there is none, and the further ones."""
-    own = settings.server.token or stored_secret(settings.data_dir / "token")
-    return MainToken(token=own, further=further.find, further_digests=further.digests)
 
 
 async def _health(app: App) -> wire.Health:

@@ -257,10 +257,13 @@ class AsyncClient:
         return [each async for each in self._items(calls.tokens())]
 
     async def create_token(
-        self, name: str, scopes: Sequence[str], *, expires_in_sec: int | None = None
+        self, name: str, scopes: Sequence[str], *, labels: Mapping[str, str] = {}, expires_in_sec: int | None = None
     ) -> CreatedToken:
-        """Create a token for a person or a program. Its text is only available here."""
-        return await self._do(calls.create_token(name, scopes, expires_in_sec))
+        """Create a token for a person or a program, restricted to runs with these labels if there are any.
+
+        Its text is only available here.
+        """
+        return await self._do(calls.create_token(name, scopes, labels, expires_in_sec))
 
     async def revoke_token(self, name: str) -> None:
         """Revoke a token at once, with its sessions, links and invitations."""

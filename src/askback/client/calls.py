@@ -266,9 +266,11 @@ def tokens() -> Listing[Token]:
     return Listing(call=Call(method="GET", path="/v1/tokens", returns=Page[Token]))
 
 
-def create_token(name: str, scopes: Sequence[str], expires_in_sec: int | None) -> Call[CreatedToken]:
-    wanted = {"name": name, "scopes": list(scopes)}
-    body = _json(wanted if expires_in_sec is None else wanted | {"expires_in_sec": expires_in_sec})
+def create_token(
+    name: str, scopes: Sequence[str], labels: Mapping[str, str], expires_in_sec: int | None
+) -> Call[CreatedToken]:
+    wanted = {"name": name, "scopes": list(scopes), "labels": dict(labels), "expires_in_sec": expires_in_sec}
+    body = _json({field: value for field, value in wanted.items() if value})
     return Call(method="POST", path="/v1/tokens", returns=CreatedToken, body=body, headers=_JSON)
 
 

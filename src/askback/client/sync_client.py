@@ -249,9 +249,14 @@ class Client:
         """The server's own token and all others, with their last use. Requires the scope `admin`."""
         return list(self._items(calls.tokens()))
 
-    def create_token(self, name: str, scopes: Sequence[str], *, expires_in_sec: int | None = None) -> CreatedToken:
-        """Create a token for a person or a program. Its text is only available here."""
-        return self._do(calls.create_token(name, scopes, expires_in_sec))
+    def create_token(
+        self, name: str, scopes: Sequence[str], *, labels: Mapping[str, str] = {}, expires_in_sec: int | None = None
+    ) -> CreatedToken:
+        """Create a token for a person or a program, restricted to runs with these labels if there are any.
+
+        Its text is only available here.
+        """
+        return self._do(calls.create_token(name, scopes, labels, expires_in_sec))
 
     def revoke_token(self, name: str) -> None:
         """Revoke a token at once, with its sessions, links and invitations."""

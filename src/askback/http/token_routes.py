@@ -54,7 +54,7 @@ async def create_token(request: Request, context: Context, *, body: TokenCreate)
     lasts = body.expires_in_sec
     expires_at = None if lasts is None else context.tokens.clock() + timedelta(seconds=lasts)
     scopes = tuple(dict.fromkeys(body.scopes))
-    text = await asyncio.to_thread(context.tokens.make, body.name, scopes, expires_at)
+    text = await asyncio.to_thread(context.tokens.make, body.name, scopes, expires_at, body.labels)
     made = wire.CreatedToken(**_fields(context, context.tokens.named(body.name), 0), token=text)
     return json_response(made, HTTPStatus.CREATED)
 
@@ -149,6 +149,7 @@ def _main(context: Context, sessions: int) -> wire.Token:
         name=MAIN,
         main=True,
         scopes=(AccessScope.ADMIN,),
+        labels={},
         created_at=None,
         expires_at=None,
         expired=False,
@@ -162,6 +163,7 @@ def _fields(context: Context, token: Token, sessions: int) -> dict[str, Any]:
         "name": token.name,
         "main": False,
         "scopes": token.scopes,
+        "labels": token.labels,
         "created_at": token.created_at,
         "expires_at": token.expires_at,
         "expired": context.tokens.find(token.digest) is None,

@@ -6,13 +6,14 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
+from askback.core.labels import check_labels
 from askback.files.atomic import RecordFile, write_beside
 from askback.http.auth import AccessScope, Grant, digest
 
@@ -31,6 +32,8 @@ class Token:
     scopes: tuple[AccessScope, ...]
     created_at: datetime
     expires_at: datetime | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    """If there are any, the token is restricted to runs that have all of them."""
 
 
 class Tokens:
@@ -50,7 +53,7 @@ class Tokens:
             return None
         if token is None or (token.expires_at is not None and token.expires_at <= self.clock()):
             return None
-        return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest)
+        return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest, labels=token.labels)
 
     def digests(self) -> frozenset[str]:
         """The digests of all tokens, including expired ones; none if the file cannot be read."""
@@ -71,10 +74,21 @@ class Tokens:
             raise NotFound(RefusalCode.TOKEN_NOT_FOUND, f"there is no token {name!r}; known: {known}")
         return found
 
-    def make(self, name: str, scopes: tuple[AccessScope, ...], expires_at: datetime | None) -> str:
-        """Create a token. The text is only available here."""
+    def make(
+        self,
+        name: str,
+        scopes: tuple[AccessScope, ...],
+        expires_at: datetime | None,
+        labels: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a token, restricted to runs with these labels if there are any. The text is only available here."""
         if not _NAME.fullmatch(name):
             message = "the name of a token must have 1 to 100 letters, digits, '.', '_' or '-'"
+            raise Invalid(RefusalCode.INPUT_INVALID, message)
+        fixed = dict(labels or {})
+        check_labels(fixed)
+        if fixed and AccessScope.ADMIN in scopes:
+            message = "a token with the scope 'admin' cannot be restricted to labels; choose other scopes"
             raise Invalid(RefusalCode.INPUT_INVALID, message)
         text = f"askback_{secrets.token_urlsafe(32)}"
         with self._file.changing() as tokens:
@@ -83,7 +97,12 @@ class Tokens:
                     RefusalCode.INPUT_INVALID, f"there is already a token {name!r}; revoke it, or choose another name"
                 )
             tokens[digest(text)] = Token(
-                name=name, digest=digest(text), scopes=scopes, created_at=self.clock(), expires_at=expires_at
+                name=name,
+                digest=digest(text),
+                scopes=scopes,
+                created_at=self.clock(),
+                expires_at=expires_at,
+                labels=fixed,
             )
         return text
 

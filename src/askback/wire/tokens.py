@@ -14,6 +14,10 @@ class Token(Shape):
     name: Annotated[str, about("Whose token it is.", "anna")]
     main: Annotated[bool, about("Whether it is the server's own token, which allows everything and cannot be revoked.")]
     scopes: Annotated[tuple[AccessScope, ...], about("What it allows; `admin` allows everything.", ["answer"])]
+    labels: Annotated[
+        dict[str, str],
+        about("If there are any, it is restricted to runs that have all of them.", {"customer": "4711"}),
+    ]
     created_at: Annotated[Moment | None, about("Null for the server's own token.")]
     expires_at: Annotated[Moment | None, about("Null: never. An expired token is listed until it is revoked.")]
     expired: Annotated[bool, about("Whether it has expired.")]

@@ -24,6 +24,14 @@ function rights({ scopes }) {
   return SCOPES.filter((each) => scopes.includes(each)).map((each) => t(`people.may.${each}`)).join(" · ");
 }
 
+/** The labels to which the token is restricted; null if it is not. */
+function onlyLabels(labels) {
+  const given = Object.entries(labels);
+  if (given.length === 0) return null;
+  const shown = given.map(([name, value]) => make("span", { class: "tag" }, `${name}: ${value}`));
+  return make("p", { class: "person-labels small" }, make("span", { class: "muted" }, t("people.only")), ...shown);
+}
+
 function lastUse({ last_used_at: at, last_used_via: via }) {
   return at === null ? [t("people.never_used")] : [timeElement(at), " · ", t(`people.via.${via}`)];
 }
@@ -53,6 +61,7 @@ function row(token) {
     { class: `card person${token.expired ? " person-expired" : ""}`, "data-name": name },
     make("div", { class: "person-head" }, make("h2", {}, name), ...marks, ...actions),
     make("p", { class: "muted" }, token.main ? t("people.main.text") : rights(token)),
+    onlyLabels(token.labels),
     make("dl", { class: "facts-row" }, ...facts.filter(Boolean)),
   );
 }
@@ -133,24 +142,33 @@ function mark(id, message) {
   return !message;
 }
 
+/** `customer=4711, plan=trial` → {customer: "4711", plan: "trial"}; null if it cannot be read. */
+function labelsIn(text) {
+  const pairs = text.split(",").map((each) => each.trim()).filter(Boolean).map((each) => /^([^=]+)=(.+)$/.exec(each));
+  return pairs.includes(null) ? null : Object.fromEntries(pairs.map(([, name, value]) => [name.trim(), value.trim()]));
+}
+
 /** Whether the form can be sent; says what is missing. */
-function check(name, scopes) {
+function check(name, scopes, labels) {
   const named = mark("name", NAME.test(name) ? null : t("people.name.wrong"));
   form.elements.name.setAttribute("aria-invalid", String(!named));
   const chosen = mark("scope", scopes.length > 0 ? null : t("people.may.none"));
+  const read = mark("labels", labels !== null ? null : t("people.labels.wrong"));
   if (!named) form.elements.name.focus();
   else if (!chosen) form.querySelector("[name=scope]").focus();
-  return named && chosen;
+  else if (!read) form.elements.labels.focus();
+  return named && chosen && read;
 }
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const name = form.elements.name.value.trim();
   const scopes = [...form.querySelectorAll("[name=scope]:checked")].map((each) => each.value);
-  if (!check(name, scopes)) return;
+  const labels = labelsIn(form.elements.labels.value);
+  if (!check(name, scopes, labels)) return;
   attempt(async () => {
     const days = Number(form.elements.expiry.value);
-    const made = await post("/v1/tokens", { name, scopes, ...(days > 0 ? { expires_in_sec: days * DAY_SEC } : {}) });
+    const made = await post("/v1/tokens", { name, scopes, labels, ...(days > 0 ? { expires_in_sec: days * DAY_SEC } : {}) });
     form.reset();
     await invite(name, made.token);
   });
