@@ -12,15 +12,15 @@ from starlette.responses import RedirectResponse, Response
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
-from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope, actor_of, headers_of, host_of
+from askback.http.auth import AccessScope, actor_of, headers_of, host_of
 from askback.http.context import Context, json_response
-from askback.http.links import Link, StoredLink
 from askback.http.problems import JSON_BODY, RequestCode
 from askback.http.routing import Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
+from askback.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
 from askback.store.base import InboxFilter
 from askback.wire import runs as wire
-from askback.wire.requests import InboxQuery, LinkCreate, LinkedReply, PageQuery, Reply
+from askback.wire.requests import InboxQuery, LabelledPageQuery, LinkCreate, LinkedReply, Reply
 
 router = Router("questions")
 
@@ -103,13 +103,13 @@ async def inbox(request: Request, context: Context, *, query: InboxQuery) -> Res
     """The pending questions of all runs.
 
     With `Accept: text/event-stream`, the 200 oldest questions are sent at once, and again whenever any question is asked
-    or closed. The query parameters do not apply to the stream.
+    or closed. Of the query parameters, only `label` applies to the stream.
     """
     if wants_stream(request.headers.get("accept", "")):
-        pages = one_by_one(context.service.follow_pending())
+        pages = one_by_one(context.labelled(query.label).follow_pending())
         return EventStream(context.streams, pages, request.scope["grant"].name, context.streams.encoded_inbox)
     where = InboxFilter(skill=query.skill, engine=query.engine, words=query.q or "")
-    page = await context.service.inbox(query.cursor, query.limit, where, query.order)
+    page = await context.labelled(query.label).inbox(query.cursor, query.limit, where, query.order)
     return json_response(page.shown())
 
 
@@ -117,14 +117,14 @@ async def inbox(request: Request, context: Context, *, query: InboxQuery) -> Res
     "GET /v1/interactions",
     "List the closed questions of all runs",
     scopes=(AccessScope.READ,),
-    query=PageQuery,
+    query=LabelledPageQuery,
     returns=wire.ClosedQuestionPage,
     description="A page.",
     refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
 )
-async def closed_questions(request: Request, context: Context, *, query: PageQuery) -> Response:
+async def closed_questions(request: Request, context: Context, *, query: LabelledPageQuery) -> Response:
     """The questions that were answered or closed in another way, the last closed first. The inbox has the others."""
-    page = await context.service.store.closed_questions(query.cursor, query.limit)
+    page = await context.labelled(query.label).store.closed_questions(query.cursor, query.limit)
     items = tuple(wire.ClosedQuestion.with_run(each) for each in page.items)
     return json_response(wire.ClosedQuestionPage(items=items, next_cursor=page.next_cursor))
 
@@ -154,7 +154,7 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
     """
     pending = _pending(await context.service.store.get(run_id))
     expires = (context.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)
-    link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires, recipient=body.recipient)
+    link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires, holder=body.recipient or "")
     grant = request.scope["grant"]
     text, kept = await asyncio.to_thread(context.links.make, link, token=grant.name, token_digest=grant.token_digest)
     url = context.addresses.base_url(host_of(headers_of(request.scope))) + ANSWERS + text
@@ -176,9 +176,9 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
             id=each.id,
             interaction_id=each.interaction_id,
             token=each.token,
+            recipient=each.recipient,
             created_at=each.created_at,
             expires_at=each.expires_at,
-            recipient=each.recipient,
         )
         for each in await _links(context, run_id)
     )
