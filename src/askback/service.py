@@ -10,12 +10,13 @@ import itertools
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.actors import ASKBACK, Actor
+from askback.core.audit import Action, AuditEntry, entry
 from askback.core.changes import Changes, NoSummary
 from askback.core.errors import AlreadyClosed, AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
@@ -171,8 +172,10 @@ class Service:
         if wanted == pending.interaction_id:
             await check_answer(self.pools, pending, response)
         owner = run.owner if self.owned_elsewhere(run) else self._owner
-        signal = Replied(interaction_id=wanted, response=response, owner=owner, by=by, at=self._clock())
-        return await move(self.store, run_id, signal, seen=run)
+        at = self._clock()
+        signal = Replied(interaction_id=wanted, response=response, owner=owner, by=by.plain, at=at)
+        audit = entry(by, Action.INTERACTION_REPLY, at, run_id=run_id, interaction_id=wanted)
+        return await move(self.store, run_id, signal, seen=run, audit=audit)
 
     async def _lost_if_owner_died(self, run: Run) -> Run:
         """The run, or what it becomes if the program that holds its resident process has died."""
@@ -204,12 +207,14 @@ class Service:
             raise
 
     async def cancel(self, run_id: str, *, by: Actor = ASKBACK) -> Run:
-        run = await self._cancel(run_id, CancelRequested(by=by, at=self._clock()))
+        at = self._clock()
+        audit = entry(by, Action.RUN_CANCEL, at, run_id=run_id)
+        run = await self._cancel(run_id, CancelRequested(by=by.plain, at=at), audit)
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
         return run
 
-    async def _cancel(self, run_id: str, signal: CancelRequested) -> Run:
+    async def _cancel(self, run_id: str, signal: CancelRequested, audit: AuditEntry) -> Run:
         """A run that waits or is queued is over at once, so a process that is kept for it must have ended before."""
         while True:
             run = await self.store.get(run_id)
@@ -221,7 +226,7 @@ class Service:
             if isinstance(decision, Refusal):
                 raise Conflict(decision.code, decision.message)
             with suppress(StaleWrite):
-                return await self.store.apply(run, decision)
+                return await self.store.apply(run, replace(decision, audit=audit))
 
     async def _end_warm(self, run: Run) -> None:
         """End the process that is kept for a run without a worker, here or by another program."""
@@ -234,9 +239,9 @@ class Service:
         if is_held(lock):
             await Tree(mark=run.id, lock=lock).end_idle(waits)
 
-    async def delete(self, run_id: str) -> None:
+    async def delete(self, run_id: str, *, by: Actor = ASKBACK) -> None:
         """Delete a run that is over, with everything that belongs to it."""
-        await self._deletion.delete(run_id)
+        await self._deletion.delete(run_id, entry(by, Action.RUN_DELETE, self._clock(), run_id=run_id))
 
     async def take_over(self, run_id: str) -> Run:
         """Execute the run in this program if its owner has died, also in the middle of a turn."""

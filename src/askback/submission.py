@@ -14,6 +14,7 @@ from typing import Protocol, Self
 
 from askback.core import lifecycle
 from askback.core.actors import ASKBACK, Actor
+from askback.core.audit import Action, entry
 from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode
 from askback.core.interactions import Interaction, Json
 from askback.core.labels import check_labels, label_problems, restricted
@@ -278,7 +279,7 @@ class Submissions:
             return asking
         await check_answer(self._pools, asking.asked, answer)
         at, asked = asking.run.created_at, asking.asked
-        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner, by=by, at=at)
+        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner, by=by.plain, at=at)
         decision = lifecycle.decide(asking.run, replied)
         assert isinstance(decision, Decision)
         return replace(decision, events=(*asking.events, *decision.events), asked=asked)
@@ -337,6 +338,8 @@ class Submissions:
                 limits = self._engines.copy_limits(decision.run.engine)
                 await self._inheritance.copy(source, wanted.origin, decision.run, limits)
             request = await self._stage(run_id, wanted)
+            audit = entry(wanted.by, Action.RUN_SUBMIT, decision.run.created_at, run_id=run_id)
+            decision = replace(decision, audit=audit)
             run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
         except (AskbackError, OSError):
             await self._withdraw(run_id, wanted, reserved=reserved)

@@ -69,6 +69,43 @@ def test_an_answer_in_the_data_folder_has_the_name_of_the_system_s_user(tmp_path
     assert f"  canceled by {system_user()}\n" in askback(world, "show", canceled).stdout
 
 
+@pytest.mark.contract("N-7")
+def test_commands_that_write_are_in_the_audit_log(tmp_path: Path) -> None:
+    world, me = World(tmp_path), system_user().name
+    skill = world.skill([FINISH], name="installed")
+    run_id, canceled = left_waiting(world), left_waiting(world)
+    for words in (
+        ("reply", run_id, "the-secret-answer"),
+        ("cancel", canceled),
+        ("delete", canceled),
+        ("tokens", "create", "ci", "--scope", "read"),
+        ("tokens", "revoke", "ci"),
+        ("skills", "install", skill),
+    ):
+        assert askback(world, *words).code == 0, words
+    assert askback(world, "tokens", "revoke", "nobody").code != 0
+    assert askback(world, "sessions", "revoke", "--all").code == 0
+    found = askback(world, "audit", "--json").json
+    assert [(each["action"], each.get("run_id") or each.get("object")) for each in found][::-1] == [
+        ("run.submit", run_id),
+        ("run.submit", canceled),
+        ("interaction.reply", run_id),
+        ("run.cancel", canceled),
+        ("run.delete", canceled),
+        ("token.create", "ci"),
+        ("token.revoke", "ci"),
+        ("skill.install", "installed"),
+    ]
+    assert all(each["actor"] == {"name": me, "via": "cli"} and "address" not in each for each in found)
+    shown = askback(world, "audit", "--action", "interaction.reply")
+    assert f"interaction.reply  {system_user()}  run {run_id}, question colour\n" in shown.stdout
+    assert "the-secret-answer" not in shown.stdout
+    assert len(askback(world, "audit", "--run", canceled, "--limit", "2", "--json").json) == 2
+    assert askback(world, "audit", "--actor", "nobody").stderr == "no entry matches\n"
+    assert askback(world, "audit", "--since", "2999-01-01", "--json").json == []
+    assert "choose one of run.submit" in askback(world, "audit", "--action", "run.dance").stderr
+
+
 def test_a_user_without_an_entry_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getuid", lambda: 3_999_999_999)
     assert system_user() == Actor(name="uid 3999999999", via=Via.CLI)

@@ -5,9 +5,11 @@ import { WaitTimedOut } from "./errors.js";
 import { pathOf } from "./paths.js";
 import type {
   AccessScope,
+  Action,
   Artifact,
   ArtifactDiff,
   ArtifactVersion,
+  AuditEntry,
   ClosedQuestion,
   CreatedToken,
   Delivery,
@@ -58,6 +60,16 @@ export interface InboxOptions extends CallOptions {
   /** Only questions with these words. */
   words?: string;
   order?: InboxOrder;
+}
+
+export interface AuditOptions extends CallOptions {
+  actor?: string;
+  action?: Action;
+  runId?: string;
+  /** From this time on. */
+  since?: Date;
+  /** Before this time. */
+  until?: Date;
 }
 
 export interface FollowOptions extends CallOptions {
@@ -180,6 +192,13 @@ export class Client {
   inbox(options: InboxOptions = {}): AsyncGenerator<PendingQuestion, void, undefined> {
     const { skill, engine, words, order, signal } = options;
     return this.#items("/v1/inbox", { skill, engine, q: words, order }, signal);
+  }
+
+  /** The audit log, newest first. Requires the scope `admin`. */
+  audit(options: AuditOptions = {}): AsyncGenerator<AuditEntry, void, undefined> {
+    const { actor, action, runId, since, until, signal } = options;
+    const query = { actor, action, run_id: runId, since: since?.toISOString(), until: until?.toISOString() };
+    return this.#items("/v1/audit", query, signal);
   }
 
   /** The questions of all runs that are no longer pending, the last closed first. */

@@ -8,6 +8,9 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 /** What a token allows; `admin` allows everything. */
 export type AccessScope = "submit" | "answer" | "read" | "admin";
 
+/** What was written. */
+export type Action = "run.submit" | "run.cancel" | "run.delete" | "interaction.reply" | "link.create" | "link.revoke" | "upload.create" | "skill.install" | "skill.remove" | "token.create" | "token.revoke" | "invitation.create" | "invitation.revoke" | "session.start" | "session.end";
+
 /** Who did something, and by which way. */
 export interface Actor {
   /** The name of the token, of the link's recipient, or of the user of the server's machine. */
@@ -72,6 +75,34 @@ export interface ArtifactVersion {
   digest?: string;
   /** Whether the file was removed. */
   removed?: boolean;
+}
+
+/** Something that somebody wrote. It never has an answer, an input or a secret. */
+export interface AuditEntry {
+  /** Increases with every entry. */
+  id: number;
+  /** When it was written. */
+  at: string;
+  /** Who wrote it, and by which way. */
+  actor: Actor;
+  /** What was written. */
+  action: Action;
+  /** The run. It may be deleted by now. */
+  run_id?: string;
+  /** The question. */
+  interaction_id?: string;
+  /** The name of the token, or the ID of the link, upload, skill, session or invitation. */
+  object?: string;
+  /** The address that the request came from. Missing for commands on the server's machine. */
+  address?: string;
+}
+
+/** Entries of the audit log, newest first. */
+export interface AuditEntryPage {
+  /** At most `limit` items. */
+  items: Array<AuditEntry>;
+  /** Pass it as `cursor` to get the next page. Null on the last page. */
+  next_cursor: string | null;
 }
 
 export type ChangeStatus = "added" | "modified" | "deleted";

@@ -22,6 +22,7 @@ from askback.bootstrap.engines import networks
 from askback.bootstrap.links import make_links, make_tokens
 from askback.http.addresses import Addresses, addresses
 from askback.http.app import api, application
+from askback.http.audit_trail import AuditTrail
 from askback.http.auth import MainToken
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
@@ -90,8 +91,9 @@ def web_server(app: App, port: int) -> WebServer:
         body_memory=BodyMemory(8 * settings.limits.body_bytes),
         bundle_bytes=settings.limits.bundle_bytes,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
+        audit=AuditTrail(store=app.store, clock=app.clock),
     )
-    pages = Pages(app.service, app.clock, partial(_health, app))
+    pages = Pages(app.service, app.clock, partial(_health, app), app.store)
     made = application(
         pages.around(api(context)),
         context,

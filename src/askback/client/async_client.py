@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -24,6 +25,7 @@ from askback.client.requests import (
     transport_errors,
     written,
 )
+from askback.wire.audit import AuditEntry
 from askback.wire.runs import (
     Artifact,
     ArtifactDiff,
@@ -148,6 +150,18 @@ class AsyncClient:
     ) -> AsyncIterator[PendingQuestion]:
         """The pending questions of all runs, oldest first; with `order="deadline"` the nearest deadline first."""
         return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order))
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        run_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> AsyncIterator[AuditEntry]:
+        """The audit log, newest first. Requires the scope `admin`."""
+        return self._items(calls.audit(actor=actor, action=action, run_id=run_id, since=since, until=until))
 
     def closed_questions(self) -> AsyncIterator[ClosedQuestion]:
         """The questions of all runs that are no longer pending, the last closed first."""

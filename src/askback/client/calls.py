@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +13,7 @@ import msgspec
 
 from askback.client.errors import AnswerUnreadable, Refused, refusal
 from askback.client.paths import path_of
+from askback.wire.audit import AuditEntry
 from askback.wire.base import Page
 from askback.wire.runs import (
     Artifact,
@@ -183,6 +185,16 @@ def inbox(*, skill: str | None, engine: str | None, words: str | None, order: st
     chosen = {"skill": skill, "engine": engine, "q": words, "order": order}
     params = {name: value for name, value in chosen.items() if value is not None}
     return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion], params=params))
+
+
+def audit(
+    *, actor: str | None, action: str | None, run_id: str | None, since: datetime | None, until: datetime | None
+) -> Listing[AuditEntry]:
+    chosen = {"actor": actor, "action": action, "run_id": run_id}
+    times = {"since": since, "until": until}
+    params = {name: value for name, value in chosen.items() if value is not None}
+    params |= {name: moment.astimezone(UTC).isoformat() for name, moment in times.items() if moment is not None}
+    return Listing(call=Call(method="GET", path="/v1/audit", returns=Page[AuditEntry], params=params))
 
 
 def closed_questions() -> Listing[ClosedQuestion]:

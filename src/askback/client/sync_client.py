@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -25,6 +26,7 @@ from askback.client.requests import (
     transport_errors,
     written,
 )
+from askback.wire.audit import AuditEntry
 from askback.wire.runs import (
     Artifact,
     ArtifactDiff,
@@ -149,6 +151,18 @@ class Client:
     ) -> Iterator[PendingQuestion]:
         """The pending questions of all runs, oldest first; with `order="deadline"` the nearest deadline first."""
         return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order))
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        run_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Iterator[AuditEntry]:
+        """The audit log, newest first. Requires the scope `admin`."""
+        return self._items(calls.audit(actor=actor, action=action, run_id=run_id, since=since, until=until))
 
     def closed_questions(self) -> Iterator[ClosedQuestion]:
         """The questions of all runs that are no longer pending, the last closed first."""

@@ -39,9 +39,22 @@ class Actor:
     name: str
     via: Via
 
+    @property
+    def plain(self) -> Actor:
+        """Without what only the audit log may have."""
+        return Actor(name=self.name, via=self.via)
+
     def __str__(self) -> str:
         """For people: `anna, by link`."""
         return in_words(self.name, self.via)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller(Actor):
+    """Somebody who sent a request."""
+
+    address: str | None = None
+    """From where. Only for the audit log."""
 
 
 def in_words(name: str, via: str) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from askback.core import event_factory
 from askback.core.actors import ASKBACK
+from askback.core.audit import AuditEntry
 from askback.core.errors import ErrorCode, RefusalCode, RunError
 from askback.core.events import NewEvent
 from askback.core.interactions import Interaction, InteractionOutcome, Json
@@ -22,6 +23,8 @@ class Decision:
     asked: Interaction | None = None
     closed: Interaction | None = None
     result: Json = None
+    audit: AuditEntry | None = None
+    """If somebody wrote it, the entry in the audit log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from askback.http import catalog, files, openapi, problems, questions, runs, session_routes, statistics, token_routes
+from askback.http import (
+    audit_routes,
+    catalog,
+    files,
+    openapi,
+    problems,
+    questions,
+    runs,
+    session_routes,
+    statistics,
+    token_routes,
+)
 from askback.http.auth import Gate, MainToken, SignInPages
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
@@ -44,6 +55,7 @@ _ROUTERS = (
     statistics.router,
     session_routes.router,
     token_routes.router,
+    audit_routes.router,
 )
 _OPERATIONS = [operation for router in _ROUTERS for operation in router.operations]
 
@@ -86,6 +98,7 @@ def application(
         addresses=context.addresses,
         pages=pages,
         codes=Codes(),
+        audit=context.audit,
     )
     gate = Gate(
         RequestRate(BodyCap(site, context.bodies), context.quotas),

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.access import AccessScope as AccessScope
-from askback.core.actors import Actor, Via
+from askback.core.actors import Caller, Via
 from askback.http.addresses import Addresses
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.problems import RequestCode, problem
@@ -46,18 +46,20 @@ class Grant:
         """Whether it has one of these scopes."""
         return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
 
-    @property
-    def actor(self) -> Actor:
-        """Who the caller is in the records of what was done."""
-        if self.link is not None:
-            return Actor(name=self.link.holder or self.name, via=Via.LINK)
-        return Actor(name=self.name, via=Via.API if self.session_id is None else Via.PAGE)
 
-
-def actor_of(request: Request) -> Actor:
-    """Who sent the request, and by which way."""
+def actor_of(request: Request) -> Caller:
+    """Who sent the request, by which way, and from where."""
     grant: Grant = request.scope["grant"]
-    return grant.actor
+    address = address_of(request.scope)
+    if grant.link is not None:
+        return Caller(name=grant.link.holder or grant.name, via=Via.LINK, address=address)
+    return Caller(name=grant.name, via=Via.API if grant.session_id is None else Via.PAGE, address=address)
+
+
+def address_of(scope: Scope) -> str | None:
+    """From where a request comes. Headers of proxies are ignored: anybody can send them."""
+    client = scope.get("client")
+    return None if client is None else str(client[0])
 
 
 Lookup = Callable[[str], "Grant | None"]

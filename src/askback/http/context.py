@@ -15,11 +15,13 @@ import msgspec
 from starlette.responses import Response
 
 from askback.core import runs
+from askback.core.actors import Actor
 from askback.core.errors import Forbidden, RefusalCode
 from askback.core.labels import read_labels
 from askback.core.trace_context import read_trace_parent
 from askback.core.webhooks import Webhook
 from askback.http.addresses import Addresses
+from askback.http.audit_trail import AuditTrail
 from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.invitations import Invitations
@@ -62,6 +64,7 @@ class Context:
     body_memory: BodyMemory
     bundle_bytes: int
     quotas: Quotas
+    audit: AuditTrail
     uploads_of: str | None = None
     """The name of a restricted token: it can use its own uploads alone."""
 
@@ -83,7 +86,7 @@ class Context:
         """The run, with the reason if it is queued."""
         return Run.of(run, queue_reason=self.service.queue_reason(run), input_=input_)
 
-    async def submission(self, body: RunCreate, headers: RunCreateHeaders, grant: Grant) -> Submission:
+    async def submission(self, body: RunCreate, headers: RunCreateHeaders, grant: Grant, by: Actor) -> Submission:
         key = headers.idempotency_key
         digest = None if key is None else await self._digest(body)
         if is_large(body.input):
@@ -108,7 +111,7 @@ class Context:
             webhooks=tuple(
                 Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
             ),
-            by=grant.actor,
+            by=by,
             labels=body.labels,
             fixed_labels=grant.labels,
             created_by=grant.name,

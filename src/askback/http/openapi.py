@@ -12,6 +12,7 @@ import msgspec
 
 from askback import __version__
 from askback.core.actors import Via
+from askback.core.audit import Action
 from askback.core.changes import ChangeStatus, NoSummary
 from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
 from askback.core.events import EventType
@@ -85,6 +86,7 @@ _ALWAYS = (
 )
 _ENUMS = (
     AccessScope,
+    Action,
     AnsweredBy,
     ChangeStatus,
     ErrorCode,

@@ -9,9 +9,11 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from askback.core.audit import Action
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
+from askback.http.audit_trail import changed
 from askback.http.auth import AccessScope, actor_of, headers_of, host_of
 from askback.http.context import Context, json_response
 from askback.http.problems import JSON_BODY, RequestCode
@@ -48,6 +50,7 @@ async def get_question(request: Request, context: Context, *, run_id: str) -> Re
 @router.add(
     "POST /v1/runs/{run_id}/interaction/reply",
     "Answer the pending question",
+    action=Action.INTERACTION_REPLY,
     scopes=(AccessScope.ANSWER,),
     body=Reply,
     returns=wire.Run,
@@ -135,6 +138,7 @@ async def closed_questions(request: Request, context: Context, *, query: Labelle
 @router.add(
     "POST /v1/runs/{run_id}/interaction/link",
     "Create a link to the pending question",
+    action=Action.LINK_CREATE,
     scopes=(AccessScope.ANSWER,),
     body=LinkCreate,
     returns=wire.Link,
@@ -157,6 +161,7 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
     link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires, holder=body.recipient or "")
     grant = request.scope["grant"]
     text, kept = await asyncio.to_thread(context.links.make, link, token=grant.name, token_digest=grant.token_digest)
+    changed(request, kept.id, run_id=run_id, interaction_id=pending.interaction_id)
     url = context.addresses.base_url(host_of(headers_of(request.scope))) + ANSWERS + text
     return json_response(wire.Link(id=kept.id, url=url, expires_at=expires), HTTPStatus.CREATED)
 
@@ -188,6 +193,7 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
 @router.add(
     "DELETE /v1/runs/{run_id}/interaction/links",
     "Revoke all links to the pending question",
+    action=Action.LINK_REVOKE,
     scopes=(AccessScope.ANSWER,),
     status=HTTPStatus.NO_CONTENT,
     description="The links are revoked.",
@@ -195,12 +201,13 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
 )
 async def revoke_links(request: Request, context: Context, *, run_id: str) -> Response:
     """Revoke every link to the pending question. Takes effect at once."""
-    return await _revoke(context, run_id, [each.id for each in await _links(context, run_id)])
+    return await _revoke(request, context, run_id, [each.id for each in await _links(context, run_id)])
 
 
 @router.add(
     "DELETE /v1/runs/{run_id}/interaction/links/{link_id}",
     "Revoke a link",
+    action=Action.LINK_REVOKE,
     scopes=(AccessScope.ANSWER,),
     status=HTTPStatus.NO_CONTENT,
     description="The link is revoked.",
@@ -210,7 +217,7 @@ async def revoke_link(request: Request, context: Context, *, run_id: str, link_i
     """Revoke one link to the pending question. Takes effect at once."""
     if link_id not in [each.id for each in await _links(context, run_id)]:
         raise NotFound(RefusalCode.LINK_NOT_FOUND, f"the question has no link {link_id!r}")
-    return await _revoke(context, run_id, [link_id])
+    return await _revoke(request, context, run_id, [link_id])
 
 
 async def _links(context: Context, run_id: str) -> list[StoredLink]:
@@ -218,9 +225,10 @@ async def _links(context: Context, run_id: str) -> list[StoredLink]:
     return [] if pending is None else context.links.all(run_id, pending.interaction_id)
 
 
-async def _revoke(context: Context, run_id: str, ids: list[str]) -> Response:
+async def _revoke(request: Request, context: Context, run_id: str, ids: list[str]) -> Response:
     if ids:
         await asyncio.to_thread(context.links.revoke, run_id, ids)
+        changed(request, ", ".join(ids), run_id=run_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -253,6 +261,7 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
 @router.add(
     "POST /v1/answers/{link}",
     "Answer the question of a link",
+    action=Action.INTERACTION_REPLY,
     access=Access.LINK,
     body=LinkedReply,
     returns=wire.Interaction,

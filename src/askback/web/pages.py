@@ -16,13 +16,13 @@ from askback.core.interactions import InboxOrder
 from askback.core.runs import Run, RunState
 from askback.service import Service
 from askback.store.base import InboxFilter, RunFilter, RunPage
-from askback.text.formatting import one_line
 from askback.web import files
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
 from askback.web.run_actions import actions_of, source_of
 from askback.web.translations import Translations
+from askback.web.who import who_text
 from askback.wire import runs as wire
-from askback.wire.base import Actor, plain
+from askback.wire.base import plain
 
 PAGE_SIZE = 50
 MAX_SEARCHED = 1000
@@ -188,11 +188,6 @@ def outcome_text(closed: wire.Interaction, texts: Translations) -> str:
     if named is None or closed.answered_with is None:
         return texts(f"answered.outcome.{closed.outcome}")
     return named.replace("{who}", who_text(closed.answered_with, texts))
-
-
-def who_text(actor: Actor, texts: Translations) -> str:
-    """`anna, by link`."""
-    return texts("frame.who", way=texts.find(f"frame.via.{actor.via}") or actor.via, who=one_line(actor.name, 80))
 
 
 def answer_text(closed: wire.Interaction, texts: Translations) -> str | None:

@@ -14,10 +14,11 @@ import msgspec
 from msgspec import Meta
 
 from askback.core.access import AccessScope
+from askback.core.audit import Action
 from askback.core.interactions import InboxOrder
 from askback.core.runs import InheritedFiles, Mode, RunState
 from askback.core.webhooks import WebhookKind
-from askback.wire.base import Shape, about
+from askback.wire.base import Moment, Shape, about
 
 _NAME_CHARS = 200
 MAX_SEQ = 2**53
@@ -244,6 +245,16 @@ class PageQuery(Shape):
 
 class LabelledPageQuery(Shape):
     label: LabelTexts = ()
+    cursor: Cursor = None
+    limit: Limit = 50
+
+
+class AuditQuery(Shape):
+    actor: Annotated[Text | None, about("Only what was written under this name.")] = None
+    action: Annotated[Action | None, about("Only this action.")] = None
+    run_id: Annotated[Text | None, about("Only entries about this run, also if it was deleted.")] = None
+    since: Annotated[Moment | None, about("Only entries from this time on.")] = None
+    until: Annotated[Moment | None, about("Only entries before this time.")] = None
     cursor: Cursor = None
     limit: Limit = 50
 
