@@ -32,7 +32,7 @@ from askback.core.runs import (
 )
 from askback.core.signals import Replied
 from askback.core.trace_context import TraceParent
-from askback.core.webhooks import Webhook, webhook_problems
+from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
 from askback.engines.base import Engine
 from askback.inheritance import Continuable, Inheritance, check_workdir
 from askback.installed.engines import EnginesHere
@@ -310,7 +310,10 @@ class Submissions:
         )
         problems += tuple(label_problems(wanted.labels or {}))
         for place, webhook in enumerate(wanted.webhooks):
-            problems += tuple(webhook_problems(webhook, f"webhooks[{place}]", allow_private=self._private_webhooks))
+            path = f"webhooks[{place}]"
+            problems += tuple(webhook_problems(webhook, path, allow_private=self._private_webhooks))
+            if webhook.kind is WebhookKind.EMAIL:
+                problems += (f"{path}.kind: e-mails are only sent to addresses in the server's settings",)
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
         secrets = secret_inputs(given, package.input_schema)

@@ -9,15 +9,16 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from askback.core.actors import Actor, Via
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
-from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope, headers_of, host_of
+from askback.http.auth import AccessScope, headers_of, host_of
 from askback.http.context import Context, json_response
-from askback.http.links import Link, StoredLink
 from askback.http.problems import JSON_BODY, RequestCode
 from askback.http.routing import Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
+from askback.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
 from askback.store.base import InboxFilter
 from askback.wire import runs as wire
 from askback.wire.requests import InboxQuery, LabelledPageQuery, LinkCreate, LinkedReply, Reply
@@ -176,6 +177,7 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
             id=each.id,
             interaction_id=each.interaction_id,
             token=each.token,
+            recipient=each.recipient,
             created_at=each.created_at,
             expires_at=each.expires_at,
         )
@@ -269,7 +271,8 @@ async def linked_reply(request: Request, context: Context, *, link: str, body: L
     """Answer the question of the link. Requires no token. 401 if the link is expired, revoked or forged."""
     held: Link = request.scope["grant"].link
     _linked(await context.service.store.get(held.run_id), held)
-    await context.service.reply(held.run_id, body.response, held.interaction_id)
+    by = Actor(name=held.holder, via=Via.LINK)
+    await context.service.reply(held.run_id, body.response, held.interaction_id, by=by)
     asked = await context.service.store.interactions(held.run_id)
     answered = next(each for each in asked if each.interaction_id == held.interaction_id)
     return json_response(wire.Interaction.of(answered), HTTPStatus.ACCEPTED)
