@@ -120,6 +120,8 @@ PARAMETERS = {
     "skill_id": "marked",
     "name": "scripted",
     "session_id": "9f2c01ab",
+    "token_name": "anna",
+    "invitation_id": "9f2c01ab",
 }
 """Values of path parameters beside `run_id`."""
 QUERIES = {
@@ -140,6 +142,8 @@ BODIES: dict[str, Callable[[str], Any]] = {
     "POST /v1/runs/{run_id}/interaction/reply": lambda run_id: {"interaction_id": "colour", "response": "red"},
     "POST /v1/runs/{run_id}/interaction/link": lambda run_id: {},
     "POST /v1/answers/{link}": lambda run_id: {"response": "red"},
+    "POST /v1/tokens": lambda run_id: {"name": "wider", "scopes": ["read"]},
+    "POST /v1/invitations": lambda run_id: {"token": "anna"},
 }
 WITHOUT_BODY = {"POST /v1/runs/{run_id}/cancel", "POST /v1/uploads", "POST /v1/skills"}
 OPERATIONS = sorted(f"{method} {path}" for method, path in operations())
