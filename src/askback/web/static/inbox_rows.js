@@ -24,6 +24,7 @@ export class Row {
     const about = make("span", { class: "row-about" }, make("span", {}, asked.skill));
     if (asked.summary) about.append(make("span", { class: "row-summary" }, asked.summary));
     about.append(timeElement(asked.asked_at));
+    for (const [name, value] of Object.entries(asked.labels ?? {})) about.append(make("span", { class: "row-label" }, `${name}: ${value}`));
     this.button = make("button", { class: "row-button", type: "button" }, prompt, about);
     this.button.addEventListener("click", (event) => onOpen(this, event.detail === 0));
     this.check = make("input", { class: "row-check", type: "checkbox", "aria-label": t("batch.select", { prompt: prompt.textContent }) });
