@@ -7,13 +7,13 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
-from lives import DECIDED, NOON, create, new_run, reply, running, succeeded, waiting
+from lives import DECIDED, NOON, TIMEOUT_SEC, at, create, new_run, reply, running, succeeded, waiting
 from stores import opened
 
 from askback.core.interactions import InboxOrder
@@ -39,7 +39,9 @@ FILTERS = [
         (None, RunState.WAITING_USER, RunState.FAILED), (None, "skill"), (None, "engine")
     )
 ]
-MAY_BE_SCANNED = r"SCAN (owners VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW|\(subquery-\d+\))"
+MAY_BE_SCANNED = (
+    r"SCAN (owners VIRTUAL TABLE|times VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW|\(subquery-\d+\))"
+)
 """What the caller passes, or what the statement itself has made of a few lookups."""
 
 
@@ -122,6 +124,7 @@ async def fill(store: Store, count: int) -> None:
         await waiting(store, new_run(f"late-{number}", owner="me", options=DECIDED))
 
 
+LATE, ANNOUNCED = at(TIMEOUT_SEC - 60), timedelta(seconds=600)
 FAR = datetime.max.replace(tzinfo=NOON.tzinfo)
 READS: dict[str, Callable[[apsw.Connection], Any]] = {
     "get": lambda connection: reads.get(connection, "mine-0"),
@@ -140,6 +143,8 @@ READS: dict[str, Callable[[apsw.Connection], Any]] = {
     "held": reads.held,
     "overdue": lambda connection: reads.overdue(connection, ["me", "crowd"], FAR, 3),
     "next deadline": lambda connection: reads.next_deadline(connection, ["me", "crowd"]),
+    "expiring": lambda connection: reads.expiring(connection, ["me", "crowd"], LATE, ANNOUNCED, 3),
+    "next expiring": lambda connection: reads.next_expiring(connection, ["me", "crowd"], NOON, ANNOUNCED),
     "owners": reads.owners,
     "finished runs": lambda connection: statistics.finished_by(connection, "skill", NOON.date(), NOON.date(), 3),
     "answer times": lambda connection: statistics.answer_times(connection, NOON.date(), 10),
