@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from askback.core.runs import RunState
+from askback.core.webhooks import MAX_REMINDER_SEC, MAX_REMINDERS, USUAL_MAX_REMINDERS, Reminders
 from askback.setting_types import Program, Unit
 from askback.trust import Shown
 
@@ -248,6 +249,52 @@ class WarmSettings(_Section):
         return int(self.min_free_memory * _MB)
 
 
+_Wait = Annotated[float, Field(ge=1, le=MAX_REMINDER_SEC)]
+
+
+class ReminderSettings(_Section):
+    after_sec: tuple[_Wait, ...] = Field(
+        (3600, 86_400),
+        max_length=MAX_REMINDERS,
+        description="A question that is still open is notified again so many seconds after it was asked, once for each number.",
+    )
+    repeat_sec: _Wait | None = Field(
+        None,
+        description="After the last of `after_sec`, again and again with so many seconds in between; default: no more.",
+    )
+    max: int = Field(
+        USUAL_MAX_REMINDERS, ge=0, le=MAX_REMINDERS, description="At most so many reminders of one question."
+    )
+    before_deadline_sec: float = Field(
+        600,
+        ge=0,
+        le=MAX_REMINDER_SEC,
+        description="So many seconds before its deadline a question is announced as `interaction.expiring`, if the deadline was further away when it was asked; 0: never.",
+    )
+
+    @property
+    def policy(self) -> Reminders:
+        return Reminders.repeated(self.after_sec, repeat_sec=self.repeat_sec, limit=self.max)
+
+
+class WebhookReminders(_Section):
+    enabled: bool = Field(True, description="Whether this webhook is notified again of open questions.")
+    after_sec: tuple[_Wait, ...] | None = Field(
+        None, max_length=MAX_REMINDERS, description="As `notifications.reminders.after_sec`; default: that."
+    )
+    repeat_sec: _Wait | None = Field(None, description="As `notifications.reminders.repeat_sec`.")
+    max: int = Field(USUAL_MAX_REMINDERS, ge=0, le=MAX_REMINDERS, description="As `notifications.reminders.max`.")
+    expiring: bool = Field(True, description="Whether this webhook is notified of near deadlines.")
+
+    def policy(self, usual: ReminderSettings) -> Reminders | bool:
+        if not self.enabled:
+            return False
+        if self.after_sec is None and self.repeat_sec is None:
+            return Reminders(after_sec=usual.policy.after_sec[: self.max], expiring=self.expiring)
+        after_sec = usual.after_sec if self.after_sec is None else self.after_sec
+        return Reminders.repeated(after_sec, repeat_sec=self.repeat_sec, limit=self.max, expiring=self.expiring)
+
+
 class WebhookSettings(_Section):
     url: str = Field(max_length=2000, description="Where to post: `https://…`.")
     secret: str | None = Field(
@@ -255,12 +302,24 @@ class WebhookSettings(_Section):
     )
     kind: Literal["standard", "ntfy", "slack"] = Field("standard", description="The format of the posted message.")
     states: tuple[RunState, ...] | None = Field(None, description="Notify only of these states; default: all.")
+    reminders: WebhookReminders | None = Field(
+        None,
+        description="`false`: open questions are not notified again. `true`, or a table: they are. Default: as `notifications.reminders`; `standard`: not.",
+    )
+
+    @field_validator("reminders", mode="before")
+    @classmethod
+    def _switch(cls, given: object) -> object:
+        return {"enabled": given} if isinstance(given, bool) else given
 
 
 class NotificationSettings(_Section):
     allow_private: bool = Field(False, description="Whether webhooks may point to this machine or to private networks.")
     link: str | None = Field(
         None, max_length=500, description="The URL of a run for `ntfy` and `slack` messages, with `{run}` for its id."
+    )
+    reminders: ReminderSettings = Field(
+        default_factory=ReminderSettings, description="When open questions are notified again."
     )
 
 

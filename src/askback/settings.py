@@ -38,7 +38,7 @@ from pydantic_settings import (
 
 from askback import setting_types, trust
 from askback.core.errors import Invalid, RefusalCode
-from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
+from askback.core.webhooks import Webhook, WebhookKind, reminders_of, webhook_problems
 from askback.setting_sections import (
     MAX_SLOTS,
     TEN_YEARS_SEC,
@@ -47,6 +47,7 @@ from askback.setting_sections import (
     LogSettings,
     NotificationSettings,
     Quotas,
+    ReminderSettings,
     Retention,
     ServerSettings,
     TelemetrySettings,
@@ -327,10 +328,14 @@ def _layer_of(file: trust.LocalFile) -> trust.Layer:
 
 def webhooks(settings: Settings) -> tuple[Webhook, ...]:
     """The webhooks of every run."""
-    return tuple(
-        Webhook(url=each.url, secret=each.secret, kind=WebhookKind(each.kind), states=each.states)
-        for each in settings.webhooks
-    )
+    return tuple(_webhook(each, settings.notifications.reminders) for each in settings.webhooks)
+
+
+def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
+    kind = WebhookKind(given.kind)
+    wanted = None if given.reminders is None else given.reminders.policy(usual)
+    reminders = reminders_of(kind, wanted, usual.policy)
+    return Webhook(url=given.url, secret=given.secret, kind=kind, states=given.states, reminders=reminders)
 
 
 def _webhook_problems(settings: Settings) -> Iterator[str]:

@@ -16,6 +16,9 @@ from askback.core.runs import Run, RunState
 
 SECRET_PREFIX = "whsec_"
 _SECRET_BYTES = range(16, 129)
+MAX_REMINDERS = 100
+USUAL_MAX_REMINDERS = 10
+MAX_REMINDER_SEC = 366 * 24 * 3600.0
 _IPV6_PUBLIC = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from askback.core import runs
 from askback.core.errors import Forbidden, RefusalCode
 from askback.core.trace_context import read_trace_parent
-from askback.core.webhooks import Webhook
+from askback.core.webhooks import Reminders, Webhook, reminders_of
 from askback.http.addresses import Addresses
 from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
@@ -33,7 +33,7 @@ from askback.store.base import IdempotencyKey
 from askback.submission import Submission
 from askback.text.json_text import is_large
 from askback.wire.base import Shape, encode
-from askback.wire.requests import FromRun, RunCreate, RunCreateHeaders
+from askback.wire.requests import FromRun, ReminderCreate, RunCreate, RunCreateHeaders, WebhookCreate
 from askback.wire.runs import Run
 from askback.wire.server import Health
 
@@ -52,6 +52,8 @@ class Context:
     body_memory: BodyMemory
     bundle_bytes: int
     quotas: Quotas
+    reminders: Reminders
+    """Of webhooks that name no others."""
 
     @property
     def pools(self) -> Pools:
@@ -83,14 +85,18 @@ class Context:
             workdir=body.workdir,
             origin=None if body.from_run is None else _origin(body.from_run, grant),
             answer=None if body.from_run is None else body.from_run.response,
-            webhooks=tuple(
-                Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
-            ),
+            webhooks=tuple(self._webhook(each) for each in body.webhooks),
             created_by=grant.name,
             trace_parent=read_trace_parent(headers.traceparent),
             max_open=self.quotas.of(grant).open_runs,
             key=None if key is None or digest is None else _idempotency_key(key, digest, grant),
         )
+
+    def _webhook(self, given: WebhookCreate) -> Webhook:
+        own = given.reminders
+        wanted = own.reminders(self.reminders) if isinstance(own, ReminderCreate) else own
+        reminders = reminders_of(given.kind, wanted, self.reminders)
+        return Webhook(url=given.url, secret=given.secret, kind=given.kind, states=given.states, reminders=reminders)
 
     async def _digest(self, body: RunCreate) -> str:
         if is_large(body.input, body.parameter, body.options):
@@ -135,7 +141,10 @@ def body_digest(body: RunCreate, key: bytes = b"") -> str:
     if body.from_run is not None:
         given["from_run"] = _given_fields(body.from_run)
     if body.webhooks:
-        given["webhooks"] = [_given_fields(each) for each in body.webhooks]
+        given["webhooks"] = [
+            {name: value for name, value in msgspec.structs.asdict(each).items() if value is not None}
+            for each in body.webhooks
+        ]
     if body.env:
         # With a key: nobody can guess a value by trying.
         seal = hmac.new(key, json.dumps(body.env, sort_keys=True).encode(), hashlib.sha256)

@@ -19,8 +19,9 @@ import msgspec
 from askback import __version__
 from askback.core.errors import Unavailable
 from askback.core.runs import Run, RunState
-from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook, WebhookKind, secret_key
+from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Webhook, WebhookKind, secret_key
 from askback.store.base import Changes, Store
+from askback.webhooks import reminder_texts
 from askback.webhooks.sender import TIMEOUT_SEC, Failed, Refused, Response, WebhookSender, requested_delay_sec
 from askback.wire.runs import Notification
 
@@ -59,7 +60,7 @@ class Notifications:
 
     async def register(self) -> None:
         """Store the webhooks of the settings, before any run changes. Every program on this store uses them from now on."""
-        await self._store.register_webhooks(self._policy.webhooks)
+        await self._store.register_webhooks(self._policy.webhooks, self._clock())
 
     async def run(self) -> None:
         changes = self._store.changes()
@@ -118,14 +119,18 @@ class Notifications:
 
     async def _deliver(self, sender: WebhookSender, due: DueDelivery) -> None:
         try:
-            attempt = await self._attempt(sender, due)
             # An attempt that cannot be stored is due again when its claim ends.
             with suppress(Unavailable):
-                await self._store.note_attempt(due.delivery, attempt)
+                if await self._is_wanted(due.delivery):
+                    await self._store.note_attempt(due.delivery, await self._attempt(sender, due))
         finally:
             self._active.subtract((due.delivery.webhook.host,))
             self._active = +self._active
             self._wake.set()
+
+    async def _is_wanted(self, delivery: Delivery) -> bool:
+        """Nobody is reminded of a question that was closed after the reminder was claimed."""
+        return delivery.reason is DeliveryReason.STATE or await self._store.is_due(delivery)
 
     async def _attempt(self, sender: WebhookSender, due: DueDelivery) -> Attempt:
         delivery = due.delivery
@@ -186,9 +191,9 @@ def message(due: DueDelivery, now: datetime, link: str | None) -> Message:
         case WebhookKind.STANDARD:
             return _standard(due, now)
         case WebhookKind.NTFY:
-            return _ntfy(due, run_url)
+            return _ntfy(due, now, run_url)
         case WebhookKind.SLACK:
-            return _slack(due, run_url)
+            return _slack(due, now, run_url)
         case kind:
             assert_never(kind)
 
@@ -211,8 +216,8 @@ def _standard(due: DueDelivery, now: datetime) -> Message:
     return Message(headers=headers, body=body)
 
 
-def _ntfy(due: DueDelivery, link: str | None) -> Message:
-    headers = _headers("text/plain; charset=utf-8") | {"Title": _ascii(_title(due.run, due.delivery.new))}
+def _ntfy(due: DueDelivery, now: datetime, link: str | None) -> Message:
+    headers = _headers("text/plain; charset=utf-8") | {"Title": _ascii(_title(due, now))}
     headers["Priority"] = "high" if due.delivery.new is RunState.WAITING_USER else "default"
     if (tag := _TAGS.get(due.delivery.new)) is not None:
         headers["Tags"] = tag
@@ -223,8 +228,8 @@ def _ntfy(due: DueDelivery, link: str | None) -> Message:
     return Message(headers=headers, body=_text(due.run, due.delivery.new).encode(errors="replace"))
 
 
-def _slack(due: DueDelivery, link: str | None) -> Message:
-    title = _title(due.run, due.delivery.new).translate(_ESCAPED)
+def _slack(due: DueDelivery, now: datetime, link: str | None) -> Message:
+    title = _title(due, now).translate(_ESCAPED)
     text = f"*{title}*\n{_text(due.run, due.delivery.new).translate(_ESCAPED)}"
     if link is not None:
         text += f"\n<{link}>"
@@ -235,9 +240,10 @@ def _headers(media_type: str) -> dict[str, str]:
     return {"Content-Type": media_type, "User-Agent": f"askback/{__version__}"}
 
 
-def _title(run: Run, state: RunState) -> str:
+def _title(due: DueDelivery, now: datetime) -> str:
+    run, state = due.run, due.delivery.new
     words = {RunState.WAITING_USER: "has a question"}
-    return f"{run.skill.id} {words.get(state, f'is {state}' if not state.final else state)}"
+    return f"{reminder_texts.prefix(due, now)}{run.skill.id} {words.get(state, f'is {state}' if not state.final else state)}"
 
 
 def _text(run: Run, state: RunState) -> str:
