@@ -38,6 +38,7 @@ from pydantic_settings import (
 
 from askback import setting_types, trust
 from askback.core.errors import Invalid, RefusalCode
+from askback.core.runs import RunState
 from askback.core.webhooks import Webhook, WebhookKind, reminders_of, webhook_problems
 from askback.setting_sections import (
     MAX_SLOTS,
@@ -326,6 +327,10 @@ def _layer_of(file: trust.LocalFile) -> trust.Layer:
     return trust.Layer(path=file.path, document=_anchored(document, file.path.resolve().parent))
 
 
+_FOR_MAILBOXES = (RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED)
+"""The states that an e-mail is worth, unless the settings name others."""
+
+
 def webhooks(settings: Settings) -> tuple[Webhook, ...]:
     """The webhooks of every run."""
     return tuple(_webhook(each, settings.notifications.reminders) for each in settings.webhooks)
@@ -334,16 +339,24 @@ def webhooks(settings: Settings) -> tuple[Webhook, ...]:
 def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
     kind = WebhookKind(given.kind)
     wanted = None if given.reminders is None else given.reminders.policy(usual)
-    reminders = reminders_of(kind, wanted, usual.policy)
-    return Webhook(url=given.url, secret=given.secret, kind=kind, states=given.states, reminders=reminders)
+    return Webhook(
+        url=given.url,
+        secret=given.secret,
+        kind=kind,
+        states=_FOR_MAILBOXES if given.kind == "email" and given.states is None else given.states,
+        reminders=reminders_of(kind, wanted, usual.policy),
+        name=given.name,
+    )
 
 
 def _webhook_problems(settings: Settings) -> Iterator[str]:
     """They are checked like those of a run."""
-    given = webhooks(settings)
+    given, email = webhooks(settings), settings.notifications.email
     for place, webhook in enumerate(given):
         path = f"webhooks.{place}"
         yield from webhook_problems(webhook, path, allow_private=settings.notifications.allow_private)
+        if webhook.kind is WebhookKind.EMAIL and (email.url is None or email.sender is None):
+            yield f"{path}.kind: e-mails need notifications.email.url and notifications.email.sender"
     seen = [(webhook.url, webhook.kind) for webhook in given]
     yield from (f"webhooks.{place}.url: is given twice" for place, each in enumerate(seen) if each in seen[:place])
 

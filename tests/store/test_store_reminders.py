@@ -359,7 +359,7 @@ def test_open_questions_of_an_older_store_get_the_reminders_that_are_ahead(tmp_p
             await create(store, new_run("queued"))
             before = await store.deliveries(limit=200)
         with closing(apsw.Connection(str(tmp_path / "askback.db"))) as connection:
-            for statement in downgrade(8):
+            for statement in downgrade(9):
                 connection.execute(statement)
         async with opened("sqlite", tmp_path) as store:
             assert await store.deliveries(limit=200) == before

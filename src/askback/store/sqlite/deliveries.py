@@ -18,7 +18,7 @@ from askback.text.json_text import clean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """Replaces the server's webhooks. A webhook with the same URL and kind as before keeps its deliveries.
+    """Replaces the server's webhooks. A webhook with the same URL, kind and labels as before keeps its deliveries.
 
     If its reminders have changed, those of open questions are planned again from `at` on.
     """
@@ -32,11 +32,11 @@ class Registration:
 
     def write(self, connection: apsw.Connection) -> Change:
         sql = statements("outbox")
-        existing = {
-            (url, kind): (number, after) for number, url, kind, after in fetch(connection, sql["server_webhooks"])
-        }
+        known = fetch(connection, sql["server_webhooks"])
+        existing = {(url, kind, labels): (number, after) for number, url, kind, labels, after in known}
         for columns in self.webhooks:
-            number, after = existing.pop((columns["url"], columns["kind"]), (None, None))
+            same = (columns["url"], columns["kind"], columns["labels"])
+            number, after = existing.pop(same, (None, None))
             if number is None:
                 outbox.add_webhooks(connection, None, [columns])
                 continue
