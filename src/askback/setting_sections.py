@@ -270,8 +270,11 @@ class ReminderSettings(_Section):
         None,
         description="After the last of `after_sec`, again and again with so many seconds in between; default: no more.",
     )
-    max: int = Field(
-        USUAL_MAX_REMINDERS, ge=0, le=MAX_REMINDERS, description="At most so many reminders of one question."
+    max: int | None = Field(
+        None,
+        ge=0,
+        le=MAX_REMINDERS,
+        description=f"At most so many reminders of one question; default: {USUAL_MAX_REMINDERS}, and never less than `after_sec` has.",
     )
     before_deadline_sec: float = Field(
         600,
@@ -291,7 +294,7 @@ class WebhookReminders(_Section):
         None, max_length=MAX_REMINDERS, description="As `notifications.reminders.after_sec`; default: that."
     )
     repeat_sec: _Wait | None = Field(None, description="As `notifications.reminders.repeat_sec`.")
-    max: int = Field(USUAL_MAX_REMINDERS, ge=0, le=MAX_REMINDERS, description="As `notifications.reminders.max`.")
+    max: int | None = Field(None, ge=0, le=MAX_REMINDERS, description="As `notifications.reminders.max`.")
     expiring: bool = Field(True, description="Whether this webhook is notified of near deadlines.")
 
     def policy(self, usual: ReminderSettings) -> Reminders | bool:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from askback.bootstrap import App, now
+from askback.cli.terminal.live import lines
+from askback.core.events import Event, EventType
 from askback.core.runs import Mode, Profile, ProfileKind, Run, RunOptions, RunState, SkillRef, TurnKind, TurnOrder
 from askback.core.signals import CancelRequested
 from askback.core.webhooks import Delivery, DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
@@ -260,3 +262,13 @@ def due_at(reason: DeliveryReason, deadline: datetime) -> DueDelivery:
         reason=reason,
     )
     return DueDelivery(delivery=delivery, run=run)
+
+
+@pytest.mark.contract("N-4")
+def test_a_terminal_shows_an_announced_deadline_in_one_line() -> None:
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    data = {"interaction_id": "colour", "deadline_at": "2026-03-01T12:10:00Z"}
+    event = Event(seq=9, run_id="run", type=EventType.INTERACTION_EXPIRING, at=at, data=data)
+    (line,) = lines(event)
+    local = (at + timedelta(minutes=10)).astimezone()
+    assert line == f"  ! the question is still open; it expires at {local:%H:%M:%S}"

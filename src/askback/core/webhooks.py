@@ -60,10 +60,12 @@ class Reminders:
 
     @classmethod
     def repeated(
-        cls, after_sec: Sequence[float], *, repeat_sec: float | None, limit: int, expiring: bool = True
+        cls, after_sec: Sequence[float], *, repeat_sec: float | None, limit: int | None = None, expiring: bool = True
     ) -> Self:
-        """At `after_sec`, then every `repeat_sec`; no more than `limit` times in all."""
+        """At `after_sec`, then every `repeat_sec`; no more than `limit` times in all, by default all of `after_sec`."""
         times = sorted(set(after_sec))
+        if limit is None:
+            limit = max(len(times), USUAL_MAX_REMINDERS)
         while repeat_sec is not None and len(times) < limit:
             times.append((times[-1] if times else 0.0) + repeat_sec)
         return cls(after_sec=tuple(times[:limit]), expiring=expiring)

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from askback.core.interactions import InboxOrder
 from askback.core.runs import InheritedFiles, Mode, RunState
-from askback.core.webhooks import MAX_REMINDER_SEC, MAX_REMINDERS, USUAL_MAX_REMINDERS, Reminders, WebhookKind
+from askback.core.webhooks import MAX_REMINDER_SEC, MAX_REMINDERS, Reminders, WebhookKind
 from askback.wire.base import Shape, about
 
 _NAME_CHARS = 200
@@ -37,9 +37,10 @@ class ReminderCreate(Body):
         Annotated[float, Meta(ge=1, le=MAX_REMINDER_SEC)] | None,
         about("Then again and again, with so many seconds in between. Default: no more.", 86400),
     ] = None
-    max: Annotated[int, about("At most so many reminders of one question.", 10, ge=0, le=MAX_REMINDERS)] = (
-        USUAL_MAX_REMINDERS
-    )
+    max: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_REMINDERS)] | None,
+        about("At most so many reminders of one question. Default: 10, and never less than `after_sec` has.", 10),
+    ] = None
     expiring: Annotated[bool, about("Whether the webhook is notified of a near deadline.")] = True
 
     def reminders(self, usual: Reminders | None) -> Reminders:
