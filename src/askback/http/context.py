@@ -22,10 +22,13 @@ from askback.core.webhooks import Reminders, Webhook, reminders_of
 from askback.http.addresses import Addresses
 from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
+from askback.http.invitations import Invitations
 from askback.http.metrics import Metrics
 from askback.http.quotas import MAIN, Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import Streams
+from askback.http.token_uses import TokenUses
+from askback.http.tokens import Tokens
 from askback.links import Links
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
@@ -45,6 +48,12 @@ class Context:
     uploads: Uploads
     links: Links
     sessions: Sessions
+    tokens: Tokens
+    """Without the server's own."""
+    main_digest: str
+    """Of the server's own token."""
+    token_uses: TokenUses
+    invitations: Invitations
     addresses: Addresses
     streams: Streams
     metrics: Metrics

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Protocol, TypeVar, get_args, get_origin, runt
 import msgspec
 from msgspec import Meta
 
+from askback.core.access import AccessScope
 from askback.core.interactions import InboxOrder
 from askback.core.runs import InheritedFiles, Mode, RunState
 from askback.core.webhooks import MAX_REMINDER_SEC, MAX_REMINDERS, Reminders, WebhookKind
@@ -20,6 +21,7 @@ from askback.wire.base import Shape, about
 
 _NAME_CHARS = 200
 MAX_SEQ = 2**53
+_HUNDRED_YEARS_SEC = 3_153_600_000
 
 
 class Body(Shape, forbid_unknown_fields=True):
@@ -198,6 +200,43 @@ class LinkCreate(Body):
     """Settings of a new link."""
 
     expires_in_sec: Annotated[int, about("When the link expires, in seconds.", 3600, ge=1, le=31_536_000)] = 86_400
+
+
+class TokenCreate(Body):
+    """A token for a person or a program."""
+
+    name: Annotated[
+        str,
+        about(
+            "Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`. Shown with everything that its holder does.",
+            "anna",
+            pattern=r"^[A-Za-z0-9._-]{1,100}$",
+        ),
+    ]
+    scopes: Annotated[
+        tuple[AccessScope, ...],
+        about("What it allows; `admin` allows everything.", ["answer"], min_length=1, max_length=4),
+    ]
+    labels: Annotated[
+        dict[str, str],
+        about(
+            "Restrict the token to runs that have all of these labels. Not with `admin`. Default: all runs.",
+            {"customer": "4711"},
+        ),
+    ] = msgspec.field(default_factory=dict)
+    expires_in_sec: Annotated[
+        Annotated[int, Meta(ge=1, le=_HUNDRED_YEARS_SEC)] | None,
+        about("When the token expires, in seconds. Default: never.", 2_592_000),
+    ] = None
+
+
+class InvitationCreate(Body):
+    """An invitation for one device."""
+
+    token: Annotated[str, about("The name of the token that the device signs in with.", "anna", max_length=_NAME_CHARS)]
+    expires_in_sec: Annotated[
+        int, about("When the invitation expires if it is not used, in seconds.", 86_400, ge=1, le=2_592_000)
+    ] = 86_400
 
 
 # Query parameters and headers.
