@@ -659,8 +659,8 @@ export interface ReminderCreate {
   after_sec?: Array<number> | null;
   /** Then again and again, with so many seconds in between. Default: no more. */
   repeat_sec?: number | null;
-  /** At most so many reminders of one question. */
-  max?: number;
+  /** At most so many reminders of one question. Default: 10, and never less than `after_sec` has. */
+  max?: number | null;
   /** Whether the webhook is notified of a near deadline. */
   expiring?: boolean;
 }
