@@ -186,7 +186,7 @@ export interface DayStats {
   failures: { [key: string]: number };
 }
 
-/** The notification of one webhook about one change of state. */
+/** The notification of one webhook: of one change of state, or again of a question. */
 export interface Delivery {
   /** The same for every attempt. Sent to the receiver as `webhook-id`. */
   id: string;
@@ -196,9 +196,11 @@ export interface Delivery {
   url: string;
   /** The format of the request. */
   kind: WebhookKind;
-  /** The type of the event. */
-  event: "run.state";
-  /** The number of the event. */
+  /** `state`: the run changed its state. `reminder`: its question is still open. `expiring`: its deadline is near. */
+  reason: DeliveryReason;
+  /** The `type` of the notification. */
+  event: "run.state" | "interaction.reminder" | "interaction.expiring";
+  /** The number of the event. For a reminder: of the change to `waiting_user`. */
   seq: number;
   /** The new state of the run. */
   to: RunState;
@@ -313,7 +315,7 @@ export interface EventPage {
   next_cursor: string | null;
 }
 
-export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.closed" | "usage";
+export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "usage";
 
 /** A run to continue, and what to copy from it. */
 export interface FromRun {
@@ -557,9 +559,9 @@ export type NoSummary = "not_a_repository" | "git_missing" | "too_slow" | "unrea
 
 /** The body that a `standard` webhook receives. */
 export interface Notification {
-  /** The type of the event. */
-  type: "run.state";
-  /** When the state changed. */
+  /** `run.state`: the run changed its state. `interaction.reminder`: its question is still open. `interaction.expiring`: the deadline of its question is near. */
+  type: "run.state" | "interaction.reminder" | "interaction.expiring";
+  /** When the state changed, the reminder was due or the deadline was announced. */
   timestamp: string;
   /** What changed. */
   data: StateChange;
@@ -650,6 +652,18 @@ export interface Profile {
 }
 
 export type ProfileKind = "resumable" | "sticky_process";
+
+/** When a webhook is notified again of a question that is still open. */
+export interface ReminderCreate {
+  /** So many seconds after the question was asked. Default: as in the settings. */
+  after_sec?: Array<number> | null;
+  /** Then again and again, with so many seconds in between. Default: no more. */
+  repeat_sec?: number | null;
+  /** At most so many reminders of one question. Default: 10, and never less than `after_sec` has. */
+  max?: number | null;
+  /** Whether the webhook is notified of a near deadline. */
+  expiring?: boolean;
+}
 
 /** An answer to the pending question. */
 export interface Reply {
@@ -899,11 +913,11 @@ export interface Slots {
   taken: number;
 }
 
-/** A run that has changed its state. */
+/** A run that has changed its state, or still waits with the same question. */
 export interface StateChange {
-  /** The run, as it was right after the change. */
+  /** The run, as it was right after the change; in a reminder, as it is now. */
   run: Run;
-  /** The previous state. Null for a new run. */
+  /** The previous state. Null for a new run. The same as `to` if the run still waits. */
   from: RunState | null;
   /** The new state. */
   to: RunState;
@@ -1030,6 +1044,8 @@ export interface WebhookCreate {
   kind?: WebhookKind;
   /** Only notify about these states. Default: all. */
   states?: Array<RunState> | null;
+  /** Whether open questions are notified again, or when. Default: as in the settings; never for `standard`. */
+  reminders?: boolean | ReminderCreate | null;
 }
 
 /** The format of the message. */
