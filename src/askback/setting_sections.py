@@ -54,6 +54,15 @@ class ServerSettings(_Section):
         pattern=r"^https?://[^/?#@\s]+/?$",
         description="Where users reach the server from outside, such as `https://askback.example`. Added to `allowed_hosts` and used in links; with `https`, cookies are `Secure`.",
     )
+    device_days: float = Field(
+        365,
+        gt=0,
+        le=400,
+        description="How long a device that was signed in by an invitation stays signed in, in days. Browsers keep no cookie for longer than 400.",
+    )
+    device_idle_days: float = Field(
+        90, gt=0, le=400, description="After how many days without use such a device is signed out."
+    )
     failed_sign_ins: int = Field(
         20, ge=1, description="Failed sign-ins per minute from one address that get 401; more get 429."
     )

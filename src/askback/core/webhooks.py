@@ -44,6 +44,8 @@ class Webhook:
     secret: str | None = field(default=None, repr=False)
     kind: WebhookKind = WebhookKind.STANDARD
     states: tuple[RunState, ...] | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    """Only runs with all of these labels."""
     name: str | None = None
     """Of its recipient, from the settings. It is not stored."""
 

@@ -21,7 +21,7 @@ from askback.http.streams import EventStream, one_by_one, wants_stream
 from askback.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
 from askback.store.base import InboxFilter
 from askback.wire import runs as wire
-from askback.wire.requests import InboxQuery, LinkCreate, LinkedReply, PageQuery, Reply
+from askback.wire.requests import InboxQuery, LabelledPageQuery, LinkCreate, LinkedReply, Reply
 
 router = Router("questions")
 
@@ -104,13 +104,13 @@ async def inbox(request: Request, context: Context, *, query: InboxQuery) -> Res
     """The pending questions of all runs.
 
     With `Accept: text/event-stream`, the 200 oldest questions are sent at once, and again whenever any question is asked
-    or closed. The query parameters do not apply to the stream.
+    or closed. Of the query parameters, only `label` applies to the stream.
     """
     if wants_stream(request.headers.get("accept", "")):
-        pages = one_by_one(context.service.follow_pending())
+        pages = one_by_one(context.labelled(query.label).follow_pending())
         return EventStream(context.streams, pages, request.scope["grant"].name, context.streams.encoded_inbox)
     where = InboxFilter(skill=query.skill, engine=query.engine, words=query.q or "")
-    page = await context.service.inbox(query.cursor, query.limit, where, query.order)
+    page = await context.labelled(query.label).inbox(query.cursor, query.limit, where, query.order)
     return json_response(page.shown())
 
 
@@ -118,14 +118,14 @@ async def inbox(request: Request, context: Context, *, query: InboxQuery) -> Res
     "GET /v1/interactions",
     "List the closed questions of all runs",
     scopes=(AccessScope.READ,),
-    query=PageQuery,
+    query=LabelledPageQuery,
     returns=wire.ClosedQuestionPage,
     description="A page.",
     refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
 )
-async def closed_questions(request: Request, context: Context, *, query: PageQuery) -> Response:
+async def closed_questions(request: Request, context: Context, *, query: LabelledPageQuery) -> Response:
     """The questions that were answered or closed in another way, the last closed first. The inbox has the others."""
-    page = await context.service.store.closed_questions(query.cursor, query.limit)
+    page = await context.labelled(query.label).store.closed_questions(query.cursor, query.limit)
     items = tuple(wire.ClosedQuestion.with_run(each) for each in page.items)
     return json_response(wire.ClosedQuestionPage(items=items, next_cursor=page.next_cursor))
 

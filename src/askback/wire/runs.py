@@ -184,6 +184,9 @@ class Run(Shape, omit_defaults=True):
             {"destination": "Lisbon", "days": 3},
         ),
     ] = None
+    labels: Annotated[
+        dict[str, str] | None, about("Short texts by name, chosen by the caller.", {"customer": "4711"})
+    ] = None
     from_run: Annotated[Origin | None, about("The run that this one continues.")] = None
     workdir: Annotated[
         str | None, about("The user's folder that the engine works in.", "/srv/repositories/website")
@@ -238,6 +241,7 @@ class Run(Shape, omit_defaults=True):
             mode=run.mode,
             summary=run.summary,
             input=input_,
+            labels=run.labels or None,
             from_run=Origin.of(run.origin),
             workdir=None if run.workdir is None else run.workdir.path,
             env_names=run.env_names or None,
@@ -276,6 +280,7 @@ class PendingQuestion(Interaction, omit_defaults=True):
     skill: Annotated[str, about("The skill of the run.", "trip-planner")]
     engine: Annotated[str, about("The engine of the run.", "scripted")]
     summary: Annotated[str | None, about("The input of the run in one line, without secrets.", "Lisbon · 3")] = None
+    labels: Annotated[dict[str, str] | None, about("The labels of the run.", {"customer": "4711"})] = None
     interactive_profile: Annotated[Profile, about("How the run waits.")]
     reply_required: Annotated[
         bool,
@@ -296,6 +301,7 @@ class PendingQuestion(Interaction, omit_defaults=True):
             skill=run.skill.id,
             engine=run.engine,
             summary=run.summary,
+            labels=run.labels or None,
             interactive_profile=Profile.of(run.profile),
             reply_required=run.options.interactive_require_user_reply,
             wait_deadline_at=utc(run.wait_deadline_at),
@@ -333,6 +339,7 @@ class ClosedQuestion(Interaction, omit_defaults=True):
     skill: Annotated[str, about("The skill of the run.", "trip-planner")]
     engine: Annotated[str, about("The engine of the run.", "scripted")]
     summary: Annotated[str | None, about("The input of the run in one line, without secrets.", "Lisbon · 3")] = None
+    labels: Annotated[dict[str, str] | None, about("The labels of the run.", {"customer": "4711"})] = None
     state: Annotated[RunState, about("The current state of the run.", "succeeded")]
 
     @classmethod
@@ -343,6 +350,7 @@ class ClosedQuestion(Interaction, omit_defaults=True):
             skill=closed.skill,
             engine=closed.engine,
             summary=closed.summary,
+            labels=closed.labels or None,
             state=closed.state,
         )
 
