@@ -207,7 +207,11 @@ class Notifications:
     async def _answer_url(self, due: DueDelivery) -> str | None:
         if self._answer_links is None:
             return None
-        recipient = self._recipient(self._answer_links, due)
+        try:
+            recipient = self._recipient(self._answer_links, due)
+        except Unavailable as error:
+            log.error("a notification of run %s has no link: %s", due.run.id, error.message)
+            return None
         return None if recipient is None else await self._answer_links.answer_link(due.run, recipient)
 
     def _recipient(self, links: AnswerLinks, due: DueDelivery) -> Recipient | None:
