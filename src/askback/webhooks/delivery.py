@@ -243,7 +243,7 @@ def _title(run: Run, state: RunState) -> str:
 def _text(run: Run, state: RunState) -> str:
     """A short text for a small screen."""
     if state is RunState.WAITING_USER and run.pending_interaction is not None:
-        return _short(run.pending_interaction.prompt)
+        return _short(run.pending_interaction.heading)
     if state is RunState.FAILED and run.error is not None:
         return _short(f"{run.error.code}: {run.error.message}")
     return f"Run {run.id}"

@@ -5,6 +5,7 @@ import { deadline } from "./deadline.js";
 import { draftOf } from "./drafts.js";
 import { make } from "./elements.js";
 import { questionForm } from "./form.js";
+import { formAnswers } from "./form_answers.js";
 import { outcomeText } from "./outcomes.js";
 import { questionText } from "./question_text.js";
 import { exactly } from "./time.js";
@@ -40,6 +41,8 @@ function showClosed(closed, { mine = false } = {}) {
   const said = answered && typeof closed.response !== "object" ? t("answer.was", { text: wordsOf(closed.response) }) : answered ? t("answer.sent") : outcomeText(closed);
   const when = make("p", { class: "muted small" }, closed.answered_at ? exactly(new Date(closed.answered_at)) : "");
   const note = make("div", { class: "alert alert-ok", role: "status", id: "answered" }, make("p", {}, make("strong", {}, said)), when);
+  const answers = answered ? formAnswers(closed, closed.response) : null;
+  if (answers !== null) note.querySelector("p").after(answers);
   place.append(...questionText(closed, { heading: true }), note, make("p", { class: "muted" }, t(mine ? "answer.thanks" : "answer.done")));
   if (mine) document.getElementById("main").focus();
 }
