@@ -24,9 +24,9 @@ export function formAnswers({ questions }, response) {
 
 /** The server sends null for a secret; what is missing was left out. */
 function answerOf({ id, response_schema: schema }, response) {
-  if (!Object.hasOwn(response, id)) return make("em", { class: "muted" }, t("form.none"));
+  if (!Object.hasOwn(response, id)) return make("em", { class: "muted" }, t("form.no_answer"));
   const value = response[id];
-  if (value === null) return make("em", {}, t("run.secret"));
+  if (value === null) return make("em", {}, t("form.not_shown"));
   const chosen = choicesOf(schema ?? {})?.find((choice) => same(choice.value, value));
   if (chosen) return chosen.label;
   return typeof value === "boolean" ? t(value ? "form.yes" : "form.no") : tree(value);
