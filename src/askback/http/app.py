@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from askback.http import catalog, files, openapi, problems, questions, runs, session_routes, statistics
+from askback.http import catalog, files, openapi, problems, questions, runs, session_routes, statistics, token_routes
 from askback.http.auth import Gate, MainToken, SignInPages
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
@@ -43,6 +43,7 @@ _ROUTERS = (
     catalog.server_router,
     statistics.router,
     session_routes.router,
+    token_routes.router,
 )
 _OPERATIONS = [operation for router in _ROUTERS for operation in router.operations]
 
@@ -81,6 +82,7 @@ def application(
         find=tokens,
         holder=tokens.holder,
         sessions=context.sessions,
+        invitations=context.invitations,
         addresses=context.addresses,
         pages=pages,
         codes=Codes(),
@@ -94,6 +96,7 @@ def application(
         entrance=entrance,
         failures=failures,
         pages=pages,
+        note_use=context.token_uses.note,
     )
     return SafeHeaders(Origins(gate, frozenset(origins)))
 

@@ -57,6 +57,7 @@ _TAGS = [
     {"name": "notifications", "description": "Deliveries to webhooks."},
     {"name": "skills", "description": "List, install and delete skills."},
     {"name": "engines", "description": "The engines that execute runs."},
+    {"name": "tokens", "description": "Tokens of people and programs, and invitations for their devices."},
     {"name": "sessions", "description": "Browsers that are signed in to the page."},
     {"name": "server", "description": "Health, metrics and statistics."},
 ]
@@ -67,6 +68,8 @@ _PATH_PARAMETERS = {
     "path": ("The path of the file, with `/` between folders.", "itinerary.md"),
     "link": ("The last part of the link.", "WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"),
     "link_id": ("The ID of the link.", "9f2c01ab"),
+    "token_name": ("The name of the token.", "anna"),
+    "invitation_id": ("The ID of the invitation.", "9f2c01ab"),
     "session_id": ("The ID of the session.", "9f2c01ab"),
 }
 _MACHINE = tuple(
@@ -80,6 +83,7 @@ _ALWAYS = (
     *_MACHINE,
 )
 _ENUMS = (
+    AccessScope,
     AnsweredBy,
     ChangeStatus,
     ErrorCode,
