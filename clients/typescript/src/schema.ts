@@ -98,15 +98,17 @@ export interface Changes {
 export interface ClosedQuestion {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
   kind: string;
-  /** The question. */
+  /** The question, or the introduction of a form. */
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
+  /** The questions of a form, which are answered together: the answer is an object with their ids. */
+  questions?: Array<FormField>;
   /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
-  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
   /** Further information from the engine. */
   context: Json;
@@ -116,7 +118,7 @@ export interface ClosedQuestion {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Always null for a `secret` question. */
+  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -317,6 +319,26 @@ export interface EventPage {
 
 export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "usage";
 
+/** One question of a form. */
+export interface FormField {
+  /** Its name in the answer. Unique within the form. */
+  id: string;
+  /** `text`, `choice`, `confirm`, `secret`, or the engine's own word. */
+  kind: string;
+  /** The question. */
+  prompt: string;
+  /** The answers to choose from: strings, or objects with `label` and `value`. */
+  options: Array<Json>;
+  /** The suggested answer. */
+  default: Json;
+  /** Whether it must be answered. */
+  required: boolean;
+  /** The JSON Schema of its answer. */
+  response_schema: { [key: string]: Json } | null;
+  /** Further information from the engine. */
+  context: Json;
+}
+
 /** A run to continue, and what to copy from it. */
 export interface FromRun {
   /** The run. It must be over, or wait without a process. */
@@ -388,15 +410,17 @@ export type InheritedFiles = "artifacts" | "workspace";
 export interface Interaction {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
   kind: string;
-  /** The question. */
+  /** The question, or the introduction of a form. */
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
+  /** The questions of a form, which are answered together: the answer is an object with their ids. */
+  questions: Array<FormField>;
   /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
-  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
   /** Further information from the engine. */
   context: Json;
@@ -406,7 +430,7 @@ export interface Interaction {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Always null for a `secret` question. */
+  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -506,7 +530,7 @@ export interface LinkList {
 
 /** An answer to the question of a link. */
 export interface LinkedReply {
-  /** The value of an option, a value that `response_schema` accepts, or any value if there is none. */
+  /** The value of an option, a value that `response_schema` accepts, or any value if there is none. For a form, an object with the answers by the ids of its questions. */
   response: Json;
 }
 
@@ -583,15 +607,17 @@ export interface Origin {
 export interface PendingQuestion {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
   kind: string;
-  /** The question. */
+  /** The question, or the introduction of a form. */
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
+  /** The questions of a form, which are answered together: the answer is an object with their ids. */
+  questions?: Array<FormField>;
   /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
-  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
   /** Further information from the engine. */
   context: Json;
@@ -601,7 +627,7 @@ export interface PendingQuestion {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Always null for a `secret` question. */
+  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -669,7 +695,7 @@ export interface ReminderCreate {
 export interface Reply {
   /** The question. */
   interaction_id: string;
-  /** The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an uploaded file as `{"upload_id": "…"}`. */
+  /** The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an uploaded file as `{"upload_id": "…"}`. For a form, an object with the answers by the ids of its questions. */
   response: Json;
 }
 

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.forms import secret_fields
 from askback.core.interactions import InboxOrder
 from askback.core.labels import NAME_PATTERN, read_labels
 from askback.core.runs import Run, RunState
@@ -208,7 +209,12 @@ def answer_text(closed: wire.Interaction, texts: Translations) -> str | None:
         case str() | int() | float() as plain_answer:
             return str(plain_answer)
         case Mapping() as fields:
-            return " · ".join(f"{name}: {_in_words(value)}" for name, value in fields.items())
+            prompts = {field.id: field.prompt for field in closed.questions}
+            hidden = secret_fields(closed.response_schema)
+            shown = {
+                name: texts("answered.secret") if name in hidden else _in_words(value) for name, value in fields.items()
+            }
+            return " · ".join(f"{prompts.get(name, name)}: {value}" for name, value in shown.items())
         case other:
             return _in_words(other)
 

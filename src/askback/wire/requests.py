@@ -179,7 +179,7 @@ class Reply(Body):
         Any,
         about(
             "The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an "
-            'uploaded file as `{"upload_id": "…"}`.',
+            'uploaded file as `{"upload_id": "…"}`. For a form, an object with the answers by the ids of its questions.',
             "relaxed",
         ),
     ]
@@ -191,7 +191,9 @@ class LinkedReply(Body):
     response: Annotated[
         Any,
         about(
-            "The value of an option, a value that `response_schema` accepts, or any value if there is none.", "relaxed"
+            "The value of an option, a value that `response_schema` accepts, or any value if there is none. For a form, "
+            "an object with the answers by the ids of its questions.",
+            "relaxed",
         ),
     ]
 
