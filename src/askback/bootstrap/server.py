@@ -6,12 +6,14 @@ Only a server imports this.
 from __future__ import annotations
 
 import asyncio
+import functools
+import re
 import resource
 import shutil
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
 
@@ -26,6 +28,7 @@ from askback.http.context import Context
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.links import Links, PageLabels
 from askback.http.metrics import Gauges, Metrics
+from askback.http.push_subscriptions import Push, Subscriptions
 from askback.http.quotas import Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import MAX_IN_TOTAL, Streams
@@ -34,12 +37,19 @@ from askback.process.isolation import Network
 from askback.process.warm import DropReason
 from askback.settings import Settings
 from askback.web.app import Pages
+from askback.webhooks.push import PushChannel
 from askback.wire import server as wire
+
+if TYPE_CHECKING:
+    from askback.webhooks.encryption import ServerKey
 
 _NO_ISOLATION = (
     "Engines run without a sandbox: each can read and change what the user of the server can,"
     " including the server's token, its database and other runs."
 )
+_CONTACT = re.compile("https://|mailto:")
+_NO_CONTACT = "mailto:askback@localhost"
+"""For push services, if the settings say nothing. A server that phones reach has a public URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,11 +72,12 @@ def web_server(app: App, port: int) -> WebServer:
     # Engines and the database need files too.
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     metrics = _metrics(app, streams)
+    sessions = Sessions(data_dir / "sessions.json", app.clock, tokens.holder)
     context = Context(
         service=app.service,
         uploads=app.uploads,
         links=_links(app, tokens, key),
-        sessions=Sessions(data_dir / "sessions.json", app.clock, tokens.holder),
+        sessions=sessions,
         addresses=_addresses(settings, port, tokens, key),
         streams=streams,
         metrics=metrics,
@@ -80,6 +91,7 @@ def web_server(app: App, port: int) -> WebServer:
         body_memory=BodyMemory(8 * settings.limits.body_bytes),
         bundle_bytes=settings.limits.bundle_bytes,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
+        push=_push(app, tokens, sessions),
     )
     pages = Pages(app.service, app.clock, partial(_health, app))
     made = application(
@@ -133,6 +145,38 @@ async def _send_metrics(app: App, metrics: Metrics) -> None:
             exporter.send_metrics(tuple(metrics.registry.collect()))
     finally:
         exporter.send_metrics(tuple(metrics.registry.collect()))
+
+
+def _push(app: App, tokens: MainToken, sessions: Sessions) -> Push:
+    """Web push, which the program's notifications use from now on."""
+    settings, notifications = app.settings, app.notifications
+    assert notifications is not None, "only a server has an HTTP side"
+    path = settings.data_dir / "push-subscriptions.json"
+    subscriptions = Subscriptions(path, app.clock, holder=tokens.holder, is_session=sessions.has)
+    contact = settings.notifications.push_contact or settings.server.public_url or ""
+    secret = stored_secret(settings.data_dir / "push-key")
+
+    @functools.cache
+    def key() -> ServerKey:
+        # Most servers have no devices: the library takes a while to import.
+        from askback.webhooks.encryption import ServerKey
+
+        return ServerKey(secret=secret, contact=contact if _CONTACT.match(contact) else _NO_CONTACT)
+
+    channel = PushChannel(
+        devices=subscriptions,
+        key=key,
+        shows_text=settings.notifications.push_text,
+        run=app.store.get,
+    )
+    notifications.push = channel
+    return Push(
+        subscriptions=subscriptions,
+        channel=channel,
+        changed=notifications.register,
+        allow_private=settings.notifications.allow_private,
+        clock=app.clock,
+    )
 
 
 def _links(app: App, tokens: MainToken, key: bytes) -> Links:

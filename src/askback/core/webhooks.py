@@ -25,6 +25,8 @@ class WebhookKind(StrEnum):
     STANDARD = "standard"
     NTFY = "ntfy"
     SLACK = "slack"
+    PUSH = "push"
+    """To a browser, by its push service. Only a subscription of a device has this kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,14 @@ class Attempt:
     delivered_at: datetime | None = None
 
 
+def address_problems(url: str, *, allow_private: bool) -> Sequence[str]:
+    """What is wrong with the address of a push service, which a client names. It needs TLS."""
+    found = _url_problems(url, allow_private=allow_private)
+    if not found and not allow_private and urlsplit(url).scheme != "https":
+        return ("must start with https://",)
+    return found
+
+
 def webhook_problems(webhook: Webhook, path: str, *, allow_private: bool) -> Sequence[str]:
     """What is wrong with a webhook, each problem with its path. Host names are resolved only when something is sent."""
     found = [f"{path}.url: {problem}" for problem in _url_problems(webhook.url, allow_private=allow_private)]
@@ -100,6 +110,8 @@ def webhook_problems(webhook: Webhook, path: str, *, allow_private: bool) -> Seq
         found.append(f"{path}.secret: must be '{SECRET_PREFIX}' and the base64 of 16 to 128 random bytes")
     if webhook.kind is WebhookKind.NTFY and webhook.secret is not None and not _fits_header(webhook.secret):
         found.append(f"{path}.secret: an access token has only printable ASCII characters")
+    if webhook.kind is WebhookKind.PUSH:
+        found.append(f"{path}.kind: a device is added on the page, or by POST /v1/push/subscriptions")
     if webhook.kind is WebhookKind.SLACK and webhook.secret is not None:
         found.append(f"{path}.secret: an incoming webhook of this kind has none; leave it out")
     return found

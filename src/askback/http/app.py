@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from askback.http import catalog, files, openapi, problems, questions, runs, session_routes, statistics
+from askback.http import catalog, files, openapi, problems, push_routes, questions, runs, session_routes, statistics
 from askback.http.auth import Gate, MainToken, SignInPages
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
@@ -43,6 +43,7 @@ _ROUTERS = (
     catalog.server_router,
     statistics.router,
     session_routes.router,
+    push_routes.router,
 )
 _OPERATIONS = [operation for router in _ROUTERS for operation in router.operations]
 

@@ -1,4 +1,6 @@
-"""Authentication, the outermost layer. Without a valid token everything except `/healthz` is 401, and no body is read."""
+"""Authentication, the outermost layer. Without a valid token everything except `/healthz` and the icons is 401, and no body
+is read.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ ANSWERS = "/v1/answers/"
 """Where the holder of a link answers its question, without a token."""
 ANSWER_PAGE = "/answers/"
 """The page for the same, with its static files below it."""
-_OPEN = frozenset({"/healthz"})
+ICONS = frozenset(f"/static/icon-{name}.png" for name in ("180", "192", "512", "maskable", "badge"))
+"""The icons of the installed page: a phone fetches them without its cookies."""
+_OPEN = frozenset({"/healthz"}) | ICONS
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 

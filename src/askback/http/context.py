@@ -23,6 +23,7 @@ from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.links import Links
 from askback.http.metrics import Metrics
+from askback.http.push_subscriptions import Push
 from askback.http.quotas import MAIN, Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import Streams
@@ -52,6 +53,7 @@ class Context:
     body_memory: BodyMemory
     bundle_bytes: int
     quotas: Quotas
+    push: Push
 
     @property
     def pools(self) -> Pools:

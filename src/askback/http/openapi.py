@@ -58,6 +58,7 @@ _TAGS = [
     {"name": "skills", "description": "List, install and delete skills."},
     {"name": "engines", "description": "The engines that execute runs."},
     {"name": "sessions", "description": "Browsers that are signed in to the page."},
+    {"name": "push", "description": "Devices that get a push when a question is asked."},
     {"name": "server", "description": "Health, metrics and statistics."},
 ]
 _PATH_PARAMETERS = {
@@ -68,6 +69,7 @@ _PATH_PARAMETERS = {
     "link": ("The last part of the link.", "WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"),
     "link_id": ("The ID of the link.", "9f2c01ab"),
     "session_id": ("The ID of the session.", "9f2c01ab"),
+    "subscription_id": ("The ID of the subscription.", "0f3c2a7b9d1e4c5a"),
 }
 _MACHINE = tuple(
     code for code, kind in REFUSAL_KINDS.items() if kind is Unavailable and code is not RefusalCode.PORT_UNUSABLE

@@ -21,6 +21,8 @@ from askback.core.errors import Unavailable
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook, WebhookKind, secret_key
 from askback.store.base import Changes, Store
+from askback.webhooks import push
+from askback.webhooks.push import PushChannel
 from askback.webhooks.sender import TIMEOUT_SEC, Failed, Refused, Response, WebhookSender, requested_delay_sec
 from askback.wire.runs import Notification
 
@@ -54,12 +56,18 @@ class Notifications:
         self._store = store
         self._policy = policy
         self._clock = clock
+        self.push: PushChannel | None = None
+        """Only a server with tokens has it."""
         self._active: Counter[str] = Counter()
         self._wake = asyncio.Event()
 
     async def register(self) -> None:
-        """Store the webhooks of the settings, before any run changes. Every program on this store uses them from now on."""
-        await self._store.register_webhooks(self._policy.webhooks)
+        """Store the webhooks of the settings and the devices, before any run changes and when a device was added or removed.
+
+        Every program on this store uses them from now on.
+        """
+        devices = () if self.push is None else self.push.webhooks()
+        await self._store.register_webhooks((*self._policy.webhooks, *devices))
 
     async def run(self) -> None:
         changes = self._store.changes()
@@ -122,15 +130,26 @@ class Notifications:
             # An attempt that cannot be stored is due again when its claim ends.
             with suppress(Unavailable):
                 await self._store.note_attempt(due.delivery, attempt)
+                if self.push is not None and due.delivery.webhook.kind is WebhookKind.PUSH:
+                    await self._note_device(self.push, due.delivery.webhook.url, attempt)
         finally:
             self._active.subtract((due.delivery.webhook.host,))
             self._active = +self._active
             self._wake.set()
 
+    async def _note_device(self, channel: PushChannel, endpoint: str, attempt: Attempt) -> None:
+        try:
+            if attempt.delivered_at is not None:
+                await asyncio.to_thread(channel.devices.succeeded, endpoint)
+            elif attempt.next_attempt_at is None and await asyncio.to_thread(channel.ended, endpoint, attempt.status):
+                await self.register()
+        except OSError as error:
+            log.error("cannot write the push subscriptions: %s", error)
+
     async def _attempt(self, sender: WebhookSender, due: DueDelivery) -> Attempt:
         delivery = due.delivery
         try:
-            sent = message(due, self._clock(), self._policy.link)
+            sent = await self._message(due)
             response = await sender.post(delivery.webhook.url, sent.headers, sent.body)
         except Refused as error:
             return self._given_up(delivery, None, str(error))
@@ -141,10 +160,20 @@ class Notifications:
             return self._failed(delivery, None, f"internal error ({type(error).__name__})")
         return self._responded(delivery, response)
 
+    async def _message(self, due: DueDelivery) -> Message:
+        if due.delivery.webhook.kind is not WebhookKind.PUSH:
+            return message(due, self._clock(), self._policy.link)
+        if self.push is None:
+            raise Failed("this program sends no pushes")
+        request = await self.push.request(due, self._clock())
+        return Message(headers=request.headers, body=request.body)
+
     def _responded(self, delivery: Delivery, response: Response) -> Attempt:
         status = response.status
         if 200 <= status < 300:
             return Attempt(status=status, delivered_at=self._clock())
+        if delivery.webhook.kind is WebhookKind.PUSH and status in push.FINAL:
+            return self._given_up(delivery, status, f"the push service returned {status}")
         if status == _GONE:
             return self._given_up(delivery, status, "the receiver is gone (410)")
         redirect = ": redirects are not followed" if 300 <= status < 400 else ""
@@ -189,6 +218,8 @@ def message(due: DueDelivery, now: datetime, link: str | None) -> Message:
             return _ntfy(due, run_url)
         case WebhookKind.SLACK:
             return _slack(due, run_url)
+        case WebhookKind.PUSH:
+            raise Refused("a push is encrypted for its device")
         case kind:
             assert_never(kind)
 
