@@ -20,6 +20,7 @@ HIDDEN = {
     "server.token": Shown.NOTHING,
     "webhooks": Shown.NOTHING,
     "engines.name.env": Shown.NAMES,
+    "notifications.email.password": Shown.NOTHING,
     "telemetry.otlp_headers": Shown.NAMES,
 }
 """Every other setting is shown with its value when its file is trusted."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from email.utils import parseaddr
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from askback.core.runs import RunState
+from askback.core.webhooks import is_email_address
 from askback.setting_types import Program, Unit
 from askback.trust import Shown
 
@@ -50,6 +53,15 @@ class ServerSettings(_Section):
         None,
         pattern=r"^https?://[^/?#@\s]+/?$",
         description="Where users reach the server from outside, such as `https://askback.example`. Added to `allowed_hosts` and used in links; with `https`, cookies are `Secure`.",
+    )
+    device_days: float = Field(
+        365,
+        gt=0,
+        le=400,
+        description="How long a device that was signed in by an invitation stays signed in, in days. Browsers keep no cookie for longer than 400.",
+    )
+    device_idle_days: float = Field(
+        90, gt=0, le=400, description="After how many days without use such a device is signed out."
     )
     failed_sign_ins: int = Field(
         20, ge=1, description="Failed sign-ins per minute from one address that get 401; more get 429."
@@ -249,12 +261,59 @@ class WarmSettings(_Section):
 
 
 class WebhookSettings(_Section):
-    url: str = Field(max_length=2000, description="Where to post: `https://…`.")
+    url: str = Field(
+        max_length=2000,
+        description="Where to post: `https://…`; for `ntfy` with the topic at its end; for `email`, `mailto:anna@example.org`.",
+    )
     secret: str | None = Field(
         None, max_length=200, description="`whsec_…`, for the signature; for `ntfy`, the access token."
     )
-    kind: Literal["standard", "ntfy", "slack"] = Field("standard", description="The format of the posted message.")
-    states: tuple[RunState, ...] | None = Field(None, description="Notify only of these states; default: all.")
+    kind: Literal["standard", "ntfy", "slack", "email"] = Field("standard", description="The format of the message.")
+    name: str | None = Field(
+        None,
+        pattern=r"^[^\x00-\x1f\x7f]{1,100}$",
+        description="Who answers with the link in a message of this webhook, as `answered_with` names them; default: the kind, or the e-mail address.",
+    )
+    states: tuple[RunState, ...] | None = Field(
+        None,
+        description="Notify only of these states; default: all, and for `email` only questions and the end of a run.",
+    )
+
+
+class EmailSettings(_Section):
+    url: str | None = Field(
+        None,
+        pattern=r"^smtps?://[^/?#@\s]+/?$",
+        max_length=300,
+        description="The mail server: `smtps://mail.example.org` (TLS, port 465), or `smtp://mail.example.org` (STARTTLS, port 587).",
+    )
+    user: str | None = Field(None, max_length=300, description="The user name at the mail server; default: no sign-in.")
+    password: Annotated[str | None, Shown.NOTHING] = Field(
+        None, max_length=1000, description="The password at the mail server.", repr=False
+    )
+    sender: str | None = Field(
+        None, max_length=300, description="The sender: `askback@example.org`, or `Askback <askback@example.org>`."
+    )
+    allow_plaintext: bool = Field(
+        False,
+        description="Whether messages and the password may go to a mail server without TLS. A server on this machine needs no TLS.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _with_valid_port(cls, url: str | None) -> str | None:
+        if url is not None and not (parts := urlsplit(url)).hostname:
+            raise ValueError("must have a host")
+        if url is not None and parts.port == 0:
+            raise ValueError("must have another port")
+        return url
+
+    @field_validator("sender")
+    @classmethod
+    def _one_address(cls, sender: str | None) -> str | None:
+        if sender is not None and (not sender.isprintable() or not is_email_address(parseaddr(sender)[1])):
+            raise ValueError("must be one e-mail address, such as askback@example.org or Askback <askback@example.org>")
+        return sender
 
 
 class NotificationSettings(_Section):
@@ -270,7 +329,16 @@ class NotificationSettings(_Section):
         description="How the operator of a push service reaches you: `mailto:` and an address, or an `https://` URL. Default: `server.public_url`.",
     )
     link: str | None = Field(
-        None, max_length=500, description="The URL of a run for `ntfy` and `slack` messages, with `{run}` for its id."
+        None,
+        max_length=500,
+        description="The URL of a run for messages to people, with `{run}` for its id. A message about a question links to the question instead if `server.public_url` is set.",
+    )
+    allow_answer_buttons: bool = Field(
+        False,
+        description="Whether buttons of `ntfy` messages answer at once, by a request to this server. The ntfy server sees that request, and could answer itself. Otherwise they open the question.",
+    )
+    email: EmailSettings = Field(
+        default_factory=EmailSettings, description="The mail server for webhooks of the kind `email`."
     )
 
 

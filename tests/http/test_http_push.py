@@ -258,6 +258,24 @@ def test_a_device_is_invisible_to_other_tokens(main: httpx.Client, person: httpx
     assert person.delete(path).status_code == 204
 
 
+@pytest.mark.contract("N-8")
+def test_a_token_that_is_restricted_to_labels_gets_the_pushes_of_its_runs_alone(
+    pushing: Server, main: httpx.Client, tokens: Tokens, service: PushService
+) -> None:
+    text = tokens.make("restricted", (AccessScope.ANSWER,), None, labels={"customer": "4711"})
+    with calling(pushing.url, text) as restricted:
+        subscribe(restricted, service)
+    others = [waiting(main), waiting(main, labels={"customer": "4712"})]
+    own = waiting(main, labels={"customer": "4711", "shop": "north"})
+    (sent,) = settled(main, own, service)
+    assert sent["delivered_at"] is not None
+    for run_id in others:
+        (given_up,) = settled(main, run_id, service)
+        assert given_up["last_error"] == "the token of this device may not see the run"
+    assert [each.content["run"] for each in service.pushes] == [own]
+    tokens.revoke("restricted")
+
+
 def test_a_browser_that_signs_in_with_another_token_takes_its_device_along(
     main: httpx.Client, person: httpx.Client, service: PushService
 ) -> None:

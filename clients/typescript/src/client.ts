@@ -4,10 +4,12 @@ import { type Call, Connection, either, type ConnectionOptions } from "./connect
 import { WaitTimedOut } from "./errors.js";
 import { pathOf } from "./paths.js";
 import type {
+  AccessScope,
   Artifact,
   ArtifactDiff,
   ArtifactVersion,
   ClosedQuestion,
+  CreatedToken,
   Delivery,
   Engine,
   EngineModels,
@@ -15,8 +17,10 @@ import type {
   Health,
   InboxOrder,
   Interaction,
+  Invitation,
   Json,
   Link,
+  ListedInvitation,
   ListedLink,
   PendingQuestion,
   Result,
@@ -26,6 +30,7 @@ import type {
   Skill,
   SkillDetails,
   Statistics,
+  Token,
   Upload,
 } from "./schema.js";
 import { decoded, messages, Patience, PATIENCE_MS, Position } from "./stream.js";
@@ -330,6 +335,42 @@ export class Client {
   async *deliveries(runId?: string, options: CallOptions = {}): AsyncGenerator<Delivery, void, undefined> {
     const path = runId === undefined ? "/v1/deliveries" : runPath(runId, "deliveries");
     yield* this.#items(path, {}, options.signal);
+  }
+
+  /** The server's own token and all others, with their last use. Requires the scope `admin`. */
+  async tokens(options: CallOptions = {}): Promise<Token[]> {
+    return (await this.#get<Page<Token>>("/v1/tokens", options)).items;
+  }
+
+  /** Create a token for a person or a program. Its text is only available here. */
+  async createToken(
+    name: string,
+    scopes: AccessScope[],
+    options: { labels?: Record<string, string>; expiresInSec?: number } & CallOptions = {},
+  ): Promise<CreatedToken> {
+    const { expiresInSec, labels = {}, ...rest } = options;
+    const json = { name, scopes, labels, ...(expiresInSec === undefined ? {} : { expires_in_sec: expiresInSec }) };
+    return await this.#connection.json({ method: "POST", path: "/v1/tokens", json, ...rest });
+  }
+
+  /** Revoke a token at once, with its sessions, links and invitations. */
+  async revokeToken(name: string, options: CallOptions = {}): Promise<void> {
+    await this.#connection.send({ method: "DELETE", path: pathOf("tokens", name), ...options });
+  }
+
+  /** The invitations that were not used yet, without their URLs. */
+  async invitations(options: CallOptions = {}): Promise<ListedInvitation[]> {
+    return (await this.#get<Page<ListedInvitation>>("/v1/invitations", options)).items;
+  }
+
+  /** A URL that signs one device in as the person of the token, once. */
+  async invite(token: string, expiresInSec = 86_400, options: CallOptions = {}): Promise<Invitation> {
+    const json = { token, expires_in_sec: expiresInSec };
+    return await this.#connection.json({ method: "POST", path: "/v1/invitations", json, ...options });
+  }
+
+  async revokeInvitation(invitationId: string, options: CallOptions = {}): Promise<void> {
+    await this.#connection.send({ method: "DELETE", path: pathOf("invitations", invitationId), ...options });
   }
 
   /** Runs, failures and tokens of the last days, and what waits now. */

@@ -5,6 +5,9 @@
 /** Any JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
+/** What a token allows; `admin` allows everything. */
+export type AccessScope = "submit" | "answer" | "read" | "admin";
+
 /** How long users took to answer. Of the latest 1,000 questions, those that were answered in this time. */
 export interface AnswerStats {
   /** How many answers. */
@@ -127,6 +130,8 @@ export interface ClosedQuestion {
   engine: string;
   /** The input of the run in one line, without secrets. */
   summary?: string;
+  /** The labels of the run. */
+  labels?: { [key: string]: string };
   /** The current state of the run. */
   state: RunState;
 }
@@ -137,6 +142,32 @@ export interface ClosedQuestionPage {
   items: Array<ClosedQuestion>;
   /** Pass it as `cursor` to get the next page. Null on the last page. */
   next_cursor: string | null;
+}
+
+/** A new token with its text, which is shown only once. */
+export interface CreatedToken {
+  /** Whose token it is. */
+  name: string;
+  /** Whether it is the server's own token, which allows everything and cannot be revoked. */
+  main: boolean;
+  /** What it allows; `admin` allows everything. */
+  scopes: Array<AccessScope>;
+  /** If there are any, it is restricted to runs that have all of them. */
+  labels: { [key: string]: string };
+  /** Null for the server's own token. */
+  created_at: string | null;
+  /** Null: never. An expired token is listed until it is revoked. */
+  expires_at: string | null;
+  /** Whether it has expired. */
+  expired: boolean;
+  /** Null: never. After a crash of the server some minutes may be missing. */
+  last_used_at: string | null;
+  /** `api`: by a program with the token. `page`: by a browser that was signed in with it. */
+  last_used_via: "api" | "page" | null;
+  /** How many browsers and devices are signed in with it. */
+  sessions: number;
+  /** The token itself. Only its digest is stored. */
+  token: string;
 }
 
 /** The runs that ended on one day. */
@@ -173,7 +204,7 @@ export interface Delivery {
   to: RunState;
   /** The number of attempts so far. */
   attempts: number;
-  /** The HTTP status of the last attempt. */
+  /** The HTTP status of the last attempt; of an e-mail the SMTP status. */
   last_status: number | null;
   /** Why the last attempt failed. */
   last_error: string | null;
@@ -391,6 +422,36 @@ export interface InteractionList {
 
 export type InteractionOutcome = "pending" | "answered" | "auto_decided" | "expired" | "canceled" | "abandoned";
 
+/** A new invitation. */
+export interface Invitation {
+  /** Identifies the invitation when it is revoked. Grants no access. */
+  id: string;
+  /** The name of the token that the device signs in with. */
+  token: string;
+  /** When it was created. */
+  created_at: string;
+  /** When it expires. */
+  expires_at: string;
+  /** Open it on the device and confirm: it signs the device in, once. */
+  url: string;
+}
+
+/** An invitation for one device. */
+export interface InvitationCreate {
+  /** The name of the token that the device signs in with. */
+  token: string;
+  /** When the invitation expires if it is not used, in seconds. */
+  expires_in_sec?: number;
+}
+
+/** The unused invitations, oldest first. */
+export interface InvitationList {
+  /** All items. */
+  items: Array<ListedInvitation>;
+  /** Always null. */
+  next_cursor: null;
+}
+
 /** What an engine can access. */
 export interface Isolation {
   /** `run`: the files of that run, and system files read-only. `user`: everything that the server's user can read and change, including the server's token. */
@@ -447,18 +508,32 @@ export interface LinkedReply {
   response: Json;
 }
 
+/** An invitation that was not used yet, without its URL. */
+export interface ListedInvitation {
+  /** Identifies the invitation when it is revoked. Grants no access. */
+  id: string;
+  /** The name of the token that the device signs in with. */
+  token: string;
+  /** When it was created. */
+  created_at: string;
+  /** When it expires. */
+  expires_at: string;
+}
+
 /** A link to a question, without its URL. */
 export interface ListedLink {
   /** Identifies the link when it is revoked. */
   id: string;
   /** The question. */
   interaction_id: string;
-  /** The name of the token that created the link. Revoking the token ends it. */
-  token: string;
+  /** The name of the token that created the link. Revoking the token ends it. Null if the link was sent to a recipient of the server's settings. */
+  token: string | null;
   /** When the link was created. */
   created_at: string;
   /** When the link expires. */
   expires_at: string;
+  /** To whom a notification carried the link. Null if a token created it for its own use. */
+  recipient: string | null;
 }
 
 export type Mode = "auto" | "interactive";
@@ -538,6 +613,8 @@ export interface PendingQuestion {
   engine: string;
   /** The input of the run in one line, without secrets. */
   summary?: string;
+  /** The labels of the run. */
+  labels?: { [key: string]: string };
   /** How the run waits. */
   interactive_profile: Profile;
   /** Whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
@@ -668,6 +745,8 @@ export interface Run {
   summary?: string;
   /** Only in the response of `GET /v1/runs/{run_id}`: the input, unless it is larger than about 64 KB. Files are paths, and secrets are `[redacted]`. */
   input?: { [key: string]: Json };
+  /** Short texts by name, chosen by the caller. */
+  labels?: { [key: string]: string };
   /** The run that this one continues. */
   from_run?: Origin;
   /** The user's folder that the engine works in. */
@@ -724,6 +803,8 @@ export interface RunCreate {
   workdir?: string | null;
   /** Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything that the run shows, and erased when it is over. Reserved names are refused. */
   env?: { [key: string]: string };
+  /** Short texts by name, at most 16, to find the run again and to restrict tokens to it. A name has up to 63 letters, digits, `.`, `_` or `-`; a value has up to 200 characters in one line. Default: those of `from_run`. */
+  labels?: { [key: string]: string } | null;
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;
 }
@@ -768,13 +849,15 @@ export interface Session {
   browser: string;
   /** The only host name for which it is valid. */
   host: string;
+  /** Whether the device was signed in by an invitation, so that it stays signed in. */
+  invited: boolean;
   /** Whether this request uses it. */
   current: boolean;
   /** When the user signed in. */
   created_at: string;
   /** When it was last used, accurate to a few minutes. */
   last_seen_at: string;
-  /** When it ends unless it is used before then. At most 30 days after the sign-in. */
+  /** When it ends unless it is used before then. At most 30 days after the sign-in; for an invited device, `server.device_days`. */
   expires_at: string;
 }
 
@@ -876,6 +959,8 @@ export interface StateChange {
   to: RunState;
   /** The number of the event. */
   seq: number;
+  /** A link to the question of a waiting run, for people: its holder can answer this question without a token, while it is pending. Left out if the server has no `public_url`, or the receiver may not answer. */
+  answer_url?: string;
 }
 
 /** What happened in the last days. A run counts on the UTC day on which it ended, with the tokens of all its turns, and still counts after it was deleted. Answers of deleted runs do not count. */
@@ -894,6 +979,50 @@ export interface Statistics {
   answers: AnswerStats;
   /** The runs that are not over now. */
   unfinished: Unfinished;
+}
+
+/** A token, without its text. */
+export interface Token {
+  /** Whose token it is. */
+  name: string;
+  /** Whether it is the server's own token, which allows everything and cannot be revoked. */
+  main: boolean;
+  /** What it allows; `admin` allows everything. */
+  scopes: Array<AccessScope>;
+  /** If there are any, it is restricted to runs that have all of them. */
+  labels: { [key: string]: string };
+  /** Null for the server's own token. */
+  created_at: string | null;
+  /** Null: never. An expired token is listed until it is revoked. */
+  expires_at: string | null;
+  /** Whether it has expired. */
+  expired: boolean;
+  /** Null: never. After a crash of the server some minutes may be missing. */
+  last_used_at: string | null;
+  /** `api`: by a program with the token. `page`: by a browser that was signed in with it. */
+  last_used_via: "api" | "page" | null;
+  /** How many browsers and devices are signed in with it. */
+  sessions: number;
+}
+
+/** A token for a person or a program. */
+export interface TokenCreate {
+  /** Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`. Shown with everything that its holder does. */
+  name: string;
+  /** What it allows; `admin` allows everything. */
+  scopes: Array<AccessScope>;
+  /** Restrict the token to runs that have all of these labels. Not with `admin`. Default: all runs. */
+  labels?: { [key: string]: string };
+  /** When the token expires, in seconds. Default: never. */
+  expires_in_sec?: number | null;
+}
+
+/** The server's own token, then all others, oldest first. */
+export interface TokenList {
+  /** All items. */
+  items: Array<Token>;
+  /** Always null. */
+  next_cursor: null;
 }
 
 /** The runs that are not over. */
@@ -953,5 +1082,5 @@ export interface WebhookCreate {
   states?: Array<RunState> | null;
 }
 
-/** The format of the request body. */
-export type WebhookKind = "standard" | "ntfy" | "slack" | "push";
+/** The format of the message. */
+export type WebhookKind = "standard" | "ntfy" | "slack" | "email" | "push";

@@ -46,6 +46,8 @@ from askback.store.sqlite import SqliteStore
 from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
+from askback.webhooks.mail_sender import MailServer
+from askback.webhooks.messages import MessageStyle
 from askback.work.deadlines import Deadlines
 from askback.work.prewarm import Prewarming
 from askback.work.retention import Retention, RetentionPolicy
@@ -217,7 +219,7 @@ def _app(parts: _Parts) -> App:
         recovery=recovery,
         deletion=deletion,
         vitals=Vitals(store=store, pools=parts.pools, clock=clock),
-        notifications=Notifications(store=store, policy=_delivery_policy(settings), clock=clock) if serving else None,
+        notifications=_notifications(parts) if serving else None,
         retention=_retention(parts, deletion) if serving else None,
     )
 
@@ -326,10 +328,30 @@ def _warm_limits(settings: Settings) -> WarmLimits:
     )
 
 
-def _delivery_policy(settings: Settings) -> DeliveryPolicy:
-    notifications = settings.notifications
+def _notifications(parts: _Parts) -> Notifications:
+    from askback.bootstrap.links import make_answer_links
+
+    return Notifications(
+        store=parts.store,
+        policy=delivery_policy(parts.settings),
+        clock=parts.clock,
+        answer_links=make_answer_links(parts.settings, parts.store, parts.workspaces, parts.clock),
+    )
+
+
+def delivery_policy(settings: Settings) -> DeliveryPolicy:
+    notifications, email = settings.notifications, settings.notifications.email
+    server = (
+        None
+        if email.url is None
+        else MailServer(url=email.url, user=email.user, password=email.password, allow_plaintext=email.allow_plaintext)
+    )
     return DeliveryPolicy(
-        webhooks=webhooks(settings), allow_private=notifications.allow_private, link=notifications.link
+        webhooks=webhooks(settings),
+        allow_private=notifications.allow_private,
+        link=notifications.link,
+        style=MessageStyle(answer_buttons=notifications.allow_answer_buttons, sender=email.sender),
+        mail_server=server,
     )
 
 

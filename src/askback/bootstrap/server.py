@@ -6,50 +6,45 @@ Only a server imports this.
 from __future__ import annotations
 
 import asyncio
-import functools
-import re
 import resource
 import shutil
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.types import ASGIApp
 
 from askback import __version__
 from askback.bootstrap import App
 from askback.bootstrap.engines import networks
+from askback.bootstrap.links import make_links, make_tokens
+from askback.bootstrap.push import make_push
 from askback.http.addresses import Addresses, addresses
 from askback.http.app import api, application
 from askback.http.auth import MainToken
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
 from askback.http.failed_sign_ins import FailedSignIns
-from askback.http.links import Links, PageLabels
+from askback.http.invitations import Invitations
 from askback.http.metrics import Gauges, Metrics
-from askback.http.push_subscriptions import Push, Subscriptions
+from askback.http.page_labels import PageLabels
 from askback.http.quotas import Quotas
-from askback.http.sessions import Sessions
+from askback.http.sessions import Lifetime, Sessions
 from askback.http.streams import MAX_IN_TOTAL, Streams
+from askback.http.token_uses import TokenUses
 from askback.http.tokens import Tokens, stored_secret
 from askback.process.isolation import Network
 from askback.process.warm import DropReason
 from askback.settings import Settings
 from askback.web.app import Pages
-from askback.webhooks.push import PushChannel
 from askback.wire import server as wire
-
-if TYPE_CHECKING:
-    from askback.webhooks.encryption import ServerKey
 
 _NO_ISOLATION = (
     "Engines run without a sandbox: each can read and change what the user of the server can,"
     " including the server's token, its database and other runs."
 )
-_CONTACT = re.compile("https://|mailto:")
-_NO_CONTACT = "mailto:askback@localhost"
-"""For push services, if the settings say nothing. A server that phones reach has a public URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,7 +54,8 @@ class WebServer:
     application: ASGIApp
     token: str
     streams: Streams
-    sessions: Sessions
+    flush: Callable[[], None]
+    """Writes when sessions and tokens were last used, at the end."""
     tasks: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
     """What runs while the server does."""
 
@@ -67,17 +63,22 @@ class WebServer:
 def web_server(app: App, port: int) -> WebServer:
     """The HTTP side of an opened program."""
     settings, data_dir = app.settings, app.settings.data_dir
-    tokens = _tokens(app)
+    tokens = make_tokens(settings, app.clock)
+    uses = TokenUses(data_dir / "token-uses.json", app.clock)
     key = stored_secret(data_dir / "link-key").encode()
     # Engines and the database need files too.
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     metrics = _metrics(app, streams)
-    sessions = Sessions(data_dir / "sessions.json", app.clock, tokens.holder)
+    sessions = Sessions(data_dir / "sessions.json", app.clock, tokens.holder, _device(settings))
     context = Context(
         service=app.service,
         uploads=app.uploads,
-        links=_links(app, tokens, key),
+        links=make_links(settings, app.workspaces, tokens, app.clock),
         sessions=sessions,
+        tokens=Tokens(data_dir / "tokens.json", app.clock),
+        main_digest=tokens.main_digest,
+        token_uses=uses,
+        invitations=Invitations(data_dir / "invitations.json", app.clock, tokens.holder),
         addresses=_addresses(settings, port, tokens, key),
         streams=streams,
         metrics=metrics,
@@ -91,7 +92,7 @@ def web_server(app: App, port: int) -> WebServer:
         body_memory=BodyMemory(8 * settings.limits.body_bytes),
         bundle_bytes=settings.limits.bundle_bytes,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
-        push=_push(app, tokens, sessions),
+        push=make_push(app, tokens, sessions),
     )
     pages = Pages(app.service, app.clock, partial(_health, app))
     made = application(
@@ -106,8 +107,12 @@ def web_server(app: App, port: int) -> WebServer:
         application=made,
         token=tokens.token,
         streams=context.streams,
-        sessions=context.sessions,
-        tasks=(context.sessions.watch, *(() if app.exporter is None else (partial(_send_metrics, app, metrics),))),
+        flush=partial(_flush, context, tokens),
+        tasks=(
+            context.sessions.watch,
+            partial(uses.watch, tokens.digests),
+            *(() if app.exporter is None else (partial(_send_metrics, app, metrics),)),
+        ),
     )
 
 
@@ -147,48 +152,6 @@ async def _send_metrics(app: App, metrics: Metrics) -> None:
         exporter.send_metrics(tuple(metrics.registry.collect()))
 
 
-def _push(app: App, tokens: MainToken, sessions: Sessions) -> Push:
-    """Web push, which the program's notifications use from now on."""
-    settings, notifications = app.settings, app.notifications
-    assert notifications is not None, "only a server has an HTTP side"
-    path = settings.data_dir / "push-subscriptions.json"
-    subscriptions = Subscriptions(path, app.clock, holder=tokens.holder, is_session=sessions.has)
-    contact = settings.notifications.push_contact or settings.server.public_url or ""
-    secret = stored_secret(settings.data_dir / "push-key")
-
-    @functools.cache
-    def key() -> ServerKey:
-        # Most servers have no devices: the library takes a while to import.
-        from askback.webhooks.encryption import ServerKey
-
-        return ServerKey(secret=secret, contact=contact if _CONTACT.match(contact) else _NO_CONTACT)
-
-    channel = PushChannel(
-        devices=subscriptions,
-        key=key,
-        shows_text=settings.notifications.push_text,
-        run=app.store.get,
-    )
-    notifications.push = channel
-    return Push(
-        subscriptions=subscriptions,
-        channel=channel,
-        changed=notifications.register,
-        allow_private=settings.notifications.allow_private,
-        clock=app.clock,
-    )
-
-
-def _links(app: App, tokens: MainToken, key: bytes) -> Links:
-
-    return Links(
-        key=key,
-        clock=app.clock,
-        folder=lambda run_id: app.workspaces.of(run_id).root,
-        is_token=lambda token_digest: tokens.holder(token_digest) is not None,
-    )
-
-
 def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> Addresses:
 
     def is_valid(token_digest: str) -> bool:
@@ -203,13 +166,14 @@ def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> 
     )
 
 
-def _tokens(app: App) -> MainToken:
-    """The server's own token, created if there is none, and the further ones."""
+def _flush(context: Context, tokens: MainToken) -> None:
+    context.sessions.flush()
+    context.token_uses.flush(tokens.digests)
 
-    settings = app.settings
-    own = settings.server.token or stored_secret(settings.data_dir / "token")
-    further = Tokens(settings.data_dir / "tokens.json", app.clock)
-    return MainToken(token=own, further=further.find, further_digests=further.digests)
+
+def _device(settings: Settings) -> Lifetime:
+    server = settings.server
+    return Lifetime(idle=timedelta(days=server.device_idle_days), max_age=timedelta(days=server.device_days))
 
 
 async def _health(app: App) -> wire.Health:

@@ -40,6 +40,7 @@ from askback.wire.runs import (
 )
 from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
+from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
 T = TypeVar("T")
 
@@ -250,6 +251,34 @@ class AsyncClient:
     async def models(self, engine: str) -> EngineModels:
         """The models that a run on this engine can name. `models` is None if the engine cannot list them."""
         return await self._do(calls.models(engine))
+
+    async def tokens(self) -> list[Token]:
+        """The server's own token and all others, with their last use. Requires the scope `admin`."""
+        return [each async for each in self._items(calls.tokens())]
+
+    async def create_token(
+        self, name: str, scopes: Sequence[str], *, labels: Mapping[str, str] = {}, expires_in_sec: int | None = None
+    ) -> CreatedToken:
+        """Create a token for a person or a program, restricted to runs with these labels if there are any.
+
+        Its text is only available here.
+        """
+        return await self._do(calls.create_token(name, scopes, labels, expires_in_sec))
+
+    async def revoke_token(self, name: str) -> None:
+        """Revoke a token at once, with its sessions, links and invitations."""
+        await self._do(calls.revoke_token(name))
+
+    async def invitations(self) -> list[ListedInvitation]:
+        """The invitations that were not used yet, without their URLs."""
+        return [each async for each in self._items(calls.invitations())]
+
+    async def invite(self, token: str, *, expires_in_sec: int = 86_400) -> Invitation:
+        """A URL that signs one device in as the person of the token, once."""
+        return await self._do(calls.invite(token, expires_in_sec))
+
+    async def revoke_invitation(self, invitation_id: str) -> None:
+        await self._do(calls.revoke_invitation(invitation_id))
 
     async def statistics(self, days: int = 30) -> Statistics:
         """Runs, failures and tokens of the last days, and what waits now."""

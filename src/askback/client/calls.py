@@ -29,6 +29,7 @@ from askback.wire.runs import (
 )
 from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
+from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
 T = TypeVar("T")
 
@@ -259,6 +260,35 @@ def engines() -> Listing[Engine]:
 
 def models(engine: str) -> Call[EngineModels]:
     return Call(method="GET", path=path_of("engines", engine, "models"), returns=EngineModels)
+
+
+def tokens() -> Listing[Token]:
+    return Listing(call=Call(method="GET", path="/v1/tokens", returns=Page[Token]))
+
+
+def create_token(
+    name: str, scopes: Sequence[str], labels: Mapping[str, str], expires_in_sec: int | None
+) -> Call[CreatedToken]:
+    wanted = {"name": name, "scopes": list(scopes), "labels": dict(labels), "expires_in_sec": expires_in_sec}
+    body = _json({field: value for field, value in wanted.items() if value})
+    return Call(method="POST", path="/v1/tokens", returns=CreatedToken, body=body, headers=_JSON)
+
+
+def revoke_token(name: str) -> Call[None]:
+    return Call(method="DELETE", path=path_of("tokens", name), returns=type(None))
+
+
+def invitations() -> Listing[ListedInvitation]:
+    return Listing(call=Call(method="GET", path="/v1/invitations", returns=Page[ListedInvitation]))
+
+
+def invite(token: str, expires_in_sec: int) -> Call[Invitation]:
+    body = _json({"token": token, "expires_in_sec": expires_in_sec})
+    return Call(method="POST", path="/v1/invitations", returns=Invitation, body=body, headers=_JSON)
+
+
+def revoke_invitation(invitation_id: str) -> Call[None]:
+    return Call(method="DELETE", path=path_of("invitations", invitation_id), returns=type(None))
 
 
 def statistics(days: int) -> Call[Statistics]:

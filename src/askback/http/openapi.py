@@ -57,6 +57,7 @@ _TAGS = [
     {"name": "notifications", "description": "Deliveries to webhooks."},
     {"name": "skills", "description": "List, install and delete skills."},
     {"name": "engines", "description": "The engines that execute runs."},
+    {"name": "tokens", "description": "Tokens of people and programs, and invitations for their devices."},
     {"name": "sessions", "description": "Browsers that are signed in to the page."},
     {"name": "push", "description": "Devices that get a push when a question is asked."},
     {"name": "server", "description": "Health, metrics and statistics."},
@@ -68,6 +69,8 @@ _PATH_PARAMETERS = {
     "path": ("The path of the file, with `/` between folders.", "itinerary.md"),
     "link": ("The last part of the link.", "WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"),
     "link_id": ("The ID of the link.", "9f2c01ab"),
+    "token_name": ("The name of the token.", "anna"),
+    "invitation_id": ("The ID of the invitation.", "9f2c01ab"),
     "session_id": ("The ID of the session.", "9f2c01ab"),
     "subscription_id": ("The ID of the subscription.", "0f3c2a7b9d1e4c5a"),
 }
@@ -82,6 +85,7 @@ _ALWAYS = (
     *_MACHINE,
 )
 _ENUMS = (
+    AccessScope,
     AnsweredBy,
     ChangeStatus,
     ErrorCode,

@@ -1,4 +1,4 @@
-"""Push subscriptions: the devices that are told of questions. Each is bound to a token, and to the session that added it.
+"""Push subscriptions: the devices that are notified of questions. Each is bound to a token, and to the session that added it.
 
 What the token may see is looked up for every push.
 """
@@ -117,6 +117,9 @@ class Subscriptions:
         stored = self._file.read().get(digest(endpoint))
         if stored is None or not self._is_valid(stored):
             raise Refused("the token or the session of this device has ended")
+        grant = self._holder(stored.token_digest)
+        if grant is None or not grant.labels.items() <= run.labels.items():
+            raise Refused("the token of this device may not see the run")
         return stored.recipient
 
     def has_ended(self, endpoint: str) -> bool:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
+from askback.core.labels import check_labels
 from askback.files.atomic import RecordFile, write_beside
 from askback.http.auth import AccessScope, Grant, digest
 
 log = logging.getLogger(__name__)
 
 _MIN_SECRET_LENGTH = 24
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class Token:
     scopes: tuple[AccessScope, ...]
     created_at: datetime
     expires_at: datetime | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    """If there are any, the token is restricted to runs that have all of them."""
 
 
 class Tokens:
@@ -36,7 +41,7 @@ class Tokens:
 
     def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
         self._file = RecordFile(path, Token)
-        self._clock = clock
+        self.clock = clock
 
     def find(self, token_digest: str) -> Grant | None:
         """The grant of the token, unless it has expired."""
@@ -46,9 +51,9 @@ class Tokens:
             # The server's own token is not in this file and stays valid.
             log.error("cannot read the further tokens: %s", error.message)
             return None
-        if token is None or (token.expires_at is not None and token.expires_at <= self._clock()):
+        if token is None or (token.expires_at is not None and token.expires_at <= self.clock()):
             return None
-        return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest)
+        return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest, labels=token.labels)
 
     def digests(self) -> frozenset[str]:
         """The digests of all tokens, including expired ones; none if the file cannot be read."""
@@ -60,8 +65,31 @@ class Tokens:
     def all(self) -> list[Token]:
         return sorted(self._file.read().values(), key=lambda token: token.created_at)
 
-    def make(self, name: str, scopes: tuple[AccessScope, ...], expires_at: datetime | None) -> str:
-        """Create a token. The text is only available here."""
+    def named(self, name: str) -> Token:
+        """The token with this name, which may have expired."""
+        tokens = self._file.read().values()
+        found = next((token for token in tokens if token.name == name), None)
+        if found is None:
+            known = ", ".join(token.name for token in tokens) or "none"
+            raise NotFound(RefusalCode.TOKEN_NOT_FOUND, f"there is no token {name!r}; known: {known}")
+        return found
+
+    def make(
+        self,
+        name: str,
+        scopes: tuple[AccessScope, ...],
+        expires_at: datetime | None,
+        labels: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a token, restricted to runs with these labels if there are any. The text is only available here."""
+        if not _NAME.fullmatch(name):
+            message = "the name of a token must have 1 to 100 letters, digits, '.', '_' or '-'"
+            raise Invalid(RefusalCode.INPUT_INVALID, message)
+        fixed = dict(labels or {})
+        check_labels(fixed)
+        if fixed and AccessScope.ADMIN in scopes:
+            message = "a token with the scope 'admin' cannot be restricted to labels; choose other scopes"
+            raise Invalid(RefusalCode.INPUT_INVALID, message)
         text = f"askback_{secrets.token_urlsafe(32)}"
         with self._file.changing() as tokens:
             if name == "main" or any(token.name == name for token in tokens.values()):
@@ -69,18 +97,19 @@ class Tokens:
                     RefusalCode.INPUT_INVALID, f"there is already a token {name!r}; revoke it, or choose another name"
                 )
             tokens[digest(text)] = Token(
-                name=name, digest=digest(text), scopes=scopes, created_at=self._clock(), expires_at=expires_at
+                name=name,
+                digest=digest(text),
+                scopes=scopes,
+                created_at=self.clock(),
+                expires_at=expires_at,
+                labels=fixed,
             )
         return text
 
     def revoke(self, name: str) -> None:
         """Revoke the token with its browser sessions and links, at once."""
         with self._file.changing() as tokens:
-            found = next((token for token in tokens.values() if token.name == name), None)
-            if found is None:
-                known = ", ".join(token.name for token in tokens.values()) or "none"
-                raise NotFound(RefusalCode.TOKEN_NOT_FOUND, f"there is no token {name!r}; known: {known}")
-            del tokens[found.digest]
+            del tokens[self.named(name).digest]
 
 
 def stored_secret(path: Path) -> str:

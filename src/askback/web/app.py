@@ -20,8 +20,8 @@ from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import AskbackError
-from askback.http.auth import ANSWERS
 from askback.http.problems import status_of
+from askback.links import ANSWERS
 from askback.service import Service
 from askback.web import (
     changes,
@@ -31,6 +31,7 @@ from askback.web import (
     installation,
     new_run,
     pages,
+    people,
     run_actions,
     sign_in,
     skills,
@@ -41,7 +42,7 @@ from askback.wire.server import Health
 
 log = logging.getLogger(__name__)
 
-_MODULES = (pages, new_run, files, changes, run_actions, skills, engines, dashboard, installation)
+_MODULES = (pages, new_run, files, changes, run_actions, skills, engines, dashboard, people, installation)
 _PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in module.PAGES if not page.by_link)
 _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
 """A path on this site: it starts with exactly one slash, and nothing that a browser treats as one."""
@@ -72,6 +73,12 @@ class Pages:
 
     def invalid_link_page(self, scope: Scope, status: HTTPStatus) -> Response:
         return sign_in.invalid_link_page(self._context, Request(scope), status)
+
+    def invitation_page(self, scope: Scope, *, name: str, text: str) -> Response:
+        return sign_in.invitation_page(self._context, Request(scope), name, text)
+
+    def invalid_invitation_page(self, scope: Scope, status: HTTPStatus) -> Response:
+        return sign_in.invalid_invitation_page(self._context, Request(scope), status)
 
     def to_page_host(self, scope: Scope, *, origin: str, code: str) -> Response:
         return sign_in.to_page_host(self._context, Request(scope), origin, code)
@@ -115,7 +122,7 @@ def _route(context: PageContext, page: Page) -> Route:
     async def show(request: Request) -> Response:
         if not page.is_for(request.scope["grant"]):
             return _problem(context, request, HTTPStatus.FORBIDDEN, None)
-        return await page.show(context, request)
+        return await page.show(context.seen_by(request.scope["grant"]), request)
 
     return Route(page.path, show)
 

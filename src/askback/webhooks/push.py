@@ -1,4 +1,4 @@
-"""Web push: what a device is told about a question, and whether it still may be.
+"""Web push: what a device shows of a question, and whether it still may.
 
 A device is a server's webhook of the kind `push` whose URL is the endpoint of the browser's push service. Who it belongs to
 is looked up when something is sent, so that nothing is sent after its token or session has ended.
@@ -18,6 +18,7 @@ from askback import __version__
 from askback.core.interactions import Interaction, option_label
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import DueDelivery, Webhook, WebhookKind
+from askback.webhooks.messages.http_request import HttpRequest
 from askback.webhooks.sender import Refused
 
 if TYPE_CHECKING:
@@ -34,12 +35,6 @@ _GONE = frozenset({404, 410})
 """The push service does not know the subscription any more."""
 FINAL = _GONE | {413}
 """The statuses of a push service after which a retry would not help."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushRequest:
-    headers: dict[str, str]
-    body: bytes
 
 
 class Devices(Protocol):
@@ -82,8 +77,8 @@ class PushChannel:
             for endpoint in self.devices.endpoints()
         )
 
-    async def request(self, due: DueDelivery, now: datetime) -> PushRequest:
-        """Raises `Refused` if the device must not be told, or if the question is closed."""
+    async def request(self, due: DueDelivery, now: datetime) -> HttpRequest:
+        """Raises `Refused` if the device must not know of it, or if the question is closed."""
         endpoint, asked = due.delivery.webhook.url, due.run.pending_interaction
         run = await self.run(due.run.id)
         recipient = self.devices.recipient(endpoint, run)
@@ -100,13 +95,13 @@ class PushChannel:
         self.devices.end(endpoint)
         return True
 
-    def test_request(self, endpoint: str, recipient: Recipient, now: datetime) -> PushRequest:
+    def test_request(self, endpoint: str, recipient: Recipient, now: datetime) -> HttpRequest:
         """A message that only shows that pushes arrive."""
         return self._request(endpoint, recipient, {"kind": "test"}, now, ttl_sec=_TEST_TTL_SEC, topic="test")
 
     def _request(
         self, endpoint: str, recipient: Recipient, payload: dict[str, Any], now: datetime, *, ttl_sec: int, topic: str
-    ) -> PushRequest:
+    ) -> HttpRequest:
         from askback.webhooks.encryption import MAX_BYTES, encrypted
 
         content = msgspec.json.encode(payload)
@@ -120,7 +115,7 @@ class PushChannel:
             "Urgency": "high",
             "User-Agent": f"askback/{__version__}",
         }
-        return PushRequest(headers=headers, body=encrypted(content, recipient))
+        return HttpRequest(url=endpoint, headers=headers, body=encrypted(content, recipient))
 
 
 def question_payload(run: Run, asked: Interaction, *, shows_text: bool) -> dict[str, Any]:

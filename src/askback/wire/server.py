@@ -140,11 +140,16 @@ class Session(Shape):
     token: Annotated[str, about("The name of the token that created it. Revoking the token ends it.", "main")]
     browser: Annotated[str, about("The browser and system, from its `User-Agent`.", "Firefox, Linux")]
     host: Annotated[str, about("The only host name for which it is valid.", "askback.example")]
+    invited: Annotated[bool, about("Whether the device was signed in by an invitation, so that it stays signed in.")]
     current: Annotated[bool, about("Whether this request uses it.")]
     created_at: Annotated[Moment, about("When the user signed in.")]
     last_seen_at: Annotated[Moment, about("When it was last used, accurate to a few minutes.")]
     expires_at: Annotated[
-        Moment, about("When it ends unless it is used before then. At most 30 days after the sign-in.")
+        Moment,
+        about(
+            "When it ends unless it is used before then. At most 30 days after the sign-in; for an invited device, "
+            "`server.device_days`."
+        ),
     ]
 
 

@@ -18,13 +18,14 @@ function fact(name, value) {
 
 function row(session) {
   const name = session.browser || t("sessions.unknown");
+  const stays = session.invited ? make("span", { class: "tag" }, t("sessions.invited")) : null;
   const mark = session.current ? make("span", { class: "tag tag-strong" }, t("sessions.current")) : null;
   const end = make("button", { class: "button button-small", type: "button", "aria-label": t("sessions.end.of", { name }) }, t("sessions.sign_out"));
   end.addEventListener("click", () => leave(`/v1/sessions/${encodeURIComponent(session.id)}`, session.current));
   return make(
     "li",
     { class: "card engine" },
-    make("div", { class: "engine-head" }, make("h2", {}, name, " ", make("code", { class: "muted" }, session.id)), mark, end),
+    make("div", { class: "engine-head" }, make("h2", {}, name, " ", make("code", { class: "muted" }, session.id)), mark, stays, end),
     make(
       "dl",
       { class: "facts-row" },

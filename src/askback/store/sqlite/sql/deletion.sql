@@ -13,6 +13,9 @@ DELETE FROM deliveries WHERE run = ?
 -- name: forget_webhooks
 DELETE FROM webhooks WHERE run = ?
 
+-- name: forget_labels
+DELETE FROM run_labels WHERE run = ?
+
 -- name: forget_keys
 DELETE FROM idempotency_keys WHERE run = ?
 
