@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from askback.core.actors import Actor, Caller, Via
 from askback.core.audit import Action, AuditEntry, entry
@@ -155,6 +159,38 @@ def _sign_out_everywhere(server: Server, client: httpx.Client) -> Call:
     return lambda: client.delete("/v1/sessions")
 
 
+def _answer_with_file(server: Server, client: httpx.Client) -> Call:
+    url = link(client, waiting(client))["url"]
+
+    def call() -> httpx.Response:
+        with calling(server.url, None) as holder:
+            return holder.post(f"{url}/file", files={"file": ("secret.txt", SECRET.encode())})
+
+    return call
+
+
+def subscription() -> dict[str, Any]:
+    """Of a browser whose push service nobody answers at."""
+    point = ec.generate_private_key(ec.SECP256R1()).public_key()
+    public = point.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    keys = {"p256dh": urlsafe_b64encode(public).decode().rstrip("="), "auth": "A" * 22}
+    return {"endpoint": f"http://127.0.0.1:9/{uuid4()}", "keys": keys}
+
+
+def _subscribe(server: Server, client: httpx.Client) -> Call:
+    return lambda: client.post("/v1/push/subscriptions", json=subscription())
+
+
+def _unsubscribe(server: Server, client: httpx.Client) -> Call:
+    made = client.post("/v1/push/subscriptions", json=subscription()).json()
+    return lambda: client.delete(f"/v1/push/subscriptions/{made['id']}")
+
+
+def _test_push(server: Server, client: httpx.Client) -> Call:
+    made = client.post("/v1/push/subscriptions", json=subscription()).json()
+    return lambda: client.post(f"/v1/push/subscriptions/{made['id']}/test")
+
+
 PREPARED: dict[str, Callable[[Server, httpx.Client], Call]] = {
     "POST /v1/runs": _submit,
     "POST /v1/runs/{run_id}/cancel": _cancel,
@@ -164,7 +200,11 @@ PREPARED: dict[str, Callable[[Server, httpx.Client], Call]] = {
     "DELETE /v1/runs/{run_id}/interaction/links/{link_id}": _revoke_link,
     "DELETE /v1/runs/{run_id}/interaction/links": _revoke_links,
     "POST /v1/answers/{link}": _answer_link,
+    "POST /v1/answers/{link}/file": _answer_with_file,
     "POST /v1/uploads": _upload,
+    "POST /v1/push/subscriptions": _subscribe,
+    "DELETE /v1/push/subscriptions/{subscription_id}": _unsubscribe,
+    "POST /v1/push/subscriptions/{subscription_id}/test": _test_push,
     "POST /v1/skills": _install,
     "DELETE /v1/skills/{skill_id}": _remove_skill,
     "POST /v1/tokens": _token,
@@ -179,7 +219,8 @@ PREPARED: dict[str, Callable[[Server, httpx.Client], Call]] = {
 @pytest.fixture(scope="module")
 def audited_server(furnished_at: Callable[..., World], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Nobody else writes on it."""
-    with Server(furnished_at(tmp_path_factory.mktemp("audited"))) as server:
+    env = {"ASKBACK_NOTIFICATIONS__ALLOW_PRIVATE": "true"}
+    with Server(furnished_at(tmp_path_factory.mktemp("audited")), env=env) as server:
         yield server
 
 
@@ -204,7 +245,7 @@ def test_every_write_has_exactly_one_entry(audited_server: Server, admin: httpx.
     assert response.is_success, response.text
     (found,) = added(admin, before)
     assert found["action"] == WRITES[call].action
-    by_link = call == "POST /v1/answers/{link}"
+    by_link = call.startswith("POST /v1/answers/")
     assert found["actor"] == ({"name": "anna", "via": "link"} if by_link else {"name": "main", "via": "api"})
     assert found["address"] == "127.0.0.1"
     assert found.get("run_id") or found.get("object")

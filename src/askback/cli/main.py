@@ -41,6 +41,7 @@ _GROUPS = {
         "tokens": "List, create and revoke tokens of a server.",
         "sessions": "List and revoke browser sessions of a server.",
         "audit": "List who wrote what: answers, runs, links, tokens.",
+        "webhooks": "List the webhooks of the settings, and send test messages.",
     },
     "This machine": {
         "doctor": "Check this machine, and say how to fix what is wrong.",

@@ -31,6 +31,9 @@ class Action(StrEnum):
     INVITATION_REVOKE = "invitation.revoke"
     SESSION_START = "session.start"
     SESSION_END = "session.end"
+    PUSH_SUBSCRIBE = "push.subscribe"
+    PUSH_UNSUBSCRIBE = "push.unsubscribe"
+    PUSH_TEST = "push.test"
 
     @property
     def with_run(self) -> bool:

@@ -239,6 +239,8 @@ class Run:
     wait_deadline_at: datetime | None = None
     closed_interaction: Closing | None = None
     """How its last closed question was closed. None if there is none, or if an earlier version closed it."""
+    expiring_interaction_id: str | None = None
+    """The question whose deadline was announced, by the event `interaction.expiring`."""
     cancel_requested_at: datetime | None = None
     canceled_by: Actor | None = None
     warnings: tuple[RunWarning, ...] = ()
@@ -285,6 +287,17 @@ class Run:
     def expired(self) -> bool:
         """Whether its deadline has passed. It fails as soon as its process tree has ended."""
         return self.error is not None and not self.state.final
+
+    @property
+    def answerable(self) -> bool:
+        """Whether it has a question that still takes an answer."""
+        return self.pending_interaction is not None and not self.cancel_requested
+
+    @property
+    def expiring(self) -> bool:
+        """Whether the deadline of its pending question was announced."""
+        pending = self.pending_interaction
+        return pending is not None and pending.interaction_id == self.expiring_interaction_id
 
     @property
     def cancel_requested(self) -> bool:

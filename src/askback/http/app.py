@@ -19,6 +19,7 @@ from askback.http import (
     files,
     openapi,
     problems,
+    push_routes,
     questions,
     runs,
     session_routes,
@@ -54,6 +55,7 @@ _ROUTERS = (
     catalog.server_router,
     statistics.router,
     session_routes.router,
+    push_routes.router,
     token_routes.router,
     audit_routes.router,
 )
