@@ -89,6 +89,7 @@ def web_server(app: App, port: int) -> WebServer:
         ),
         body_memory=BodyMemory(8 * settings.limits.body_bytes),
         bundle_bytes=settings.limits.bundle_bytes,
+        reminders=settings.notifications.reminders.policy,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
     )
     pages = Pages(app.service, app.clock, partial(_health, app))

@@ -7,15 +7,16 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Self, assert_never
 
 from askback.core.errors import Unavailable
 from askback.core.runs import RunState
-from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
+from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Webhook
 from askback.links import AnswerLinks, Recipient
 from askback.store.base import Changes, Store
+from askback.webhooks import reminder_texts
 from askback.webhooks.mail_sender import MailResponse, MailSender, MailServer
 from askback.webhooks.messages import Message, MessageStyle, message
 from askback.webhooks.messages.http_request import HttpRequest
@@ -101,7 +102,7 @@ class Notifications:
 
     async def register(self) -> None:
         """Store the webhooks of the settings, before any run changes. Every program on this store uses them from now on."""
-        await self._store.register_webhooks(self._policy.webhooks)
+        await self._store.register_webhooks(self._policy.webhooks, self._clock())
 
     async def run(self) -> None:
         changes = self._store.changes()
@@ -160,14 +161,18 @@ class Notifications:
 
     async def _deliver(self, senders: Senders, due: DueDelivery) -> None:
         try:
-            attempt = await self._attempt(senders, due)
             # An attempt that cannot be stored is due again when its claim ends.
             with suppress(Unavailable):
-                await self._store.note_attempt(due.delivery, attempt)
+                if await self._is_wanted(due.delivery):
+                    await self._store.note_attempt(due.delivery, await self._attempt(senders, due))
         finally:
             self._active.subtract((due.delivery.webhook.host,))
             self._active = +self._active
             self._wake.set()
+
+    async def _is_wanted(self, delivery: Delivery) -> bool:
+        """Nobody is reminded of a question that was closed after the reminder was claimed."""
+        return delivery.reason is DeliveryReason.STATE or await self._store.is_due(delivery)
 
     async def _attempt(self, senders: Senders, due: DueDelivery) -> Attempt:
         delivery = due.delivery
@@ -187,17 +192,15 @@ class Notifications:
     async def _message(self, due: DueDelivery) -> Message:
         delivery, link = due.delivery, self._policy.link
         answer_url = await self._answer_url(due) if delivery.new is RunState.WAITING_USER else None
+        run_url = None if link is None else link.replace("{run}", due.run.id)
+        notice = Notice.of(due.run, delivery.new, answer_url=answer_url, run_url=run_url)
+        now = self._clock()
         return message(
             delivery.webhook,
             delivery.id,
-            self._clock(),
+            now,
             document=Notification.of(due, answer_url),
-            notice=Notice.of(
-                due.run,
-                delivery.new,
-                answer_url=answer_url,
-                run_url=None if link is None else link.replace("{run}", due.run.id),
-            ),
+            notice=replace(notice, title=reminder_texts.prefix(due, now) + notice.title),
             style=self._policy.style,
         )
 

@@ -111,7 +111,7 @@ def _happened(state: RunState) -> str:
 
 def _text(run: Run, state: RunState, asked: Interaction | None) -> str:
     if asked is not None:
-        return printable(asked.prompt).strip()
+        return printable(asked.heading).strip()
     if state is RunState.FAILED and run.error is not None:
         return printable(f"{run.error.code}: {run.error.message}")
     return f"Run {run.id}"
