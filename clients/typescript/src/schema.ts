@@ -679,6 +679,56 @@ export interface Profile {
 
 export type ProfileKind = "resumable" | "sticky_process";
 
+/** What a browser needs for pushes, and the subscriptions of the caller's token. */
+export interface Push {
+  /** The `applicationServerKey` for `PushManager.subscribe()`. */
+  public_key: string;
+  /** The name of the caller's token. Subscriptions end with it. */
+  token: string;
+  /** The subscriptions of the caller's token, newest first. */
+  items: Array<PushSubscription>;
+}
+
+/** The keys of a push subscription, as the browser gives them: base64url. */
+export interface PushKeys {
+  /** The public key of the browser. */
+  p256dh: string;
+  /** The secret that the browser shares with the server. */
+  auth: string;
+}
+
+/** A browser that gets a push when a question is asked. */
+export interface PushSubscription {
+  /** Identifies the subscription when it is removed. Grants no access. */
+  id: string;
+  /** The browser and system, from its `User-Agent`. */
+  device: string;
+  /** The host of the push service. */
+  service: string;
+  /** Whether the session of this request added it. */
+  current: boolean;
+  /** When it was added, or last renewed by its browser. */
+  created_at: string;
+  /** When the push service last accepted a push, accurate to a minute. Null if never. */
+  last_success_at: string | null;
+}
+
+/** A browser that wants pushes: what `PushSubscription.toJSON()` returns there. */
+export interface PushSubscriptionCreate {
+  /** The URL of the push service for this browser. */
+  endpoint: string;
+  /** For the encryption of messages. */
+  keys: PushKeys;
+}
+
+/** How a test push went. */
+export interface PushTest {
+  /** Whether the push service accepted it. */
+  delivered: boolean;
+  /** Why it was not accepted. */
+  error: string | null;
+}
+
 /** When a webhook is notified again of a question that is still open. */
 export interface ReminderCreate {
   /** So many seconds after the question was asked. Default: as in the settings. */
@@ -1075,4 +1125,4 @@ export interface WebhookCreate {
 }
 
 /** The format of the message. */
-export type WebhookKind = "standard" | "ntfy" | "slack" | "email";
+export type WebhookKind = "standard" | "ntfy" | "slack" | "email" | "push";
