@@ -10,10 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from askback.bootstrap import App, delivery_policy, now, opened
 from askback.bootstrap.links import make_answer_links
+from askback.bootstrap.server import web_server
+from askback.core.actors import Via
 from askback.core.errors import Invalid
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
@@ -21,7 +24,7 @@ from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
 from askback.links import AFTERWARDS, MAX_PER_RUN, AnswerLinks, Link, Recipient, StoredLink
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
-from support.data_folder import ASK, FINISH, World, run_async, submit, until, waiting
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 from support.receiver import ALLOWED, Receiver, receiving
 
 PUBLIC = "https://askback.example"
@@ -256,6 +259,28 @@ def test_a_webhook_of_the_settings_gets_a_link_whoever_created_the_run(tmp_path:
                 (kept,) = stored(app, run)
         assert (kept.recipient, kept.token) == ("Anna", None)
         assert url_in(receiver) is not None
+
+    run_async(main)
+
+
+def test_an_answer_by_a_link_names_the_recipient_of_the_message(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def main() -> None:
+        with receiving(Receiver()) as receiver:
+            config = f'{CONFIG}[[webhooks]]\nurl = "{receiver.url}"\nname = "Anna"\nstates = ["waiting_user"]\n'
+            async with world.working(config, serving=True) as app:
+                run = await submit(app, world.skill([ASK], [FINISH]))
+                await settled_after(app, run.id)
+                transport = httpx.ASGITransport(app=web_server(app, 8765).application)
+                async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8765") as person:
+                    path = str(url_in(receiver)).removeprefix(PUBLIC).replace("/answers/", "/v1/answers/")
+                    response = await person.post(path, json={"response": "blue"})
+                assert response.status_code == 202, response.text
+                await over(app, run.id)
+                (closed,) = await app.store.interactions(run.id)
+        assert closed.answered_with is not None
+        assert (closed.answered_with.name, closed.answered_with.via) == ("Anna", Via.LINK)
 
     run_async(main)
 
