@@ -16,6 +16,10 @@ LEFT_OUT = {
     "GET /v1/sessions": "browser sessions are administered on the page and by `askback sessions`",
     "DELETE /v1/sessions": "as above",
     "DELETE /v1/sessions/{session_id}": "as above",
+    "GET /v1/push": "a browser subscribes itself, on the page",
+    "POST /v1/push/subscriptions": "as above",
+    "DELETE /v1/push/subscriptions/{subscription_id}": "as above",
+    "POST /v1/push/subscriptions/{subscription_id}/test": "as above",
     "GET /metrics": "Prometheus reads it",
 }
 

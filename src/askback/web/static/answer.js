@@ -5,6 +5,7 @@ import { deadline } from "./deadline.js";
 import { draftOf } from "./drafts.js";
 import { make, newId } from "./elements.js";
 import { questionForm } from "./form.js";
+import { formAnswers } from "./form_answers.js";
 import { inWords, outcomeText } from "./outcomes.js";
 import { questionText } from "./question_text.js";
 import { refreshTimes, timeElement } from "./time.js";
@@ -55,7 +56,7 @@ function answerParts(closed) {
   const { kind, response, outcome } = closed;
   if (outcome !== "answered") return [make("strong", {}, outcomeText(closed))];
   if (response === null) return [make("strong", {}, t("answer.sent"))];
-  if (typeof response === "object") return [make("strong", {}, t("answer.sent")), tree(response)];
+  if (typeof response === "object") return [make("strong", {}, t("answer.sent")), formAnswers(closed, response) ?? tree(response)];
   const file = kind === "file" ? /([^/]+)$/.exec(String(response))?.[1] : undefined;
   return [make("strong", {}, file === undefined ? t("answer.was", { text: inWords(response) }) : t("answer.file", { name: file }))];
 }

@@ -124,7 +124,8 @@ function fieldsPart(interaction, { t, send, files, draft }) {
   const { response_schema: schema, default: given, kind } = interaction;
   if (!schema || optionsOf(interaction, t).length > 0) return null;
   const shown = kind === "secret" && schema.type === "string" ? { format: "password", ...schema } : schema;
-  const fields = schemaForm(shown, { t, files, root: "response", given: draft?.read() ?? given ?? undefined, title: t("form.answer") });
+  const start = draft?.read() ?? given ?? undefined;
+  const fields = schemaForm(shown, { t, files, root: "response", given: start, title: t("form.answer"), asks: kind === "form" });
   for (const type of ["input", "change", "click"]) fields.element.addEventListener(type, () => draft?.keep(fields.value()));
   const submit = () => fields.check() && send(fields.value(), { part: fields });
   const button = sendButton(t, submit);
