@@ -382,6 +382,16 @@ class EmailSettings(_Section):
 
 class NotificationSettings(_Section):
     allow_private: bool = Field(False, description="Whether webhooks may point to this machine or to private networks.")
+    push_text: bool = Field(
+        True,
+        description="Whether a push to a device contains the question and its options. It is encrypted for the browser: push services cannot read it.",
+    )
+    push_contact: str | None = Field(
+        None,
+        max_length=200,
+        pattern=r"^(mailto:[^\s@]+@[^\s@]+|https://\S+)$",
+        description="How the operator of a push service reaches you: `mailto:` and an address, or an `https://` URL. Default: `server.public_url`.",
+    )
     link: str | None = Field(
         None,
         max_length=500,

@@ -38,6 +38,8 @@ class WebhookKind(StrEnum):
     SLACK = "slack"
     EMAIL = "email"
     """Only in the settings: otherwise every caller could let the server write to anybody."""
+    PUSH = "push"
+    """To a browser, by its push service. Only a subscription of a device has this kind."""
 
 
 class DeliveryReason(StrEnum):
@@ -172,6 +174,14 @@ class Attempt:
     delivered_at: datetime | None = None
 
 
+def address_problems(url: str, *, allow_private: bool) -> Sequence[str]:
+    """What is wrong with the address of a push service, which a client names. It needs TLS."""
+    found = _url_problems(url, allow_private=allow_private)
+    if not found and not allow_private and urlsplit(url).scheme != "https":
+        return ("must start with https://",)
+    return found
+
+
 def webhook_problems(webhook: Webhook, path: str, *, allow_private: bool) -> Sequence[str]:
     """What is wrong with a webhook, each problem with its path. Host names are resolved only when something is sent."""
     if webhook.kind is WebhookKind.EMAIL:
@@ -187,6 +197,8 @@ def webhook_problems(webhook: Webhook, path: str, *, allow_private: bool) -> Seq
         and not is_ntfy_topic(urlsplit(webhook.url).path.rpartition("/")[2])
     ):
         found.append(f"{path}.url: must end with the topic: https://ntfy.sh/my-topic")
+    if webhook.kind is WebhookKind.PUSH:
+        found.append(f"{path}.kind: a device is added on the page, or by POST /v1/push/subscriptions")
     if webhook.kind is WebhookKind.SLACK and webhook.secret is not None:
         found.append(f"{path}.secret: an incoming webhook of this kind has none; leave it out")
     return found

@@ -24,6 +24,7 @@ from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.invitations import Invitations
 from askback.http.metrics import Metrics
+from askback.http.push_subscriptions import Push
 from askback.http.quotas import MAIN, Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import Streams
@@ -64,6 +65,7 @@ class Context:
     quotas: Quotas
     reminders: Reminders
     """Of webhooks that name no others."""
+    push: Push
     uploads_of: str | None = None
     """The name of a restricted token: it can use its own uploads alone."""
 

@@ -59,6 +59,7 @@ _TAGS = [
     {"name": "engines", "description": "The engines that execute runs."},
     {"name": "tokens", "description": "Tokens of people and programs, and invitations for their devices."},
     {"name": "sessions", "description": "Browsers that are signed in to the page."},
+    {"name": "push", "description": "Devices that get a push when a question is asked."},
     {"name": "server", "description": "Health, metrics and statistics."},
 ]
 _PATH_PARAMETERS = {
@@ -71,6 +72,7 @@ _PATH_PARAMETERS = {
     "token_name": ("The name of the token.", "anna"),
     "invitation_id": ("The ID of the invitation.", "9f2c01ab"),
     "session_id": ("The ID of the session.", "9f2c01ab"),
+    "subscription_id": ("The ID of the subscription.", "0f3c2a7b9d1e4c5a"),
 }
 _MACHINE = tuple(
     code for code, kind in REFUSAL_KINDS.items() if kind is Unavailable and code is not RefusalCode.PORT_UNUSABLE

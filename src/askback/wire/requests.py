@@ -74,6 +74,24 @@ class WebhookCreate(Body):
     ] = None
 
 
+class PushKeys(Body):
+    """The keys of a push subscription, as the browser gives them: base64url."""
+
+    p256dh: Annotated[str, about("The public key of the browser.", "BCVxsr7N_eNgVRqvHtD0zTZs…", max_length=200)]
+    auth: Annotated[
+        str, about("The secret that the browser shares with the server.", "BTBZMqHH6r4Tts7J_aSIgg", max_length=100)
+    ]
+
+
+class PushSubscriptionCreate(Body):
+    """A browser that wants pushes: what `PushSubscription.toJSON()` returns there."""
+
+    endpoint: Annotated[
+        str, about("The URL of the push service for this browser.", "https://push.example.com/f3a9", max_length=2000)
+    ]
+    keys: Annotated[PushKeys, about("For the encryption of messages.")]
+
+
 class SkillUpload(Body):
     """A skill that comes with its run: an uploaded zip of its folder."""
 
@@ -179,7 +197,7 @@ class Reply(Body):
         Any,
         about(
             "The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an "
-            'uploaded file as `{"upload_id": "…"}`.',
+            'uploaded file as `{"upload_id": "…"}`. For a form, an object with the answers by the ids of its questions.',
             "relaxed",
         ),
     ]
@@ -191,7 +209,9 @@ class LinkedReply(Body):
     response: Annotated[
         Any,
         about(
-            "The value of an option, a value that `response_schema` accepts, or any value if there is none.", "relaxed"
+            "The value of an option, a value that `response_schema` accepts, or any value if there is none. For a form, "
+            "an object with the answers by the ids of its questions.",
+            "relaxed",
         ),
     ]
 

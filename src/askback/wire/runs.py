@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from askback.core import errors, events, interactions, runs, webhooks
+from askback.core import errors, events, forms, interactions, runs, webhooks
 from askback.core.changes import Changes as FoundChanges
 from askback.core.changes import ChangeStatus, NoSummary
 from askback.core.errors import ErrorCode, WarningCode
@@ -35,16 +35,51 @@ class Profile(Shape):
         return cls(kind=profile.kind, reason=profile.reason, session_timeout_sec=profile.session_timeout_sec)
 
 
-class Interaction(Shape):
-    """A question to the user, with its answer once there is one."""
+class FormField(Shape):
+    """One question of a form."""
 
-    interaction_id: Annotated[str, about("Unique within the run.", "pace")]
-    kind: Annotated[str, about("`text`, `choice`, `secret`, or the engine's own word.", "choice")]
+    id: Annotated[str, about("Its name in the answer. Unique within the form.", "pace")]
+    kind: Annotated[str, about("`text`, `choice`, `confirm`, `secret`, or the engine's own word.", "choice")]
     prompt: Annotated[str, about("The question.", "What pace would you like?")]
     options: Annotated[
         tuple[Any, ...],
         about("The answers to choose from: strings, or objects with `label` and `value`.", ["relaxed", "packed"]),
     ]
+    default: Annotated[Any, about("The suggested answer.", "relaxed")]
+    required: Annotated[bool, about("Whether it must be answered.", True)]
+    response_schema: Annotated[dict[str, Any] | None, about("The JSON Schema of its answer.")]
+    context: Annotated[Any, about("Further information from the engine.")]
+
+    @classmethod
+    def of(cls, field: forms.FormField) -> Self:
+        return cls(
+            id=field.id,
+            kind=field.kind,
+            prompt=field.prompt,
+            options=field.options,
+            default=field.default,
+            required=field.required,
+            response_schema=field.response_schema,
+            context=field.context,
+        )
+
+
+class Interaction(Shape):
+    """A question to the user, with its answer once there is one."""
+
+    interaction_id: Annotated[str, about("Unique within the run.", "pace")]
+    kind: Annotated[
+        str, about("`text`, `choice`, `secret`, `form` for several questions, or the engine's own word.", "choice")
+    ]
+    prompt: Annotated[str, about("The question, or the introduction of a form.", "What pace would you like?")]
+    options: Annotated[
+        tuple[Any, ...],
+        about("The answers to choose from: strings, or objects with `label` and `value`.", ["relaxed", "packed"]),
+    ]
+    questions: Annotated[
+        tuple[FormField, ...],
+        about("The questions of a form, which are answered together: the answer is an object with their ids.", []),
+    ] = ()
     default: Annotated[
         Any,
         about(
@@ -53,20 +88,26 @@ class Interaction(Shape):
         ),
     ]
     response_schema: Annotated[
-        dict[str, Any] | None, about("The JSON Schema of the answer: a scalar, or a flat object.")
+        dict[str, Any] | None,
+        about("The JSON Schema of the answer: a scalar, or a flat object. A form always has one."),
     ]
     context: Annotated[Any, about("Further information from the engine.")]
     attempt_number: Annotated[int, about("The turn that asked.", 1, ge=1)]
     asked_at: Annotated[Moment, about("When the question was asked.")]
     outcome: Annotated[InteractionOutcome, about("How the question ended, or `pending`.")]
-    response: Annotated[Any, about("The answer. Always null for a `secret` question.")]
+    response: Annotated[Any, about("The answer. Null for a `secret` question; in a form, its secret fields are null.")]
     answered_by: Annotated[AnsweredBy | None, about("Who answered.")]
     answered_at: Annotated[Moment | None, about("When the question ended.")]
 
     @property
     def secret(self) -> bool:
         """Whether the answer must not be shown."""
-        return self.kind == "secret"
+        return forms.is_secret(self.kind, self.response_schema)
+
+    @property
+    def heading(self) -> str:
+        """The question for one line."""
+        return forms.heading(self.prompt, self.questions)
 
     @classmethod
     def of(cls, asked: interactions.Interaction, **more: Any) -> Self:
@@ -75,13 +116,14 @@ class Interaction(Shape):
             kind=asked.kind,
             prompt=asked.prompt,
             options=asked.options,
+            questions=tuple(FormField.of(field) for field in asked.questions),
             default=asked.default,
             response_schema=asked.response_schema,
             context=asked.context,
             attempt_number=asked.attempt_number,
             asked_at=utc(asked.asked_at),
             outcome=asked.outcome,
-            response=None if asked.secret else asked.response,
+            response=asked.shown_response,
             answered_by=asked.answered_by,
             answered_at=utc(asked.answered_at),
             **more,

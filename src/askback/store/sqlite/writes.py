@@ -6,7 +6,7 @@ Rows are encoded in the caller's thread, so that the file is locked only for SQL
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Protocol
 
@@ -200,6 +200,7 @@ class Move:
         if self.run.state.final:
             # Secret answers were needed until now, to send them to the engine and to mask them in its output.
             connection.execute(sql["erase_secrets"], (number,))
+            _erase_secret_fields(connection, number)
             connection.execute(sql["erase_env"], (number,))
             if self.run.labels:
                 connection.execute(sql["end_labels"], (self.run.state, number))
@@ -283,6 +284,16 @@ def _keep_place(connection: apsw.Connection, number: int, before: Run | None, ru
 
 def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None:
     return None if interaction is None else rows.interaction_columns(interaction)
+
+
+def _erase_secret_fields(connection: apsw.Connection, number: int) -> None:
+    """Erase the secret fields of forms; their other answers stay."""
+    sql = statements("writes")
+    for place, doc in fetch(connection, sql["partly_secret"], (number,)):
+        interaction = rows.load_interaction(doc)
+        if interaction.secret_response is not None:
+            erased = rows.dump(replace(interaction, response=interaction.shown_response))
+            connection.execute(sql["set_interaction"], {"number": place, "doc": erased})
 
 
 def _searched(run: Run) -> tuple[object, ...]:

@@ -1,6 +1,7 @@
 // A run's events as a conversation. Every event is processed once, in order, and adds at most one element.
 
 import { make } from "./elements.js";
+import { formAnswers, formQuestions } from "./form_answers.js";
 import { markdown } from "./markdown.js";
 import { menu, textDialog } from "./menu.js";
 import { questionText } from "./question_text.js";
@@ -226,7 +227,8 @@ class Question {
     this.start = at;
     this.outcome = make("p", { class: "outcome" }, t("run.outcome.pending"));
     const head = make("header", { class: "item-head" }, make("h3", {}, t("run.asked")), originalMenu(original));
-    this.options = optionList(data.options);
+    this.options = optionList(data.options) ?? formQuestions(data);
+    this.data = data;
     this.element = make(
       "article",
       { class: "item asked", "data-outcome": "pending" },
@@ -246,7 +248,7 @@ class Question {
     this.outcome.title = exactly(new Date(at));
     if (!answered) return;
     this.options?.remove();
-    const shown = response === null ? make("em", {}, t("run.secret")) : tree(response);
+    const shown = response === null ? make("em", {}, t("run.secret")) : (formAnswers(this.data, response) ?? tree(response));
     this.outcome.before(make("div", { class: "reply" }, shown));
     this.outcome.after(this.fork);
   }

@@ -90,3 +90,11 @@ UPDATE requests SET env = NULL WHERE run = ? AND env IS NOT NULL
 UPDATE interactions
 SET doc = json_set(doc, '$.response', NULL)
 WHERE run = ? AND json_extract(doc, '$.kind') = 'secret'
+
+-- name: partly_secret
+SELECT number, doc
+FROM interactions
+WHERE run = ? AND (instr(doc, '"writeOnly":true') OR instr(doc, '"format":"password"'))
+
+-- name: set_interaction
+UPDATE interactions SET doc = :doc WHERE number = :number
