@@ -226,6 +226,9 @@ export interface DeliveryPage {
   next_cursor: string | null;
 }
 
+/** Why something is sent. */
+export type DeliveryReason = "state" | "reminder" | "expiring";
+
 /** A coding-agent CLI. */
 export interface Engine {
   /** The name for `POST /v1/runs`. */

@@ -46,7 +46,8 @@ async def manifest(context: PageContext, request: Request) -> Response:
 async def service_worker(context: PageContext, request: Request) -> Response:
     texts = context.translations_for(request)
     used = {
-        key: texts(f"push.worker.{key}") for key in ("asked", "test", "test.text", "offline", "offline.text", "again")
+        key: texts(f"push.worker.{key}")
+        for key in ("asked", "reminder", "expiring", "test", "test.text", "offline", "offline.text", "again")
     }
     source = context.templates.get_template("service_worker.js").render(texts=used | {"lang": texts.language})
     headers = _HEADERS | {"Content-Security-Policy": _WORKER_CSP}

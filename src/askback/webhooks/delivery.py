@@ -13,7 +13,7 @@ from typing import Self, assert_never
 
 from askback.core.errors import Unavailable
 from askback.core.runs import RunState
-from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Webhook, WebhookKind
+from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
 from askback.links import AnswerLinks, Recipient
 from askback.store.base import Changes, Store
 from askback.webhooks import reminder_texts
@@ -52,6 +52,8 @@ class DeliveryPolicy:
     retries_sec: Sequence[float] = RETRIES_SEC
     style: MessageStyle = field(default_factory=MessageStyle)
     mail_server: MailServer | None = None
+    reminders: Reminders | None = None
+    """Of devices: they have no settings of their own."""
 
 
 class Senders:
@@ -109,6 +111,7 @@ class Notifications:
         Every program on this store uses them from now on.
         """
         devices = () if self.push is None else self.push.webhooks()
+        devices = tuple(replace(each, reminders=self._policy.reminders) for each in devices)
         await self._store.register_webhooks((*self._policy.webhooks, *devices), self._clock())
 
     async def run(self) -> None:

@@ -25,7 +25,8 @@ function show(content) {
     return self.registration.showNotification(TEXTS.test, how);
   }
   const query = new URLSearchParams({ run: content.run, question: content.question });
-  return self.registration.showNotification(TEXTS.asked.replace("{skill}", content.skill), {
+  const title = { reminder: TEXTS.reminder, expiring: TEXTS.expiring }[content.reason] ?? TEXTS.asked;
+  return self.registration.showNotification(title.replace("{skill}", content.skill), {
     ...look,
     body: content.text ?? "",
     // As the page names the question: a reminder replaces what is shown already.
