@@ -18,13 +18,14 @@ from askback.cli.terminal import question
 from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.live import Display, summary
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned, Settled, unless_left
-from askback.cli.terminal.values import readable
 from askback.core.errors import Conflict
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, InteractionOutcome, Json
 from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
 from askback.process.workspace import ARTIFACTS_DIR
+from askback.skills.field_values import readable
+from askback.skills.typed_answers import read_answer, refusal
 from askback.text.formatting import count, printable, size
 from askback.wire import runs as wire
 from askback.wire.base import plain
@@ -145,14 +146,14 @@ class Conversation:
     async def _answer(self, pending: Interaction) -> Json:
         if self._answers:
             line = self._answers.popleft()
-            response = question.read_answer(pending, line)
+            response = read_answer(pending, line)
             question.show(pending, self._display.write)
             shown = "(not shown)" if pending.secret else printable(readable(response, pending.response_schema))
             self._display.write(f"  > {shown}")
-            refusal = question.refusal(pending, line) if response != "" else ANSWER_NEEDED
-            if refusal is None:
+            why_not = refusal(pending, line) if response != "" else ANSWER_NEEDED
+            if why_not is None:
                 return response
-            self._display.write(f"    {refusal}")
+            self._display.write(f"    {why_not}")
         elif not self._can_ask:
             question.show(pending, self._display.write)
         if not self._can_ask:
