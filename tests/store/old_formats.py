@@ -15,6 +15,7 @@ _UNDO = {
     6: ("DROP INDEX runs_waiting_by_deadline", "DROP INDEX interactions_closed"),
     7: ("ALTER TABLE requests DROP COLUMN env",),
     8: ("DROP INDEX runs_open_in_workdirs", "ALTER TABLE runs DROP COLUMN workdir"),
+    9: ("DROP TABLE chat_messages",),
 }
 """By the number of the migration. A new migration adds its entry."""
 

@@ -28,6 +28,7 @@ FOR_PEOPLE = {"count_runs", "inbox_count"}
 STATEMENTS = {
     **statements("writes"),
     **statements("deletion"),
+    **statements("chats"),
     **{name: outbox.statement(name) for name in statements("outbox")},
     **{name: sql for name, sql in statements("reads").items() if name not in FOR_PEOPLE | {"list_runs"}},
     **{name: sql for name, sql in statements("statistics").items() if "{" not in sql},

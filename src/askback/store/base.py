@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Protocol, Self
 
+from askback.core.chats import ChatMessage
 from askback.core.errors import Conflict
 from askback.core.events import Event, NewEvent
 from askback.core.interactions import InboxOrder, Interaction, Json
@@ -313,6 +314,22 @@ class Store(Protocol):
 
     async def deliveries(self, run_id: str | None = None, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
         """Deliveries that were sent or are due, of one run or of all."""
+        ...
+
+    # Messages in chats.
+
+    async def note_chat_message(self, message: ChatMessage) -> None:
+        """Remember a message that was sent."""
+        ...
+
+    async def close_chat_message(self, message: ChatMessage) -> None:
+        """The message no longer offers to answer its question."""
+        ...
+
+    async def chat_message(self, chat: int, message: int) -> ChatMessage | None: ...
+
+    async def outdated_chat_messages(self, run_id: str | None = None) -> Sequence[ChatMessage]:
+        """Open messages whose question is closed, of one run or of all."""
         ...
 
     # Retention.

@@ -13,6 +13,9 @@ DELETE FROM deliveries WHERE run = ?
 -- name: forget_webhooks
 DELETE FROM webhooks WHERE run = ?
 
+-- name: forget_messages
+DELETE FROM chat_messages WHERE run = ?
+
 -- name: forget_keys
 DELETE FROM idempotency_keys WHERE run = ?
 
