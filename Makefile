@@ -20,7 +20,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test storm nightly engines-latest floors image-check check fmt docs bench dist lock clean
+.PHONY: help demo test storm nightly engines engines-latest floors image-check check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -28,8 +28,11 @@ help: ## list these targets
 demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
 	@$(BIN)/askback demo $(ARGS)
 
-test: check $(CLIS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test
-	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 $(ARGS)
+test: check $(CLIS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
+	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 -m "not long" $(ARGS)
+
+engines: $(VENV)/.dev $(CLIS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
+	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 $(REAL) $(ARGS)
 
 storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))

@@ -17,8 +17,17 @@ from askback.installed import probes as asking
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of one CLI's sample conversation share it, so they belong on one worker; all others may go anywhere."""
     for item in items:
+        _mark_long(item)
         if item.path.name == "test_clis.py" and (case := getattr(item, "callspec", None)) is not None:
             item.add_marker(pytest.mark.xdist_group(case.id))
+
+
+def _mark_long(item: pytest.Item) -> None:
+    """With an engine that starts slowly, `make test` runs only the tests for every engine."""
+    case = getattr(item, "callspec", None)
+    engine = None if case is None else ENGINES.get(case.params.get("engine"))
+    if engine is not None and engine.slow_start and item.get_closest_marker("every_engine") is None:
+        item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,8 @@ class EngineUnderTest:
     """How to start it; None: the program that is installed for the tests. Raises `NotInstalled`."""
     turn_sec: float = 30.0
     """A trivial turn ends within this, also on a busy machine."""
+    slow_start: bool = False
+    """Takes seconds to start: `make test` has only some tests of it, `make engines` all."""
     ask_tool_is_offered: bool = False
     """The engine offers its ask tool all the same, and answers a call with a refusal."""
     error_body: str | None = None
@@ -150,6 +152,7 @@ ENGINES: Mapping[str, EngineUnderTest] = {
         ),
         EngineUnderTest(
             name="opencode",
+            slow_start=True,
             aim=_opencode,
             sessions=(".local/share/opencode/opencode.db*",),
             ask_tool="question",
@@ -169,6 +172,7 @@ ENGINES: Mapping[str, EngineUnderTest] = {
         ),
         EngineUnderTest(
             name="gemini",
+            slow_start=True,
             aim=_gemini,
             sessions=(".gemini/tmp/*/chats/session-*",),
             ask_tool="ask_user",
@@ -185,6 +189,7 @@ ENGINES: Mapping[str, EngineUnderTest] = {
         ),
         EngineUnderTest(
             name="qwen",
+            slow_start=True,
             aim=_qwen,
             sessions=(".qwen/projects/*/chats/*.jsonl",),
             ask_tool="ask_user_question",

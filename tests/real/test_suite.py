@@ -20,6 +20,7 @@ def codes(run: Run) -> list[str]:
 
 
 @pytest.mark.contract("P-1", "P-3", "H-1", "H-6", "H-11", "C-1", "C-2")
+@pytest.mark.every_engine
 def test_a_question_is_answered_in_the_same_session_by_a_new_process(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     double.play(say(question()), say(finish("green")))
@@ -116,6 +117,7 @@ def test_a_wrong_output_is_repaired_in_the_same_session(stage: Stage, double: Mo
 
 
 @pytest.mark.contract("T-8", "C-5")
+@pytest.mark.every_engine
 def test_the_engines_own_way_of_asking_neither_hangs_nor_goes_on(stage: Stage, double: ModelDouble) -> None:
     engine = stage.engine
     double.play(call_tool(engine.ask_tool, engine.ask_arguments), say(question()))
@@ -154,6 +156,7 @@ def test_a_session_that_is_gone_ends_the_run(stage: Stage, double: ModelDouble) 
 
 
 @pytest.mark.contract("B-1", "B-4", "H-12")
+@pytest.mark.every_engine
 def test_a_turn_killed_in_the_middle_is_taken_up_with_the_reply_once(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     held = hang()
@@ -264,6 +267,7 @@ def test_a_long_answer_comes_whole(stage: Stage, double: ModelDouble) -> None:
 
 
 @pytest.mark.contract("P-1", "P-4")
+@pytest.mark.every_engine
 def test_the_installed_program_is_seen_with_what_it_can_do(stage: Stage) -> None:
     async def main() -> None:
         async with stage.client() as app:
