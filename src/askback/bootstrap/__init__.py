@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
+from askback.bootstrap.telegram import chat_webhooks, make_bot
 from askback.bootstrap.telemetry import make_exporter
 from askback.core.runs import SHARED
+from askback.core.webhooks import WebhookKind
 from askback.deletion import Deletion
 from askback.engines import registry
 from askback.engines.registry import Engines
@@ -55,6 +57,7 @@ from askback.work.vitals import Vitals
 from askback.work.worker import Worker
 
 if TYPE_CHECKING:
+    from askback.telegram.bot import TelegramBot
     from askback.telemetry.exporter import Exporter
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -85,6 +88,8 @@ class App:
     notifications: Notifications | None
     """Only a server has it, like `retention`."""
     retention: Retention | None
+    telegram: TelegramBot | None
+    """Only a server with a bot in its settings has it."""
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
@@ -95,7 +100,7 @@ class App:
             worker = group.create_task(self.worker.run())
             self.vitals.worker = worker
             server_only = (self.recovery, self.vitals) if self.serving else ()
-            services = [self.deadlines, self.notifications, self.retention, *server_only]
+            services = [self.deadlines, self.notifications, self.retention, self.telegram, *server_only]
             tasks = [group.create_task(each.run()) for each in services if each is not None]
             try:
                 yield
@@ -198,6 +203,8 @@ def _app(parts: _Parts) -> App:
         clock=clock,
     )
     deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
+    service = _service(parts, recovery, deletion, prewarming)
+    telegram = make_bot(settings, service, clock) if serving else None
     return App(
         settings=settings,
         serving=serving,
@@ -211,13 +218,14 @@ def _app(parts: _Parts) -> App:
         warm=parts.warm,
         spawner=parts.spawner,
         prewarming=prewarming,
-        service=_service(parts, recovery, deletion, prewarming),
+        service=service,
         worker=_worker(parts, prewarming),
         deadlines=Deadlines(store=store, owners={parts.owner}, clock=clock),
         recovery=recovery,
         deletion=deletion,
         vitals=Vitals(store=store, pools=parts.pools, clock=clock),
-        notifications=Notifications(store=store, policy=_delivery_policy(settings), clock=clock) if serving else None,
+        notifications=_notifications(parts, telegram) if serving else None,
+        telegram=telegram,
         retention=_retention(parts, deletion) if serving else None,
     )
 
@@ -326,10 +334,19 @@ def _warm_limits(settings: Settings) -> WarmLimits:
     )
 
 
+def _notifications(parts: _Parts, telegram: TelegramBot | None) -> Notifications:
+    channels = {} if telegram is None else {WebhookKind.TELEGRAM: telegram.channel}
+    return Notifications(
+        store=parts.store, policy=_delivery_policy(parts.settings), clock=parts.clock, channels=channels
+    )
+
+
 def _delivery_policy(settings: Settings) -> DeliveryPolicy:
     notifications = settings.notifications
     return DeliveryPolicy(
-        webhooks=webhooks(settings), allow_private=notifications.allow_private, link=notifications.link
+        webhooks=(*webhooks(settings), *chat_webhooks(settings)),
+        allow_private=notifications.allow_private,
+        link=notifications.link,
     )
 
 

@@ -25,6 +25,8 @@ class WebhookKind(StrEnum):
     STANDARD = "standard"
     NTFY = "ntfy"
     SLACK = "slack"
+    TELEGRAM = "telegram"
+    """A chat of the bot. Only the settings of the bot make these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,8 @@ def webhook_problems(webhook: Webhook, path: str, *, allow_private: bool) -> Seq
         found.append(f"{path}.secret: must be '{SECRET_PREFIX}' and the base64 of 16 to 128 random bytes")
     if webhook.kind is WebhookKind.NTFY and webhook.secret is not None and not _fits_header(webhook.secret):
         found.append(f"{path}.secret: an access token has only printable ASCII characters")
+    if webhook.kind is WebhookKind.TELEGRAM:
+        found.append(f"{path}.kind: chats of the Telegram bot are in the settings, as telegram.chats")
     if webhook.kind is WebhookKind.SLACK and webhook.secret is not None:
         found.append(f"{path}.secret: an incoming webhook of this kind has none; leave it out")
     return found

@@ -97,7 +97,7 @@ def _masked(path: Path, value: Any) -> Any:
         return value
     match path:
         case (
-            ("server", "token")
+            ("server" | "telegram", "token")
             | ("webhooks", _, "secret")
             | ("engines", _, "env", _)
             | ("telemetry", "otlp_headers", _)
