@@ -26,7 +26,7 @@ LAYERS = (
     ("http", "telegram"),
     ("service", "webhooks", "work"),
     ("submission",),
-    ("deletion", "following", "inheritance", "installed", "recovery", "testing"),
+    ("deletion", "following", "inheritance", "installed", "links", "recovery", "testing"),
     ("wire",),
     ("engines", "process", "skills", "store", "telemetry"),
     ("files",),

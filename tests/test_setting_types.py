@@ -21,6 +21,7 @@ HIDDEN = {
     "webhooks": Shown.NOTHING,
     "telegram.token": Shown.NOTHING,
     "engines.name.env": Shown.NAMES,
+    "notifications.email.password": Shown.NOTHING,
     "telemetry.otlp_headers": Shown.NAMES,
 }
 """Every other setting is shown with its value when its file is trusted."""

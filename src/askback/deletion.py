@@ -6,15 +6,17 @@ A mark is written first and removed last, so that a deletion that was interrupte
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Sequence
+from typing import Self
 
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
-from askback.store.base import Store
+from askback.store.base import RunStore
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +24,17 @@ log = logging.getLogger(__name__)
 class Deletion:
     """The only way in which runs are deleted: on request, and by retention."""
 
-    def __init__(self, *, store: Store, workspaces: Workspaces, uploads: Uploads, pools: Pools) -> None:
+    def __init__(self, *, store: RunStore, workspaces: Workspaces, uploads: Uploads, pools: Pools) -> None:
         self._store = store
         self._workspaces = workspaces
         self._uploads = uploads
         self._pools = pools
+
+    def reading(self, store: RunStore) -> Self:
+        """The same on another view of the store."""
+        made = copy.copy(self)
+        made._store = store
+        return made
 
     async def delete(self, run_id: str) -> None:
         """Delete one run. Raises `Conflict` while it is not final."""

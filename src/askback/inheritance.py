@@ -7,8 +7,10 @@ turn of the source may still start, or its files may be removed, while they are 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from askback.core import lifecycle
 from askback.core.errors import FULL_DISK, Conflict, Invalid, NotFound, RefusalCode, Unavailable
@@ -24,7 +26,7 @@ from askback.process.pools import Checkpoint, Pool
 from askback.process.tree import Tree
 from askback.process.warm import WarmPool
 from askback.process.workspace import Workspace, Workspaces
-from askback.store.base import Store
+from askback.store.base import RunStore
 
 _TRIES = 40
 _TRY_SEC = 0.05
@@ -40,12 +42,20 @@ class Continuable:
 
 
 class Inheritance:
-    def __init__(self, *, store: Store, workspaces: Workspaces, pool: Pool, engines: Engines, warm: WarmPool) -> None:
+    def __init__(
+        self, *, store: RunStore, workspaces: Workspaces, pool: Pool, engines: Engines, warm: WarmPool
+    ) -> None:
         self._store = store
         self._workspaces = workspaces
         self._pool = pool
         self._warm = warm
         self._engines = engines
+
+    def reading(self, store: RunStore) -> Self:
+        """The same on another view of the store."""
+        made = copy.copy(self)
+        made._store = store
+        return made
 
     async def source(self, origin: Origin, engine: str | None = None, *, answered: bool = False) -> Run:
         """The run that is continued, on this engine if one is named. `answered`: with an answer to its question.

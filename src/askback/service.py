@@ -5,7 +5,9 @@ Everything is validated here before it is stored. The worker executes the turns;
 
 from __future__ import annotations
 
+import copy
 import itertools
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from askback.core.changes import Changes, NoSummary
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
 from askback.core.interactions import InboxOrder, Json
+from askback.core.labels import Labels
 from askback.core.lifecycle import Refusal, Stay, decide
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, CancelRequested, Replied
@@ -39,9 +42,13 @@ from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
 from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.summary import masked
-from askback.store.base import InboxFilter, RunStats, StaleWrite, Store, move
+from askback.store.base import InboxFilter, RunStats, RunStore, StaleWrite, move
+from askback.store.visible import VisibleStore, visible
 from askback.submission import Submission, Submissions, check_answer
 from askback.text.diff import Diff, diff
+
+_MAX_VIEWS = 256
+"""Of restricted views. One that is dropped goes on for those who have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +68,7 @@ class Service:
     def __init__(
         self,
         *,
-        store: Store,
+        store: RunStore,
         library: Library,
         engines: EnginesHere,
         workspaces: Workspaces,
@@ -76,24 +83,45 @@ class Service:
         pools: Pools,
         submissions: Submissions,
     ) -> None:
-        self.store = store
         self.skills = library
         self.engines = engines
         self._workspaces = workspaces
         self._owner = owner
         self._instances = instances
         self._recovery = recovery
-        self._deletion = deletion
         self._slots = slots
         self._warm = warm
         self._clock = clock
         self._new_id = new_id
         self.pools = pools
+        self._read(store, submissions, deletion)
+
+    def _read(self, store: RunStore, submissions: Submissions, deletion: Deletion) -> None:
+        """Everything that reads runs, on one view of the store."""
+        self.store = store
         self._submissions = submissions
+        self._deletion = deletion
         self._run_events = RunEvents(store)
         self._waiting = Inbox(store)
         self._run_changes = RunChanges(store)
         self._run_versions = RunVersions(store)
+        self._views: OrderedDict[frozenset[tuple[str, str]], Service] = OrderedDict()
+
+    def restricted_to(self, labels: Labels) -> Service:
+        """The same service, in which only runs with these labels exist. Callers with the same labels share it."""
+        if not labels:
+            return self
+        key = frozenset(labels.items())
+        view = self._views.get(key)
+        if view is None:
+            view = copy.copy(self)
+            store = visible(self.store, labels)
+            view._read(store, self._submissions.reading(store), self._deletion.reading(store))
+            self._views[key] = view
+        self._views.move_to_end(key)
+        while len(self._views) > _MAX_VIEWS:
+            self._views.popitem(last=False)
+        return view
 
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
@@ -105,8 +133,8 @@ class Service:
 
     @property
     def workdirs(self) -> tuple[str, ...]:
-        """The folders of this machine that the settings allow runs to work in."""
-        return self._submissions.workdirs
+        """The folders of this machine that the settings allow runs to work in. None for a restricted caller."""
+        return () if isinstance(self.store, VisibleStore) else self._submissions.workdirs
 
     # Answering and ending.
 

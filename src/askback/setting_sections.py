@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from email.utils import parseaddr
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+from askback.core.labels import label_problems
 from askback.core.runs import RunState
+from askback.core.webhooks import is_email_address
 from askback.setting_types import Program, Unit
 from askback.trust import Shown
 
@@ -249,18 +253,74 @@ class WarmSettings(_Section):
 
 
 class WebhookSettings(_Section):
-    url: str = Field(max_length=2000, description="Where to post: `https://…`.")
+    url: str = Field(
+        max_length=2000,
+        description="Where to post: `https://…`; for `ntfy` with the topic at its end; for `email`, `mailto:anna@example.org`.",
+    )
     secret: str | None = Field(
         None, max_length=200, description="`whsec_…`, for the signature; for `ntfy`, the access token."
     )
-    kind: Literal["standard", "ntfy", "slack"] = Field("standard", description="The format of the posted message.")
-    states: tuple[RunState, ...] | None = Field(None, description="Notify only of these states; default: all.")
+    kind: Literal["standard", "ntfy", "slack", "email"] = Field("standard", description="The format of the message.")
+    name: str | None = Field(
+        None,
+        pattern=r"^[^\x00-\x1f\x7f]{1,100}$",
+        description="Who answers with the link in a message of this webhook, as `answered_with` names them; default: the kind, or the e-mail address.",
+    )
+    states: tuple[RunState, ...] | None = Field(
+        None,
+        description="Notify only of these states; default: all, and for `email` only questions and the end of a run.",
+    )
+
+
+class EmailSettings(_Section):
+    url: str | None = Field(
+        None,
+        pattern=r"^smtps?://[^/?#@\s]+/?$",
+        max_length=300,
+        description="The mail server: `smtps://mail.example.org` (TLS, port 465), or `smtp://mail.example.org` (STARTTLS, port 587).",
+    )
+    user: str | None = Field(None, max_length=300, description="The user name at the mail server; default: no sign-in.")
+    password: Annotated[str | None, Shown.NOTHING] = Field(
+        None, max_length=1000, description="The password at the mail server.", repr=False
+    )
+    sender: str | None = Field(
+        None, max_length=300, description="The sender: `askback@example.org`, or `Askback <askback@example.org>`."
+    )
+    allow_plaintext: bool = Field(
+        False,
+        description="Whether messages and the password may go to a mail server without TLS. A server on this machine needs no TLS.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _with_valid_port(cls, url: str | None) -> str | None:
+        if url is not None and not (parts := urlsplit(url)).hostname:
+            raise ValueError("must have a host")
+        if url is not None and parts.port == 0:
+            raise ValueError("must have another port")
+        return url
+
+    @field_validator("sender")
+    @classmethod
+    def _one_address(cls, sender: str | None) -> str | None:
+        if sender is not None and (not sender.isprintable() or not is_email_address(parseaddr(sender)[1])):
+            raise ValueError("must be one e-mail address, such as askback@example.org or Askback <askback@example.org>")
+        return sender
 
 
 class NotificationSettings(_Section):
     allow_private: bool = Field(False, description="Whether webhooks may point to this machine or to private networks.")
     link: str | None = Field(
-        None, max_length=500, description="The URL of a run for `ntfy` and `slack` messages, with `{run}` for its id."
+        None,
+        max_length=500,
+        description="The URL of a run for messages to people, with `{run}` for its id. A message about a question links to the question instead if `server.public_url` is set.",
+    )
+    allow_answer_buttons: bool = Field(
+        False,
+        description="Whether buttons of `ntfy` messages answer at once, by a request to this server. The ntfy server sees that request, and could answer itself. Otherwise they open the question.",
+    )
+    email: EmailSettings = Field(
+        default_factory=EmailSettings, description="The mail server for webhooks of the kind `email`."
     )
 
 
@@ -272,6 +332,17 @@ class TelegramChat(_Section):
         min_length=1, max_length=100, description="The person's name, shown with the answers; for a group, any name."
     )
     notify: bool = Field(True, description="Whether this chat gets messages. `false`: the user only answers in groups.")
+    labels: dict[str, str] = Field(
+        default_factory=dict,
+        description="Only questions of runs with all of these labels are shown here, and may be answered by this user.",
+    )
+
+    @field_validator("labels")
+    @classmethod
+    def _valid(cls, labels: dict[str, str]) -> dict[str, str]:
+        if problems := list(label_problems(labels)):
+            raise ValueError(problems[0])
+        return labels
 
 
 class TelegramSettings(_Section):
@@ -284,7 +355,7 @@ class TelegramSettings(_Section):
     chats: tuple[TelegramChat, ...] = Field(
         (),
         max_length=1000,
-        description="Who gets questions and who may answer: `id`, `name` and `notify`. In a group, only users who are listed here may answer.",
+        description="Who gets questions and who may answer: `id`, `name`, `notify` and `labels`. In a group, only users who are listed here may answer.",
     )
     states: tuple[RunState, ...] = Field(
         (), description="States of runs that are reported besides questions, such as `failed` and `succeeded`."

@@ -38,6 +38,7 @@ from pydantic_settings import (
 
 from askback import setting_types, trust
 from askback.core.errors import Invalid, RefusalCode
+from askback.core.runs import RunState
 from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
 from askback.setting_sections import (
     MAX_SLOTS,
@@ -330,20 +331,32 @@ def _layer_of(file: trust.LocalFile) -> trust.Layer:
     return trust.Layer(path=file.path, document=_anchored(document, file.path.resolve().parent))
 
 
+_FOR_MAILBOXES = (RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED)
+"""The states that an e-mail is worth, unless the settings name others."""
+
+
 def webhooks(settings: Settings) -> tuple[Webhook, ...]:
     """The webhooks of every run."""
     return tuple(
-        Webhook(url=each.url, secret=each.secret, kind=WebhookKind(each.kind), states=each.states)
+        Webhook(
+            url=each.url,
+            secret=each.secret,
+            kind=WebhookKind(each.kind),
+            states=_FOR_MAILBOXES if each.kind == "email" and each.states is None else each.states,
+            name=each.name,
+        )
         for each in settings.webhooks
     )
 
 
 def _webhook_problems(settings: Settings) -> Iterator[str]:
     """They are checked like those of a run."""
-    given = webhooks(settings)
+    given, email = webhooks(settings), settings.notifications.email
     for place, webhook in enumerate(given):
         path = f"webhooks.{place}"
         yield from webhook_problems(webhook, path, allow_private=settings.notifications.allow_private)
+        if webhook.kind is WebhookKind.EMAIL and (email.url is None or email.sender is None):
+            yield f"{path}.kind: e-mails need notifications.email.url and notifications.email.sender"
     seen = [(webhook.url, webhook.kind) for webhook in given]
     yield from (f"webhooks.{place}.url: is given twice" for place, each in enumerate(seen) if each in seen[:place])
 

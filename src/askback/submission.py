@@ -5,15 +5,17 @@ Nothing here executes a run, and nothing changes one that exists.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from askback.core import lifecycle
-from askback.core.errors import AskbackError, Invalid, RefusalCode
+from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode
 from askback.core.interactions import Interaction, Json
+from askback.core.labels import check_labels, label_problems, restricted
 from askback.core.lifecycle import Decision
 from askback.core.run_env import env_problems
 from askback.core.runs import (
@@ -30,7 +32,7 @@ from askback.core.runs import (
 )
 from askback.core.signals import Replied
 from askback.core.trace_context import TraceParent
-from askback.core.webhooks import Webhook, webhook_problems
+from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
 from askback.engines.base import Engine
 from askback.inheritance import Continuable, Inheritance, check_workdir
 from askback.installed.engines import EnginesHere
@@ -42,7 +44,7 @@ from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import secret_inputs, summarize
 from askback.skills.validation import check_request, choose_mode, reply_problems
-from askback.store.base import IdempotencyKey, Store
+from askback.store.base import IdempotencyKey, RunStore
 from askback.text.json_text import is_large
 
 
@@ -71,6 +73,10 @@ class Submission:
     answer: Json = None
     """The answer to the question of `origin.at`; None: the run waits for it."""
     webhooks: tuple[Webhook, ...] = ()
+    labels: Mapping[str, str] | None = None
+    """None: those of `origin`, or none."""
+    fixed_labels: Mapping[str, str] = field(default_factory=dict)
+    """Those to which the caller's token is restricted. The run gets them in any case."""
     created_by: str | None = None
     """The name of the caller's token."""
     trace_parent: TraceParent | None = None
@@ -113,7 +119,7 @@ class Submissions:
     def __init__(
         self,
         *,
-        store: Store,
+        store: RunStore,
         library: Library,
         engines: EnginesHere,
         workspaces: Workspaces,
@@ -140,6 +146,13 @@ class Submissions:
         self._longest_turn_sec = longest_turn_sec
         self._workdirs = workdirs
         self._prewarmed = prewarmed
+
+    def reading(self, store: RunStore) -> Self:
+        """The same on another view of the store."""
+        made = copy.copy(self)
+        made._store = store
+        made._inheritance = self._inheritance.reading(store)
+        return made
 
     @property
     def workdirs(self) -> tuple[str, ...]:
@@ -186,6 +199,8 @@ class Submissions:
         }
         if run.workdir is not None:
             data["workdir"] = run.workdir.path
+        if run.labels:
+            data["labels"] = run.labels
         if source is None or origin is None:
             reserved = self._prewarmed.reserve(run)
             run = run if reserved is None else run.evolve(id=reserved)
@@ -229,6 +244,7 @@ class Submissions:
             owner=self._owner,
             created_by=wanted.created_by,
             summary=checked.summary,
+            labels=_labels(wanted, source),
             env_names=tuple(wanted.env),
             secret_inputs=checked.secret_inputs,
             origin=wanted.origin,
@@ -243,6 +259,9 @@ class Submissions:
 
     async def _workdir(self, wanted: Submission, source: Run | None) -> Workdir | None:
         workdir = None
+        if wanted.workdir is not None and wanted.fixed_labels:
+            message = "a token that is restricted to labels cannot use a workdir: runs with other labels may work there"
+            raise Forbidden(RefusalCode.SCOPE_MISSING, message)
         if wanted.workdir is not None:
             workdir = await self._pools.files.run(
                 lambda: self._workdirs.admit(wanted.workdir or "", by_user=wanted.by_path)
@@ -289,8 +308,14 @@ class Submissions:
         problems += tuple(
             f"input.{key}: there is no file {path}" for key, path in wanted.files.items() if not path.is_file()
         )
+        problems += tuple(label_problems(wanted.labels or {}))
         for place, webhook in enumerate(wanted.webhooks):
-            problems += tuple(webhook_problems(webhook, f"webhooks[{place}]", allow_private=self._private_webhooks))
+            path = f"webhooks[{place}]"
+            problems += tuple(webhook_problems(webhook, path, allow_private=self._private_webhooks))
+            if webhook.kind is WebhookKind.EMAIL:
+                problems += (f"{path}.kind: e-mails are only sent to addresses in the server's settings",)
+            if webhook.kind is WebhookKind.TELEGRAM:
+                problems += (f"{path}.kind: chats of the Telegram bot are only in the server's settings",)
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
         secrets = secret_inputs(given, package.input_schema)
@@ -335,6 +360,16 @@ class Submissions:
         if wanted.env:
             env = await self._pools.files.run(self._workspaces.of(run_id).seal_env, wanted.env)
         return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter), env=env)
+
+
+def _labels(wanted: Submission, source: Run | None) -> dict[str, str]:
+    """The given labels, else those of the source; with those to which the token is restricted."""
+    given = wanted.labels
+    if given is None:
+        given = {} if source is None else source.labels
+    labels = restricted(given, wanted.fixed_labels)
+    check_labels(labels)
+    return labels
 
 
 async def check_answer(pools: Pools, question: Interaction, answer: Json) -> None:

@@ -59,7 +59,7 @@ def test_a_private_address_may_be_allowed() -> None:
     ],
 )
 def test_a_secret_fits_its_kind_or_is_refused(kind: str, secret: str | None, fits: bool) -> None:
-    hook = Webhook(url="https://example.com/", secret=secret, kind=WebhookKind(kind))
+    hook = Webhook(url="https://example.com/topic", secret=secret, kind=WebhookKind(kind))
     found = webhook_problems(hook, "w", allow_private=False)
     assert (found == []) is fits
     assert secret is None or not any(secret in problem for problem in found)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from askback.http.auth import AccessScope
-from askback.http.links import PageLabels
+from askback.http.page_labels import PageLabels
 from askback.http.tokens import Tokens
 from support.api import PATIENCE_SEC, calling, refused, waiting
 from support.data_folder import World

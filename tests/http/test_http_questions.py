@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from askback.http.auth import AccessScope, digest
-from askback.http.links import MAX_PER_RUN, Link, Links
 from askback.http.tokens import Tokens
+from askback.links import MAX_PER_RUN, Link, Links
 from support.api import PATIENCE_SEC, calling, get, over, reach, refused, reply, start, waiting
 from support.data_folder import World
 from support.server import Server

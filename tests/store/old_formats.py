@@ -15,7 +15,8 @@ _UNDO = {
     6: ("DROP INDEX runs_waiting_by_deadline", "DROP INDEX interactions_closed"),
     7: ("ALTER TABLE requests DROP COLUMN env",),
     8: ("DROP INDEX runs_open_in_workdirs", "ALTER TABLE runs DROP COLUMN workdir"),
-    9: ("DROP TABLE chat_messages",),
+    9: ("DROP TABLE run_labels", "ALTER TABLE webhooks DROP COLUMN labels"),
+    10: ("DROP TABLE chat_messages",),
 }
 """By the number of the migration. A new migration adds its entry."""
 

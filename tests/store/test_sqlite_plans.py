@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from stores import opened
 
 from askback.core.interactions import InboxOrder
 from askback.core.runs import Run, RunState
-from askback.store.base import RunFilter, Store
+from askback.store.base import LabelSet, RunFilter, Store
 from askback.store.sqlite import outbox, reads, statistics
 from askback.store.sqlite.connection import open_reader, open_writer, statements
 
@@ -30,9 +31,14 @@ STATEMENTS = {
     **statements("deletion"),
     **statements("chats"),
     **{name: outbox.statement(name) for name in statements("outbox")},
-    **{name: sql for name, sql in statements("reads").items() if name not in FOR_PEOPLE | {"list_runs"}},
-    **{name: sql for name, sql in statements("statistics").items() if "{" not in sql},
+    **{
+        name: sql
+        for name, sql in statements("reads").items()
+        if name not in FOR_PEOPLE | {"list_runs", "list_labelled"}
+    },
+    **{name: sql for name, sql in statements("statistics").items() if "{" not in sql and name != "labelled_days"},
     **{f"finished_by_{column}": statistics.adding_up_by(column) for column in ("day", "skill", "engine")},
+    "finished_labelled": statistics.adding_up_by("day", frozenset({("customer", "4711")})),
 }
 FILTERS = [
     RunFilter(state=state, skill=skill, engine=engine)
@@ -40,6 +46,7 @@ FILTERS = [
         (None, RunState.WAITING_USER, RunState.FAILED), (None, "skill"), (None, "engine")
     )
 ]
+LABELS = frozenset({("customer", "4711"), ("plan", "trial")})
 MAY_BE_SCANNED = r"SCAN (owners VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW|\(subquery-\d+\))"
 """What the caller passes, or what the statement itself has made of a few lookups."""
 
@@ -77,10 +84,26 @@ def test_no_list_scans_or_sorts(connection: apsw.Connection, where: RunFilter) -
         assert step.count("=?") == len(wanted)
 
 
+@pytest.mark.contract("N-5")
 @pytest.mark.parametrize("where", FILTERS, ids=str)
-def test_no_count_scans(connection: apsw.Connection, where: RunFilter) -> None:
-    terms, _ = reads.conditions(where)
-    steps = plan(connection, statements("statistics")["count_some"].format(filters=terms))
+def test_no_list_by_label_scans_or_sorts(connection: apsw.Connection, where: RunFilter) -> None:
+    sql, _ = reads.filtered(replace(where, labels=LABELS))
+    steps = plan(connection, sql)
+    assert scans(steps) == []
+    assert not any("TEMP B-TREE" in step for step in steps)
+    if where.state is RunState.WAITING_USER:
+        assert "runs_by_state (state=? AND rowid<?)" in steps[0]
+    else:
+        assert steps[0].startswith("SEARCH wanted USING")
+        assert "name=? AND value=?" in steps[0]
+        assert ("ended=?" in steps[0]) == (where.state is not None)
+
+
+@pytest.mark.parametrize("where", FILTERS, ids=str)
+@pytest.mark.parametrize("labels", [frozenset(), LABELS], ids=["any", "labelled"])
+def test_no_count_scans(connection: apsw.Connection, where: RunFilter, labels: LabelSet) -> None:
+    sql, _ = statistics.counting(replace(where, labels=labels))
+    steps = plan(connection, sql)
     assert scans(steps) == []
     assert any(step.startswith("SEARCH runs USING") for step in steps)
 
@@ -107,6 +130,8 @@ async def fill(store: Store, count: int) -> None:
     kinds: list[tuple[Any, dict[str, Any]]] = [
         (succeeded, {}),
         (succeeded, {"skill": "rare"}),
+        (answered, {"labels": {"customer": "crowd", "plan": "trial"}}),
+        (succeeded, {"labels": {"plan": "trial"}}),
         (answered, {}),
         (waiting, {}),
         (waiting, {"options": DECIDED, "owner": "crowd"}),
@@ -121,6 +146,8 @@ async def fill(store: Store, count: int) -> None:
         await create(store, new_run(f"mine-{number}", owner="me"))
         await running(store, new_run(f"busy-{number}", owner="me", engine="rare"))
         await waiting(store, new_run(f"late-{number}", owner="me", options=DECIDED))
+        await answered(store, new_run(f"labelled-{number}", owner="me", labels=dict(LABELS)))
+        await succeeded(store, new_run(f"labelled-over-{number}", owner="me", labels=dict(LABELS)))
 
 
 FAR = datetime.max.replace(tzinfo=NOON.tzinfo)
@@ -144,6 +171,16 @@ READS: dict[str, Callable[[apsw.Connection], Any]] = {
     "owners": reads.owners,
     "finished runs": lambda connection: statistics.finished_by(connection, "skill", NOON.date(), NOON.date(), 3),
     "answer times": lambda connection: statistics.answer_times(connection, NOON.date(), 10),
+    "labels of a run": lambda connection: reads.check_labels(connection, "labelled-0", LABELS) is None,
+    "list by labels": lambda connection: reads.list_runs(connection, RunFilter(labels=LABELS), None, 9).items,
+    "list by labels and state": lambda connection: (
+        reads.list_runs(connection, RunFilter(labels=LABELS, state=RunState.SUCCEEDED), None, 9).items
+    ),
+    "closed questions by labels": lambda connection: reads.closed_questions(connection, None, 9, LABELS).items,
+    "finished runs by labels": lambda connection: statistics.finished_by(
+        connection, "skill", NOON.date(), NOON.date(), 3, LABELS
+    ),
+    "answer times by labels": lambda connection: statistics.answer_times(connection, NOON.date(), 10, LABELS),
     "counts": lambda connection: statistics.count_by_state(connection, RunFilter(), 3),
 }
 

@@ -133,10 +133,16 @@ def test_ntfy_is_sent_a_short_text_with_a_title(tmp_path: Path) -> None:
                 run = await submit(app, skill, webhooks=(hook,))
                 await settled(app, run.id)
         (came,) = receiver.came
-        assert came.body == b"Which colour?"
-        assert came.headers["title"] == "tested has a question"
+        assert (came.path, came.headers["content-type"]) == ("/", "application/json")
         assert came.headers["authorization"] == "Bearer tk_token"
-        assert came.headers["click"] == f"https://askback.example/runs/{run.id}"
+        assert json.loads(came.body) == {
+            "topic": "hook",
+            "title": "tested has a question",
+            "message": "Which colour?\n\n• red\n• blue",
+            "priority": 4,
+            "tags": ["question"],
+            "click": f"https://askback.example/runs/{run.id}",
+        }
 
     run_async(main)
 

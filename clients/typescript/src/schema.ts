@@ -127,6 +127,8 @@ export interface ClosedQuestion {
   engine: string;
   /** The input of the run in one line, without secrets. */
   summary?: string;
+  /** The labels of the run. */
+  labels?: { [key: string]: string };
   /** The current state of the run. */
   state: RunState;
 }
@@ -173,7 +175,7 @@ export interface Delivery {
   to: RunState;
   /** The number of attempts so far. */
   attempts: number;
-  /** The HTTP status of the last attempt. */
+  /** The HTTP status of the last attempt; of an e-mail the SMTP status. */
   last_status: number | null;
   /** Why the last attempt failed. */
   last_error: string | null;
@@ -453,12 +455,14 @@ export interface ListedLink {
   id: string;
   /** The question. */
   interaction_id: string;
-  /** The name of the token that created the link. Revoking the token ends it. */
-  token: string;
+  /** The name of the token that created the link. Revoking the token ends it. Null if the link was sent to a recipient of the server's settings. */
+  token: string | null;
   /** When the link was created. */
   created_at: string;
   /** When the link expires. */
   expires_at: string;
+  /** To whom a notification carried the link. Null if a token created it for its own use. */
+  recipient: string | null;
 }
 
 export type Mode = "auto" | "interactive";
@@ -538,6 +542,8 @@ export interface PendingQuestion {
   engine: string;
   /** The input of the run in one line, without secrets. */
   summary?: string;
+  /** The labels of the run. */
+  labels?: { [key: string]: string };
   /** How the run waits. */
   interactive_profile: Profile;
   /** Whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
@@ -618,6 +624,8 @@ export interface Run {
   summary?: string;
   /** Only in the response of `GET /v1/runs/{run_id}`: the input, unless it is larger than about 64 KB. Files are paths, and secrets are `[redacted]`. */
   input?: { [key: string]: Json };
+  /** Short texts by name, chosen by the caller. */
+  labels?: { [key: string]: string };
   /** The run that this one continues. */
   from_run?: Origin;
   /** The user's folder that the engine works in. */
@@ -674,6 +682,8 @@ export interface RunCreate {
   workdir?: string | null;
   /** Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything that the run shows, and erased when it is over. Reserved names are refused. */
   env?: { [key: string]: string };
+  /** Short texts by name, at most 16, to find the run again and to restrict tokens to it. A name has up to 63 letters, digits, `.`, `_` or `-`; a value has up to 200 characters in one line. Default: those of `from_run`. */
+  labels?: { [key: string]: string } | null;
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;
 }
@@ -826,6 +836,8 @@ export interface StateChange {
   to: RunState;
   /** The number of the event. */
   seq: number;
+  /** A link to the question of a waiting run, for people: its holder can answer this question without a token, while it is pending. Left out if the server has no `public_url`, or the receiver may not answer. */
+  answer_url?: string;
 }
 
 /** What happened in the last days. A run counts on the UTC day on which it ended, with the tokens of all its turns, and still counts after it was deleted. Answers of deleted runs do not count. */
@@ -903,5 +915,5 @@ export interface WebhookCreate {
   states?: Array<RunState> | null;
 }
 
-/** The format of the request body. */
-export type WebhookKind = "standard" | "ntfy" | "slack";
+/** The format of the message. */
+export type WebhookKind = "standard" | "ntfy" | "slack" | "email";

@@ -48,6 +48,8 @@ from askback.store.sqlite import SqliteStore
 from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
+from askback.webhooks.mail_sender import MailServer
+from askback.webhooks.messages import MessageStyle
 from askback.work.deadlines import Deadlines
 from askback.work.prewarm import Prewarming
 from askback.work.retention import Retention, RetentionPolicy
@@ -204,7 +206,7 @@ def _app(parts: _Parts) -> App:
     )
     deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
     service = _service(parts, recovery, deletion, prewarming)
-    telegram = make_bot(settings, service, clock) if serving else None
+    telegram = make_bot(settings, service, store, clock) if serving else None
     return App(
         settings=settings,
         serving=serving,
@@ -335,18 +337,30 @@ def _warm_limits(settings: Settings) -> WarmLimits:
 
 
 def _notifications(parts: _Parts, telegram: TelegramBot | None) -> Notifications:
-    channels = {} if telegram is None else {WebhookKind.TELEGRAM: telegram.channel}
+    from askback.bootstrap.links import make_answer_links
+
     return Notifications(
-        store=parts.store, policy=_delivery_policy(parts.settings), clock=parts.clock, channels=channels
+        store=parts.store,
+        policy=delivery_policy(parts.settings),
+        clock=parts.clock,
+        answer_links=make_answer_links(parts.settings, parts.store, parts.workspaces, parts.clock),
+        channels={} if telegram is None else {WebhookKind.TELEGRAM: telegram.channel},
     )
 
 
-def _delivery_policy(settings: Settings) -> DeliveryPolicy:
-    notifications = settings.notifications
+def delivery_policy(settings: Settings) -> DeliveryPolicy:
+    notifications, email = settings.notifications, settings.notifications.email
+    server = (
+        None
+        if email.url is None
+        else MailServer(url=email.url, user=email.user, password=email.password, allow_plaintext=email.allow_plaintext)
+    )
     return DeliveryPolicy(
         webhooks=(*webhooks(settings), *chat_webhooks(settings)),
         allow_private=notifications.allow_private,
         link=notifications.link,
+        style=MessageStyle(answer_buttons=notifications.allow_answer_buttons, sender=email.sender),
+        mail_server=server,
     )
 
 

@@ -18,18 +18,19 @@ from starlette.types import ASGIApp
 from askback import __version__
 from askback.bootstrap import App
 from askback.bootstrap.engines import networks
+from askback.bootstrap.links import make_links, make_tokens
 from askback.http.addresses import Addresses, addresses
 from askback.http.app import api, application
 from askback.http.auth import MainToken
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
 from askback.http.failed_sign_ins import FailedSignIns
-from askback.http.links import Links, PageLabels
 from askback.http.metrics import Gauges, Metrics
+from askback.http.page_labels import PageLabels
 from askback.http.quotas import Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import MAX_IN_TOTAL, Streams
-from askback.http.tokens import Tokens, stored_secret
+from askback.http.tokens import stored_secret
 from askback.process.isolation import Network
 from askback.process.warm import DropReason
 from askback.settings import Settings
@@ -57,7 +58,7 @@ class WebServer:
 def web_server(app: App, port: int) -> WebServer:
     """The HTTP side of an opened program."""
     settings, data_dir = app.settings, app.settings.data_dir
-    tokens = _tokens(app)
+    tokens = make_tokens(settings, app.clock)
     key = stored_secret(data_dir / "link-key").encode()
     # Engines and the database need files too.
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
@@ -65,7 +66,7 @@ def web_server(app: App, port: int) -> WebServer:
     context = Context(
         service=app.service,
         uploads=app.uploads,
-        links=_links(app, tokens, key),
+        links=make_links(settings, app.workspaces, tokens, app.clock),
         sessions=Sessions(data_dir / "sessions.json", app.clock, tokens.holder),
         addresses=_addresses(settings, port, tokens, key),
         streams=streams,
@@ -135,16 +136,6 @@ async def _send_metrics(app: App, metrics: Metrics) -> None:
         exporter.send_metrics(tuple(metrics.registry.collect()))
 
 
-def _links(app: App, tokens: MainToken, key: bytes) -> Links:
-
-    return Links(
-        key=key,
-        clock=app.clock,
-        folder=lambda run_id: app.workspaces.of(run_id).root,
-        is_token=lambda token_digest: tokens.holder(token_digest) is not None,
-    )
-
-
 def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> Addresses:
 
     def is_valid(token_digest: str) -> bool:
@@ -157,15 +148,6 @@ def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> 
         public_url=settings.server.public_url,
         labels=PageLabels(key, digests=tokens.digests, is_valid=is_valid),
     )
-
-
-def _tokens(app: App) -> MainToken:
-    """The server's own token, created if there is none, and the further ones."""
-
-    settings = app.settings
-    own = settings.server.token or stored_secret(settings.data_dir / "token")
-    further = Tokens(settings.data_dir / "tokens.json", app.clock)
-    return MainToken(token=own, further=further.find, further_digests=further.digests)
 
 
 async def _health(app: App) -> wire.Health:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from askback.core.webhooks import Webhook
 from askback.service import Service
 from askback.settings import Settings
+from askback.store.base import Store
 
 if TYPE_CHECKING:
     from askback.telegram.bot import TelegramBot
@@ -27,7 +28,7 @@ def chat_webhooks(settings: Settings) -> Sequence[Webhook]:
     return [webhook_of(chat, telegram.api_url, telegram.states) for chat in _chats(settings) if chat.notify]
 
 
-def make_bot(settings: Settings, service: Service, clock: Callable[[], datetime]) -> TelegramBot | None:
+def make_bot(settings: Settings, service: Service, store: Store, clock: Callable[[], datetime]) -> TelegramBot | None:
     telegram = settings.telegram
     if telegram.token is None:
         return None
@@ -40,18 +41,20 @@ def make_bot(settings: Settings, service: Service, clock: Callable[[], datetime]
     from askback.telegram.texts import Texts
 
     api = BotApi(token=telegram.token, url=telegram.api_url)
-    people, texts, store = People(_chats(settings)), Texts(telegram.language), service.store
+    people, texts = People(_chats(settings)), Texts(telegram.language)
     closing = Closing(store=store, api=api, texts=texts)
     return TelegramBot(
         api=api,
         lock_path=settings.data_dir / "locks" / LOCK,
         closing=closing,
-        channel=TelegramChannel(store=store, api=api, people=people, texts=texts, closing=closing, clock=clock),
-        answering=Answering(service=service, api=api, people=people, texts=texts, clock=clock),
+        channel=TelegramChannel(store=store, api=api, texts=texts, closing=closing, clock=clock),
+        answering=Answering(service=service, store=store, api=api, people=people, texts=texts, clock=clock),
     )
 
 
 def _chats(settings: Settings) -> Sequence[Chat]:
     from askback.telegram.people import Chat
 
-    return [Chat(id=each.id, name=each.name, notify=each.notify) for each in settings.telegram.chats]
+    return [
+        Chat(id=each.id, name=each.name, notify=each.notify, labels=each.labels) for each in settings.telegram.chats
+    ]

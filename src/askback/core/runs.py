@@ -206,6 +206,8 @@ class Run:
     """The name of the token that created it."""
     summary: str | None = None
     """Its input in one line, for people."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Short texts by name, which its caller has chosen; see `core/labels.py`."""
     env_names: tuple[str, ...] = ()
     """The names of its secret variables."""
     secret_inputs: tuple[str, ...] | None = None
@@ -305,3 +307,4 @@ class ClosedQuestion:
     state: RunState
     summary: str | None
     interaction: Interaction
+    labels: dict[str, str] = field(default_factory=dict)

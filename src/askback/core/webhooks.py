@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,19 +15,27 @@ from urllib.parse import SplitResult, urlsplit
 from askback.core.runs import Run, RunState
 
 SECRET_PREFIX = "whsec_"
+MAILTO = "mailto:"
 _SECRET_BYTES = range(16, 129)
 _IPV6_PUBLIC = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_NTFY_TOPIC = re.compile(r"[-_A-Za-z0-9]{1,64}")
+_ADDRESS = re.compile(
+    r"[A-Za-z0-9!#$&'*+/=^_`{|}~-]+(\.[A-Za-z0-9!#$&'*+/=^_`{|}~-]+)*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*"
+)
+_ADDRESS_CHARS = 254
 
 
 class WebhookKind(StrEnum):
-    """The format of the request body."""
+    """The format of the message."""
 
     STANDARD = "standard"
     NTFY = "ntfy"
     SLACK = "slack"
+    EMAIL = "email"
+    """Only in the settings: otherwise every caller could let the server write to anybody."""
     TELEGRAM = "telegram"
-    """A chat of the bot. Only the settings of the bot make these."""
+    """A chat of the bot, only in the settings as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,20 @@ class Webhook:
     secret: str | None = field(default=None, repr=False)
     kind: WebhookKind = WebhookKind.STANDARD
     states: tuple[RunState, ...] | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    """Only runs with all of these labels."""
+    name: str | None = None
+    """Of its recipient, from the settings. It is not stored."""
+
+    @property
+    def recipient(self) -> str:
+        """Who gets its messages, as answers name them."""
+        return self.name or (self.address if self.kind is WebhookKind.EMAIL else self.kind)
+
+    @property
+    def address(self) -> str:
+        """The e-mail address of a `mailto:` URL."""
+        return self.url.removeprefix(MAILTO)
 
     @property
     def host(self) -> str:
@@ -46,6 +69,8 @@ class Webhook:
     @property
     def shown_url(self) -> str:
         """The address without possible secrets: the query, and the path if it acts as a password."""
+        if self.kind is WebhookKind.EMAIL:
+            return self.url
         parts = urlsplit(self.url)
         origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         if self.kind is not WebhookKind.STANDARD:
@@ -97,13 +122,19 @@ class Attempt:
 
 def webhook_problems(webhook: Webhook, path: str, *, allow_private: bool) -> Sequence[str]:
     """What is wrong with a webhook, each problem with its path. Host names are resolved only when something is sent."""
+    if webhook.kind is WebhookKind.EMAIL:
+        return _email_problems(webhook, path)
     found = [f"{path}.url: {problem}" for problem in _url_problems(webhook.url, allow_private=allow_private)]
     if webhook.kind is WebhookKind.STANDARD and webhook.secret is not None and secret_key(webhook.secret) is None:
         found.append(f"{path}.secret: must be '{SECRET_PREFIX}' and the base64 of 16 to 128 random bytes")
     if webhook.kind is WebhookKind.NTFY and webhook.secret is not None and not _fits_header(webhook.secret):
         found.append(f"{path}.secret: an access token has only printable ASCII characters")
-    if webhook.kind is WebhookKind.TELEGRAM:
-        found.append(f"{path}.kind: chats of the Telegram bot are in the settings, as telegram.chats")
+    if (
+        webhook.kind is WebhookKind.NTFY
+        and not found
+        and not is_ntfy_topic(urlsplit(webhook.url).path.rpartition("/")[2])
+    ):
+        found.append(f"{path}.url: must end with the topic: https://ntfy.sh/my-topic")
     if webhook.kind is WebhookKind.SLACK and webhook.secret is not None:
         found.append(f"{path}.secret: an incoming webhook of this kind has none; leave it out")
     return found
@@ -116,6 +147,26 @@ def secret_key(secret: str) -> bytes | None:
     except (binascii.Error, ValueError):
         return None
     return key if secret.startswith(SECRET_PREFIX) and len(key) in _SECRET_BYTES else None
+
+
+def is_ntfy_topic(text: str) -> bool:
+    return _NTFY_TOPIC.fullmatch(text) is not None
+
+
+def is_email_address(text: str) -> bool:
+    """Whether it is an address that needs no quoting in a header, a URL or a command of SMTP."""
+    return len(text) <= _ADDRESS_CHARS and _ADDRESS.fullmatch(text) is not None
+
+
+def _email_problems(webhook: Webhook, path: str) -> Sequence[str]:
+    found = []
+    if not webhook.url.startswith(MAILTO) or not is_email_address(webhook.address):
+        found.append(f"{path}.url: must be mailto: and one e-mail address, such as mailto:anna@example.org")
+    if webhook.secret is not None:
+        found.append(
+            f"{path}.secret: an e-mail has none; the password of the mail server is notifications.email.password"
+        )
+    return found
 
 
 def is_public(address: str) -> bool:

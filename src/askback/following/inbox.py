@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from askback.core.interactions import InboxOrder
 from askback.core.runs import Run
 from askback.following.shared_reader import SharedReader
-from askback.store.base import Changes, InboxCount, InboxFilter, Store
+from askback.store.base import Changes, InboxCount, InboxFilter, RunStore
 from askback.wire import runs as wire
 
 PAGE = 200
@@ -37,7 +37,7 @@ class InboxPage:
 
 
 async def read_inbox(
-    store: Store,
+    store: RunStore,
     cursor: str | None,
     limit: int,
     where: InboxFilter = _ANY,
@@ -65,7 +65,7 @@ def _count(runs: Sequence[Run]) -> InboxCount:
 class Inbox:
     """The first page of waiting runs, as last read."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RunStore) -> None:
         self._store = store
         self._page: InboxPage | None = None
         self._reader = SharedReader(store.changes, self._read)

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Collection, Hashable, Sequence
 from askback.core.errors import AskbackError, NotFound
 from askback.core.runs import Run
 from askback.following.shared_reader import SharedReader
-from askback.store.base import UNKNOWN_RUN, Changes, Store
+from askback.store.base import UNKNOWN_RUN, Changes, RunStore
 
 MAX_UNSENT = 1000
 """A follower with more unsent runs than this is too slow: its stream ends."""
@@ -23,7 +23,7 @@ _MAX_KNOWN = 10_000
 class RunChanges:
     """The followers, and the last known state of each run."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RunStore) -> None:
         self._store = store
         self._followers: set[_Follower] = set()
         self._known: dict[str, tuple[int, Hashable]] = {}

@@ -14,7 +14,7 @@ from itertools import takewhile
 from askback.core.events import Event, EventType
 from askback.core.runs import RunState
 from askback.following.shared_reader import SharedReader
-from askback.store.base import EventPage, NewEvents, Store
+from askback.store.base import EventPage, NewEvents, RunStore
 
 PAGE = 100
 PAGE_BYTES = 128_000
@@ -26,7 +26,7 @@ _HISTORY_READS = 2
 class RunEvents:
     """The latest events of every followed run."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RunStore) -> None:
         self._store = store
         self._tails: dict[str, _Tail] = {}
         self._history_reads = asyncio.Semaphore(_HISTORY_READS)
@@ -65,7 +65,7 @@ class RunEvents:
 class _Tail:
     """The latest events of one run, without gaps."""
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, store: RunStore, run_id: str) -> None:
         self.seq = 0
         self.over = False
         self.reader = SharedReader(lambda: store.new_events(run_id), self._read)

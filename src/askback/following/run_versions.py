@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from askback.core.runs import Run
 from askback.following.shared_reader import SharedReader
-from askback.store.base import UNKNOWN_RUN, Changes, Store
+from askback.store.base import UNKNOWN_RUN, Changes, RunStore
 
 
 @dataclass(slots=True, eq=False)
@@ -19,7 +19,7 @@ class _Waiter:
 
 
 class RunVersions:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RunStore) -> None:
         self._store = store
         self._waiters: dict[str, set[_Waiter]] = {}
         self._reader = SharedReader(store.changes, self._read)

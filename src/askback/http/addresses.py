@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from askback.http.links import PageLabels
+from askback.http.page_labels import PageLabels
 
 _LOCALHOST = "localhost"
 BOTH_LOOPBACKS = frozenset({"127.0.0.1", "localhost", "::1", "0.0.0.0", "::"})

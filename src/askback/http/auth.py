@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Protocol
@@ -17,17 +17,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.http.addresses import Addresses
 from askback.http.failed_sign_ins import FailedSignIns
-from askback.http.links import Link, Links
 from askback.http.problems import RequestCode, problem
+from askback.links import ANSWER_PAGE, ANSWERS, Link, Links
 
 ENTER = "/enter"
 """Creates a browser session from a token."""
 REACHABLE = "/enter/reachable"
 """Responds to everybody, without content, so that a browser can test whether it reaches the server by a host name."""
-ANSWERS = "/v1/answers/"
-"""Where the holder of a link answers its question, without a token."""
-ANSWER_PAGE = "/answers/"
-"""The page for the same, with its static files below it."""
 _OPEN = frozenset({"/healthz"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -51,6 +47,8 @@ class Grant:
     """Of the token, or of the token that created the session."""
     session_id: str | None = None
     link: Link | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """If there are any, the caller sees only runs that have all of them."""
 
     def allows(self, *scopes: AccessScope) -> bool:
         """Whether it has one of these scopes."""
@@ -117,6 +115,10 @@ class MainToken:
         if hmac.compare_digest(token_digest, digest(self.token)):
             return Grant(name="main", scopes=frozenset({AccessScope.ADMIN}), token_digest=token_digest)
         return self.further(token_digest)
+
+    @property
+    def main_digest(self) -> str:
+        return digest(self.token)
 
     def digests(self) -> frozenset[str]:
         """The digests of all tokens, including expired ones."""

@@ -191,6 +191,7 @@ async def health(request: Request, context: Context) -> Response:
     "GET /metrics",
     "Metrics",
     scopes=(AccessScope.READ,),
+    whole_server=True,
     description="Metrics in the Prometheus text format.",
     content={"text/plain": {"schema": {"type": "string"}, "example": "askback_slots 4.0\n"}},
 )

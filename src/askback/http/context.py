@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,17 @@ from starlette.responses import Response
 
 from askback.core import runs
 from askback.core.errors import Forbidden, RefusalCode
+from askback.core.labels import read_labels
 from askback.core.trace_context import read_trace_parent
 from askback.core.webhooks import Webhook
 from askback.http.addresses import Addresses
 from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
-from askback.http.links import Links
 from askback.http.metrics import Metrics
 from askback.http.quotas import MAIN, Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import Streams
+from askback.links import Links
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.service import Service
@@ -52,6 +53,18 @@ class Context:
     body_memory: BodyMemory
     bundle_bytes: int
     quotas: Quotas
+    uploads_of: str | None = None
+    """The name of a restricted token: it can use its own uploads alone."""
+
+    def seen_by(self, grant: Grant) -> Context:
+        """What the caller may see. If its token is restricted to labels, other runs do not exist for any handler."""
+        if not grant.labels:
+            return self
+        return replace(self, service=self.service.restricted_to(grant.labels), uploads_of=grant.name)
+
+    def labelled(self, texts: Collection[str]) -> Service:
+        """The service in which only runs with the labels of a query exist."""
+        return self.service.restricted_to(read_labels(texts, ":", "label"))
 
     @property
     def pools(self) -> Pools:
@@ -71,7 +84,7 @@ class Context:
         skill = body.skill
         return Submission(
             skill=skill if isinstance(skill, str) else "",
-            archive=None if isinstance(skill, str) else self.uploads.path(skill.upload_id),
+            archive=None if isinstance(skill, str) else self.uploads.path(skill.upload_id, self.uploads_of),
             by_path=False,
             engine=body.engine,
             mode=None if body.mode is None else body.mode.value,
@@ -86,6 +99,8 @@ class Context:
             webhooks=tuple(
                 Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
             ),
+            labels=body.labels,
+            fixed_labels=grant.labels,
             created_by=grant.name,
             trace_parent=read_trace_parent(headers.traceparent),
             max_open=self.quotas.of(grant).open_runs,
@@ -100,7 +115,7 @@ class Context:
     def files_of(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
         """The values without uploads, and the files of the uploads."""
         named = {key: value["upload_id"] for key, value in values.items() if _is_upload(value)}
-        files = {key: self.uploads.path(upload_id) for key, upload_id in named.items()}
+        files = {key: self.uploads.path(upload_id, self.uploads_of) for key, upload_id in named.items()}
         return {key: value for key, value in values.items() if key not in files}, files
 
     async def note_use(self, uploaded: Collection[Path], run: runs.Run) -> None:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from askback import __version__
 from askback.core.errors import Unavailable
-from askback.store.base import Store
+from askback.store.base import RunStore
 from askback.telemetry.observations import Episode, EpisodeKind, Observation, ReplyReached, StateChanged, TurnStep
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -238,7 +238,7 @@ class Metrics:
 
     # Reading.
 
-    async def refresh(self, store: Store) -> None:
+    async def refresh(self, store: RunStore) -> None:
         """Read what is only in the store. Without the store, those series are left out."""
         today = datetime.now(UTC).date()
         try:

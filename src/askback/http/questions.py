@@ -9,18 +9,19 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from askback.core.actors import Actor, Via
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
-from askback.http.auth import ANSWER_PAGE, ANSWERS, AccessScope, headers_of, host_of
+from askback.http.auth import AccessScope, headers_of, host_of
 from askback.http.context import Context, json_response
-from askback.http.links import Link, StoredLink
 from askback.http.problems import JSON_BODY, RequestCode
 from askback.http.routing import Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
+from askback.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
 from askback.store.base import InboxFilter
 from askback.wire import runs as wire
-from askback.wire.requests import InboxQuery, LinkCreate, LinkedReply, PageQuery, Reply
+from askback.wire.requests import InboxQuery, LabelledPageQuery, LinkCreate, LinkedReply, Reply
 
 router = Router("questions")
 
@@ -103,13 +104,13 @@ async def inbox(request: Request, context: Context, *, query: InboxQuery) -> Res
     """The pending questions of all runs.
 
     With `Accept: text/event-stream`, the 200 oldest questions are sent at once, and again whenever any question is asked
-    or closed. The query parameters do not apply to the stream.
+    or closed. Of the query parameters, only `label` applies to the stream.
     """
     if wants_stream(request.headers.get("accept", "")):
-        pages = one_by_one(context.service.follow_pending())
+        pages = one_by_one(context.labelled(query.label).follow_pending())
         return EventStream(context.streams, pages, request.scope["grant"].name, context.streams.encoded_inbox)
     where = InboxFilter(skill=query.skill, engine=query.engine, words=query.q or "")
-    page = await context.service.inbox(query.cursor, query.limit, where, query.order)
+    page = await context.labelled(query.label).inbox(query.cursor, query.limit, where, query.order)
     return json_response(page.shown())
 
 
@@ -117,14 +118,14 @@ async def inbox(request: Request, context: Context, *, query: InboxQuery) -> Res
     "GET /v1/interactions",
     "List the closed questions of all runs",
     scopes=(AccessScope.READ,),
-    query=PageQuery,
+    query=LabelledPageQuery,
     returns=wire.ClosedQuestionPage,
     description="A page.",
     refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
 )
-async def closed_questions(request: Request, context: Context, *, query: PageQuery) -> Response:
+async def closed_questions(request: Request, context: Context, *, query: LabelledPageQuery) -> Response:
     """The questions that were answered or closed in another way, the last closed first. The inbox has the others."""
-    page = await context.service.store.closed_questions(query.cursor, query.limit)
+    page = await context.labelled(query.label).store.closed_questions(query.cursor, query.limit)
     items = tuple(wire.ClosedQuestion.with_run(each) for each in page.items)
     return json_response(wire.ClosedQuestionPage(items=items, next_cursor=page.next_cursor))
 
@@ -176,6 +177,7 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
             id=each.id,
             interaction_id=each.interaction_id,
             token=each.token,
+            recipient=each.recipient,
             created_at=each.created_at,
             expires_at=each.expires_at,
         )
@@ -269,7 +271,8 @@ async def linked_reply(request: Request, context: Context, *, link: str, body: L
     """Answer the question of the link. Requires no token. 401 if the link is expired, revoked or forged."""
     held: Link = request.scope["grant"].link
     _linked(await context.service.store.get(held.run_id), held)
-    await context.service.reply(held.run_id, body.response, held.interaction_id)
+    by = Actor(name=held.holder, via=Via.LINK)
+    await context.service.reply(held.run_id, body.response, held.interaction_id, by=by)
     asked = await context.service.store.interactions(held.run_id)
     answered = next(each for each in asked if each.interaction_id == held.interaction_id)
     return json_response(wire.Interaction.of(answered), HTTPStatus.ACCEPTED)

@@ -68,6 +68,8 @@ class Operation:
     response_headers: Mapping[str, str] = field(default_factory=dict)
     refusals: tuple[Code, ...] = ()
     """Beside those that every operation may return."""
+    whole_server: bool = False
+    """Whether it shows something of all runs together, so that a token that is restricted to labels may not call it."""
 
     @property
     def template(self) -> str:
@@ -83,6 +85,9 @@ class Operation:
         if self.access is Access.TOKEN and not grant.allows(*self.scopes):
             needed = " or ".join(f"'{scope}'" for scope in self.scopes)
             raise Forbidden(RefusalCode.SCOPE_MISSING, f"this token does not have the scope {needed}")
+        if self.whole_server and grant.labels:
+            message = "this token is restricted to labels, and this is about all runs"
+            raise Forbidden(RefusalCode.SCOPE_MISSING, message)
 
 
 class Router:
@@ -109,6 +114,8 @@ def route(operation: Operation) -> Route:
         # Before any of the body is read.
         operation.check_access(request)
         context: Context = request.app.state.context
+        if operation.access is Access.TOKEN:
+            context = context.seen_by(request.scope["grant"])
         given = dict(request.path_params)
         if operation.query is not None:
             given["query"] = read_texts(request.query_params, operation.query)

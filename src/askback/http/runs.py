@@ -26,6 +26,7 @@ from askback.wire.requests import (
     MAX_SEQ,
     EventHeaders,
     EventQuery,
+    LabelledPageQuery,
     PageQuery,
     RunCreate,
     RunCreateHeaders,
@@ -105,13 +106,13 @@ async def create_run(request: Request, context: Context, *, headers: RunCreateHe
 async def list_runs(request: Request, context: Context, *, query: RunQuery) -> Response:
     """Runs, newest first.
 
-    With `Accept: text/event-stream`, every run of that skill and engine is sent when it is created and whenever its
+    With `Accept: text/event-stream`, every run of that skill and engine, and with those labels, is sent when it is created and whenever its
     state changes. After the stream has ended, read the list again.
     """
     if wants_stream(request.headers.get("accept", "")):
         return await _changes(request, context, query)
     wanted = RunFilter(state=query.state, skill=query.skill, engine=query.engine)
-    page = await context.service.store.list_runs(wanted, query.cursor, query.limit)
+    page = await context.labelled(query.label).store.list_runs(wanted, query.cursor, query.limit)
     items = tuple(context.run(run) for run in page.items)
     return json_response(wire.RunPage(items=items, next_cursor=page.next_cursor))
 
@@ -252,7 +253,7 @@ async def get_events(
 
 async def _changes(request: Request, context: Context, query: RunQuery) -> Response:
     async def matching() -> AsyncGenerator[Sequence[Run]]:
-        async with aclosing(context.service.follow_runs()) as changed:
+        async with aclosing(context.labelled(query.label).follow_runs()) as changed:
             async for runs in changed:
                 yield [
                     run for run in runs if query.skill in (None, run.skill.id) and query.engine in (None, run.engine)
@@ -277,14 +278,14 @@ def _seq(text: str) -> int:
     "GET /v1/deliveries",
     "List deliveries",
     scopes=(AccessScope.READ,),
-    query=PageQuery,
+    query=LabelledPageQuery,
     returns=wire.DeliveryPage,
     description="A page.",
     refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
 )
-async def list_deliveries(request: Request, context: Context, *, query: PageQuery) -> Response:
+async def list_deliveries(request: Request, context: Context, *, query: LabelledPageQuery) -> Response:
     """Deliveries to webhooks, both done and due, newest first."""
-    return _deliveries(await context.service.store.deliveries(None, query.cursor, query.limit))
+    return _deliveries(await context.labelled(query.label).store.deliveries(None, query.cursor, query.limit))
 
 
 @deliveries_router.add(

@@ -34,9 +34,10 @@ router = Router("server")
 async def get_statistics(request: Request, context: Context, *, query: StatisticsQuery) -> Response:
     """Runs, failures and tokens by day, skill and engine, how long answers took, and what waits now.
 
-    A run counts on the UTC day on which it ended, also after it was deleted.
+    A run counts on the UTC day on which it ended, also after it was deleted. With `label`, and for a token that is
+    restricted to labels, deleted runs do not count.
     """
-    return json_response(await statistics(context.service, query.days))
+    return json_response(await statistics(context.labelled(query.label), query.days))
 
 
 async def statistics(service: Service, days: int) -> wire.Statistics:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
+from askback.core.labels import check_labels
 from askback.files.atomic import RecordFile, write_beside
 from askback.http.auth import AccessScope, Grant, digest
 
@@ -29,6 +30,8 @@ class Token:
     scopes: tuple[AccessScope, ...]
     created_at: datetime
     expires_at: datetime | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    """If there are any, the token is restricted to runs that have all of them."""
 
 
 class Tokens:
@@ -48,7 +51,7 @@ class Tokens:
             return None
         if token is None or (token.expires_at is not None and token.expires_at <= self._clock()):
             return None
-        return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest)
+        return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest, labels=token.labels)
 
     def digests(self) -> frozenset[str]:
         """The digests of all tokens, including expired ones; none if the file cannot be read."""
@@ -60,8 +63,19 @@ class Tokens:
     def all(self) -> list[Token]:
         return sorted(self._file.read().values(), key=lambda token: token.created_at)
 
-    def make(self, name: str, scopes: tuple[AccessScope, ...], expires_at: datetime | None) -> str:
-        """Create a token. The text is only available here."""
+    def make(
+        self,
+        name: str,
+        scopes: tuple[AccessScope, ...],
+        expires_at: datetime | None,
+        labels: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a token, restricted to runs with these labels if there are any. The text is only available here."""
+        fixed = dict(labels or {})
+        check_labels(fixed)
+        if fixed and AccessScope.ADMIN in scopes:
+            message = "a token with the scope 'admin' cannot be restricted to labels; choose other scopes"
+            raise Invalid(RefusalCode.INPUT_INVALID, message)
         text = f"askback_{secrets.token_urlsafe(32)}"
         with self._file.changing() as tokens:
             if name == "main" or any(token.name == name for token in tokens.values()):
@@ -69,7 +83,12 @@ class Tokens:
                     RefusalCode.INPUT_INVALID, f"there is already a token {name!r}; revoke it, or choose another name"
                 )
             tokens[digest(text)] = Token(
-                name=name, digest=digest(text), scopes=scopes, created_at=self._clock(), expires_at=expires_at
+                name=name,
+                digest=digest(text),
+                scopes=scopes,
+                created_at=self._clock(),
+                expires_at=expires_at,
+                labels=fixed,
             )
         return text
 

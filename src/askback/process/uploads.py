@@ -94,14 +94,20 @@ class Uploads:
                         self._held.setdefault((folder / _OWNER).read_text(), {})[folder.name] = _weight(size)
             self._surveyed = True
 
-    def path(self, upload_id: str) -> Path:
-        if _ID.fullmatch(upload_id):
+    def path(self, upload_id: str, owner: str | None = None) -> Path:
+        """The file of an upload; with an owner, only if the upload is its own."""
+        if _ID.fullmatch(upload_id) and owner in (None, self._owner(upload_id)):
             # It may be removed at this moment.
             with suppress(FileNotFoundError):
                 for file in (self._root / upload_id).iterdir():
                     if not file.name.startswith("."):
                         return file
         raise NotFound(RefusalCode.UPLOAD_NOT_FOUND, "there is no such upload; send the file to /v1/uploads first")
+
+    def _owner(self, upload_id: str) -> str | None:
+        with suppress(OSError, ValueError):
+            return (self._root / upload_id / _OWNER).read_text()
+        return None
 
     def note_use(self, files: Iterable[Path], run_id: str) -> None:
         """Record that the run has a copy of these uploads, which are named by their paths."""

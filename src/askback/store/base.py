@@ -21,6 +21,9 @@ from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
 from askback.core.signals import Signal
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 
+LabelSet = frozenset[tuple[str, str]]
+"""Labels that a run must all have. Two values of one name are possible: then no run is found."""
+ANY_LABELS: LabelSet = frozenset()
 UNKNOWN_RUN = ""
 """The key in `Changes` that means that any run may have changed."""
 
@@ -42,6 +45,7 @@ class RunFilter:
     state: RunState | None = None
     skill: str | None = None
     engine: str | None = None
+    labels: LabelSet = ANY_LABELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,7 @@ class InboxFilter:
     skill: str | None = None
     engine: str | None = None
     words: str = ""
+    labels: LabelSet = ANY_LABELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +195,9 @@ class StoreObserver(Protocol):
         ...
 
 
-class Store(Protocol):
+class RunStore(Protocol):
+    """What the command line, HTTP and the page need: of all runs, or of those that a caller may see."""
+
     async def create(
         self,
         decision: Decision,
@@ -212,10 +219,6 @@ class Store(Protocol):
 
         Raises `StaleWrite` unless the stored run still has `before.version`.
         """
-        ...
-
-    async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:
-        """Add events of a turn in progress. Raises `StaleWrite` unless the run is running under that epoch."""
         ...
 
     async def get(self, run_id: str) -> Run:
@@ -252,16 +255,55 @@ class Store(Protocol):
         """Counts the pending questions. Costs a scan of them: use it only if they do not fit on one page."""
         ...
 
-    async def closed_questions(self, cursor: str | None = None, limit: int = 50) -> ClosedPage:
+    async def closed_questions(
+        self, cursor: str | None = None, limit: int = 50, labels: LabelSet = ANY_LABELS
+    ) -> ClosedPage:
         """The questions of all runs that are no longer pending, the last closed first."""
         ...
 
-    async def run_stats(self, first: date, last: date, latest: int = 1000) -> RunStats:
-        """Statistics of these days, with the answer times of the `latest` questions."""
+    async def run_stats(self, first: date, last: date, latest: int = 1000, labels: LabelSet = ANY_LABELS) -> RunStats:
+        """Statistics of these days, with the answer times of the `latest` questions.
+
+        With labels, runs that were deleted do not count, and the cost depends on the number of runs with the labels.
+        """
         ...
 
     async def count_by_state(self, where: RunFilter, most: int) -> Mapping[RunState, int]:
         """How many runs of that skill and engine are in each state, counted up to `most`."""
+        ...
+
+    async def deliveries(
+        self,
+        run_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        labels: LabelSet = ANY_LABELS,
+    ) -> DeliveryPage:
+        """Deliveries that were sent or are due, of one run or of all."""
+        ...
+
+    async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """Delete finished runs and everything that belongs to them. Returns the deleted ids; other runs are kept."""
+        ...
+
+    def changes(self) -> Changes:
+        """Listen to all runs, from now on."""
+        ...
+
+    def new_events(self, run_id: str) -> NewEvents:
+        """Listen to the events of one run, from now on."""
+        ...
+
+
+class Store(RunStore, Protocol):
+    """The whole store, with the queue, the outbox and what the worker needs."""
+
+    async def check_labels(self, run_id: str, labels: LabelSet) -> None:
+        """Raise `NotFound`, as for a run that does not exist, unless the run has all of these labels."""
+        ...
+
+    async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:
+        """Add events of a turn in progress. Raises `StaleWrite` unless the run is running under that epoch."""
         ...
 
     async def queued(self, owners: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
@@ -312,10 +354,6 @@ class Store(Protocol):
         """Record the result of an attempt, unless another process has claimed the delivery since."""
         ...
 
-    async def deliveries(self, run_id: str | None = None, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
-        """Deliveries that were sent or are due, of one run or of all."""
-        ...
-
     # Messages in chats.
 
     async def note_chat_message(self, message: ChatMessage) -> None:
@@ -338,24 +376,12 @@ class Store(Protocol):
         """Finished runs, the oldest first by creation."""
         ...
 
-    async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Delete finished runs and everything that belongs to them. Returns the deleted ids; other runs are kept."""
-        ...
-
     async def write_nothing(self) -> None:
         """Perform an empty write. Raises `Unavailable` if the store cannot write."""
         ...
 
     async def check(self) -> str:
         """The store's health in one line. If it is not healthy, raises `Unavailable` with instructions."""
-        ...
-
-    def changes(self) -> Changes:
-        """Listen to all runs, from now on."""
-        ...
-
-    def new_events(self, run_id: str) -> NewEvents:
-        """Listen to the events of one run, from now on."""
         ...
 
     def observe(self, observer: StoreObserver) -> None:
@@ -365,7 +391,7 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
-async def move(store: Store, run_id: str, signal: Signal, *, seen: Run | None = None) -> Run:
+async def move(store: RunStore, run_id: str, signal: Signal, *, seen: Run | None = None) -> Run:
     """Apply a signal to a run. If the run has changed meanwhile, decide again.
 
     `seen` saves the first read; it may be outdated. Raises `Conflict` if the lifecycle refuses the signal.

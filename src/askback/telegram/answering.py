@@ -17,9 +17,11 @@ from askback.core.actors import Actor, Via
 from askback.core.chats import ChatMessage
 from askback.core.errors import Conflict, Invalid, NotFound
 from askback.core.interactions import Interaction, InteractionOutcome, Json
+from askback.core.labels import has_labels
 from askback.service import Service
 from askback.skills.field_values import in_words
 from askback.skills.typed_answers import read_answer, refusal
+from askback.store.base import Store
 from askback.telegram.api import BotApi, Refused
 from askback.telegram.choices import ButtonKey, choices_of, in_chat
 from askback.telegram.messages import MAX_NOTICE, MAX_TEXT, answer_text, cut, too_late
@@ -43,6 +45,7 @@ class WrongAnswer(Exception):
 @dataclass(slots=True, kw_only=True, eq=False)
 class Answering:
     service: Service
+    store: Store
     api: BotApi
     people: People
     texts: Texts
@@ -75,6 +78,8 @@ class Answering:
         offered = choices_of(found, self.texts)
         if key.index >= len(offered):
             return self._notice("no_button", alert=True)
+        if not await self._may_answer(person, key.run_id):
+            return self._notice("not_yours", alert=True)
         await self._remember(tap.message, key.run_id, found)
         try:
             text = await self._reply(key.run_id, found, offered[key.index].answer, person)
@@ -90,7 +95,7 @@ class Answering:
 
     async def _remember(self, shown: MessageRef | None, run_id: str, asked: Interaction) -> None:
         """A server that was killed after it sent a message does not know the message. Now it does."""
-        if shown is None or await self.service.store.chat_message(shown.chat.id, shown.message_id) is not None:
+        if shown is None or await self.store.chat_message(shown.chat.id, shown.message_id) is not None:
             return
         await self._note(shown.chat.id, shown.message_id, run_id, asked.interaction_id, is_open=True)
 
@@ -118,7 +123,7 @@ class Answering:
         """What a message shows. A quick person may reply before the server that sent it has stored that."""
         is_own = replied.sender is not None and replied.sender.is_bot
         for _ in range(_TRIES if patient and is_own else 1):
-            found = await self.service.store.chat_message(replied.chat.id, replied.message_id)
+            found = await self.store.chat_message(replied.chat.id, replied.message_id)
             if found is not None:
                 return found
             await asyncio.sleep(_TRY_SEC)
@@ -129,6 +134,8 @@ class Answering:
         asked = next((each for each in questions if each.interaction_id == shown.interaction_id), None)
         if asked is None:
             await self._say(message, self.texts("gone"))
+        elif not await self._may_answer(person, shown.run_id):
+            await self._say(message, self.texts("not_yours"))
         elif not in_chat(asked):
             is_open = asked.outcome is InteractionOutcome.PENDING
             await self._say(message, self.texts("open_page") if is_open else too_late(asked, self.texts))
@@ -177,10 +184,18 @@ class Answering:
             return self.texts("taken", answer=answer_text(stored, self.texts))
         return too_late(stored, self.texts)
 
+    async def _may_answer(self, person: Chat, run_id: str) -> bool:
+        if not person.labels:
+            return True
+        try:
+            return has_labels((await self.store.get(run_id)).labels, person.labels)
+        except NotFound:
+            return False
+
     async def _questions(self, run_id: str) -> tuple[Interaction, ...]:
         """The questions of a run; none if it was deleted."""
         try:
-            return tuple(await self.service.store.interactions(run_id))
+            return tuple(await self.store.interactions(run_id))
         except NotFound:
             return ()
 
@@ -192,7 +207,7 @@ class Answering:
 
     async def _note(self, chat: int, message: int, run_id: str, interaction_id: str, *, is_open: bool) -> None:
         note = ChatMessage(chat=chat, message=message, run_id=run_id, interaction_id=interaction_id, open=is_open)
-        await self.service.store.note_chat_message(note)
+        await self.store.note_chat_message(note)
 
     async def _say(self, to: Written, text: str, *, force_reply: bool = False) -> int | None:
         """Reply to a message. Returns the number of the new one."""

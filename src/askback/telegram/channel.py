@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,36 +16,38 @@ from askback.store.base import Store
 from askback.telegram.api import BotApi, Refused, Unreachable
 from askback.telegram.closing import Closing
 from askback.telegram.messages import Draft, ended, question, with_link_as_text
-from askback.telegram.people import Chat, People
+from askback.telegram.people import Chat
 from askback.telegram.texts import Texts
+from askback.webhooks.delivery import AnswerLink
 from askback.webhooks.sender import Failed, Response
-
-AnswerLink = Callable[[Run, str], Awaitable[str | None]]
-"""Makes a link to the pending question of a run, for a person by name."""
 
 
 def webhook_of(chat: Chat, api_url: str, states: tuple[RunState, ...]) -> Webhook:
     """The entry of a chat in the outbox. It does not contain the token."""
     wanted = tuple(dict.fromkeys((RunState.WAITING_USER, *states)))
-    return Webhook(url=f"{api_url}/#{chat.id}", kind=WebhookKind.TELEGRAM, states=wanted)
+    return Webhook(
+        url=f"{api_url}/#{chat.id}",
+        kind=WebhookKind.TELEGRAM,
+        states=wanted,
+        labels=dict(chat.labels),
+        name=chat.name,
+    )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TelegramChannel:
     store: Store
     api: BotApi
-    people: People
     texts: Texts
     closing: Closing
     clock: Callable[[], datetime]
-    answer_link: AnswerLink | None = None
 
-    async def send(self, due: DueDelivery) -> Response:
+    async def send(self, due: DueDelivery, answer_link: AnswerLink) -> Response:
         """Send one notification. Raises `Failed` if it must be tried again."""
         chat_id = int(urlsplit(due.delivery.webhook.url).fragment)
         try:
             if due.delivery.new is RunState.WAITING_USER:
-                await self._ask(chat_id, due.run)
+                await self._ask(chat_id, due.run, answer_link)
             else:
                 await self._send(chat_id, ended(due.run, due.delivery.new, self.texts))
         except Refused as error:
@@ -55,12 +57,13 @@ class TelegramChannel:
             raise Failed(str(error)) from None
         return Response(status=200)
 
-    async def _ask(self, chat_id: int, run: Run) -> None:
+    async def _ask(self, chat_id: int, run: Run, answer_link: AnswerLink) -> None:
         """Send a question, unless it was closed since. If it is closed meanwhile, the message says so at once."""
         asked = run.pending_interaction
         if asked is None or not await self._is_pending(run.id, asked.interaction_id):
             return
-        link = await self._link(chat_id, run)
+        # In a group, everybody could answer with a link.
+        link = await answer_link() if chat_id > 0 else None
         draft = question(run, asked, self.texts, self.clock(), link)
         try:
             sent = await self._send(chat_id, draft)
@@ -78,13 +81,6 @@ class TelegramChannel:
         except NotFound:
             return False
         return pending is not None and pending.interaction_id == interaction_id
-
-    async def _link(self, chat_id: int, run: Run) -> str | None:
-        """Only for a person: in a group, everybody could answer with it."""
-        chat = self.people.chat(chat_id)
-        if self.answer_link is None or chat is None or chat.is_group:
-            return None
-        return await self.answer_link(run, chat.name)
 
     async def _send(self, chat_id: int, draft: Draft) -> dict[str, Any]:
         sent = await self.api.call("sendMessage", chat_id=chat_id, **draft.parameters)

@@ -89,7 +89,9 @@ def outcome(asked: Interaction, texts: Texts) -> str:
         case InteractionOutcome.ANSWERED if by is not None:
             return _answered("answered", asked, texts)
         case InteractionOutcome.CANCELED if by is not None and by != ASKBACK:
-            return texts("canceled_question", name=one_line(by.name, 100), via=by.via)
+            return texts("canceled_by", name=one_line(by.name, 100), via=by.via)
+        case InteractionOutcome.CANCELED:
+            return texts("canceled_question")
         case InteractionOutcome.ANSWERED:
             return texts("answered_by_nobody")
         case InteractionOutcome.AUTO_DECIDED | InteractionOutcome.EXPIRED as key:

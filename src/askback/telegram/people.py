@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+from askback.core.labels import Labels
 
 _SILENCE = timedelta(hours=1)
 _MAX_STRANGERS = 1000
@@ -17,6 +19,8 @@ class Chat:
     id: int
     name: str
     notify: bool = True
+    labels: Labels = field(default_factory=dict)
+    """Only runs with all of these labels."""
 
     @property
     def is_group(self) -> bool:
@@ -26,9 +30,6 @@ class Chat:
 class People:
     def __init__(self, chats: Iterable[Chat]) -> None:
         self._chats = {chat.id: chat for chat in chats}
-
-    def chat(self, chat_id: int) -> Chat | None:
-        return self._chats.get(chat_id)
 
     def person(self, user_id: int) -> Chat | None:
         """Who may answer as this user."""

@@ -20,8 +20,8 @@ from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import AskbackError
-from askback.http.auth import ANSWERS
 from askback.http.problems import status_of
+from askback.links import ANSWERS
 from askback.service import Service
 from askback.web import changes, dashboard, engines, files, new_run, pages, run_actions, sign_in, skills, translations
 from askback.web.page_context import Page, PageContext, environment
@@ -103,7 +103,7 @@ def _route(context: PageContext, page: Page) -> Route:
     async def show(request: Request) -> Response:
         if not page.is_for(request.scope["grant"]):
             return _problem(context, request, HTTPStatus.FORBIDDEN, None)
-        return await page.show(context, request)
+        return await page.show(context.seen_by(request.scope["grant"]), request)
 
     return Route(page.path, show)
 

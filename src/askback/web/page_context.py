@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -43,6 +43,10 @@ class PageContext:
     """The response of `/healthz`."""
     languages: Mapping[str, Translations]
     templates: Environment
+
+    def seen_by(self, grant: Grant) -> PageContext:
+        """What the caller may see. If its token is restricted to labels, other runs do not exist for any page."""
+        return replace(self, service=self.service.restricted_to(grant.labels)) if grant.labels else self
 
     def translations_for(self, request: Request) -> Translations:
         chosen = translations.choose(

@@ -1,26 +1,26 @@
-"""Deliveries to webhooks: their formats, and sending those that are due, with retries."""
+"""Deliveries to webhooks: sending those that are due, with retries."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol, assert_never
+from typing import Protocol, Self, assert_never
 
-import msgspec
-
-from askback import __version__
 from askback.core.errors import Unavailable
-from askback.core.runs import Run, RunState
-from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook, WebhookKind, secret_key
+from askback.core.runs import RunState
+from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook, WebhookKind
+from askback.links import AnswerLinks, Recipient
 from askback.store.base import Changes, Store
+from askback.webhooks.mail_sender import MailResponse, MailSender, MailServer
+from askback.webhooks.messages import Message, MessageStyle, message
+from askback.webhooks.messages.http_request import HttpRequest
+from askback.webhooks.messages.mail import Mail
+from askback.webhooks.messages.notice import Notice
 from askback.webhooks.sender import TIMEOUT_SEC, Failed, Refused, Response, WebhookSender, requested_delay_sec
 from askback.wire.runs import Notification
 
@@ -46,13 +46,50 @@ class DeliveryPolicy:
     webhooks: tuple[Webhook, ...] = ()
     allow_private: bool = False
     link: str | None = None
+    """The URL of a run for people, with `{run}` for its id."""
     retries_sec: Sequence[float] = RETRIES_SEC
+    style: MessageStyle = field(default_factory=MessageStyle)
+    mail_server: MailServer | None = None
+
+
+class Senders:
+    """Sends messages of every kind. Use it with `async with`."""
+
+    def __init__(self, policy: DeliveryPolicy) -> None:
+        self._http = WebhookSender(allow_private=policy.allow_private)
+        self._mail = None if policy.mail_server is None else MailSender(server=policy.mail_server)
+        self._ends = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._ends.enter_async_context(self._http)
+        if self._mail is not None:
+            await self._ends.enter_async_context(self._mail)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._ends.aclose()
+
+    async def send(self, sent: Message) -> Response | MailResponse:
+        """Raises `Refused` or `Failed`."""
+        match sent:
+            case HttpRequest():
+                return await self._http.post(sent.url, sent.headers, sent.body)
+            case Mail():
+                if self._mail is None:
+                    raise Refused("the settings have no notifications.email.url")
+                return await self._mail.send(sent)
+            case _:
+                assert_never(sent)
+
+
+AnswerLink = Callable[[], Awaitable[str | None]]
+"""Makes a link to the question of a delivery, for its recipient. None if there can be none."""
 
 
 class Channel(Protocol):
     """Sends the notifications of one kind in another way than a POST request to their address."""
 
-    async def send(self, due: DueDelivery) -> Response:
+    async def send(self, due: DueDelivery, answer_link: AnswerLink) -> Response:
         """Raises `Refused` or `Failed`."""
         ...
 
@@ -64,12 +101,15 @@ class Notifications:
         store: Store,
         policy: DeliveryPolicy,
         clock: Callable[[], datetime],
+        answer_links: AnswerLinks | None = None,
         channels: Mapping[WebhookKind, Channel] | None = None,
     ) -> None:
         self._store = store
-        self._channels = channels or {}
         self._policy = policy
         self._clock = clock
+        self._answer_links = answer_links
+        self._channels = channels or {}
+        self._of_settings = {(each.url, each.kind): each for each in policy.webhooks}
         self._active: Counter[str] = Counter()
         self._wake = asyncio.Event()
 
@@ -80,11 +120,11 @@ class Notifications:
     async def run(self) -> None:
         changes = self._store.changes()
         try:
-            async with WebhookSender(allow_private=self._policy.allow_private) as sender, asyncio.TaskGroup() as group:
+            async with Senders(self._policy) as senders, asyncio.TaskGroup() as group:
                 group.create_task(self._listen(changes))
                 while True:
                     try:
-                        await self._send_due(sender, group)
+                        await self._send_due(senders, group)
                         await self._sleep()
                     except Unavailable as error:
                         log.error("cannot send notifications: %s", error.message)
@@ -94,7 +134,7 @@ class Notifications:
 
     # What is due.
 
-    async def _send_due(self, sender: WebhookSender, group: asyncio.TaskGroup) -> None:
+    async def _send_due(self, senders: Senders, group: asyncio.TaskGroup) -> None:
         self._wake.clear()
         while (free := _MAX_CONCURRENT - self._active.total()) > 0:
             earliest = await self._store.next_delivery(without_hosts=self._busy)
@@ -105,7 +145,7 @@ class Notifications:
             limit = min(free, _MAX_PER_HOST)
             for due in await self._store.claim_deliveries(now, until=until, limit=limit, without_hosts=self._busy):
                 self._active[due.delivery.webhook.host] += 1
-                group.create_task(self._deliver(sender, due))
+                group.create_task(self._deliver(senders, due))
 
     @property
     def _busy(self) -> Collection[str]:
@@ -132,9 +172,9 @@ class Notifications:
 
     # One delivery.
 
-    async def _deliver(self, sender: WebhookSender, due: DueDelivery) -> None:
+    async def _deliver(self, senders: Senders, due: DueDelivery) -> None:
         try:
-            attempt = await self._attempt(sender, due)
+            attempt = await self._attempt(senders, due)
             # An attempt that cannot be stored is due again when its claim ends.
             with suppress(Unavailable):
                 await self._store.note_attempt(due.delivery, attempt)
@@ -143,10 +183,10 @@ class Notifications:
             self._active = +self._active
             self._wake.set()
 
-    async def _attempt(self, sender: WebhookSender, due: DueDelivery) -> Attempt:
+    async def _attempt(self, senders: Senders, due: DueDelivery) -> Attempt:
         delivery = due.delivery
         try:
-            response = await self._send(sender, due)
+            response = await self._send(senders, due)
         except Refused as error:
             return self._given_up(delivery, None, str(error))
         except Failed as error:
@@ -154,14 +194,55 @@ class Notifications:
         except Exception as error:  # a bug in one delivery must not stop the server
             # Its message may contain the URL, which may contain a secret.
             return self._failed(delivery, None, f"internal error ({type(error).__name__})")
+        if isinstance(response, MailResponse):
+            return self._mail_responded(delivery, response)
         return self._responded(delivery, response)
 
-    async def _send(self, sender: WebhookSender, due: DueDelivery) -> Response:
-        webhook = due.delivery.webhook
-        if (channel := self._channels.get(webhook.kind)) is not None:
-            return await channel.send(due)
-        sent = message(due, self._clock(), self._policy.link)
-        return await sender.post(webhook.url, sent.headers, sent.body)
+    async def _send(self, senders: Senders, due: DueDelivery) -> Response | MailResponse:
+        if (channel := self._channels.get(due.delivery.webhook.kind)) is not None:
+            return await channel.send(due, lambda: self._answer_url(due))
+        return await senders.send(await self._message(due))
+
+    async def _message(self, due: DueDelivery) -> Message:
+        delivery, link = due.delivery, self._policy.link
+        answer_url = await self._answer_url(due) if delivery.new is RunState.WAITING_USER else None
+        return message(
+            delivery.webhook,
+            delivery.id,
+            self._clock(),
+            document=Notification.of(due, answer_url),
+            notice=Notice.of(
+                due.run,
+                delivery.new,
+                answer_url=answer_url,
+                run_url=None if link is None else link.replace("{run}", due.run.id),
+            ),
+            style=self._policy.style,
+        )
+
+    async def _answer_url(self, due: DueDelivery) -> str | None:
+        if self._answer_links is None:
+            return None
+        recipient = self._recipient(self._answer_links, due)
+        return None if recipient is None else await self._answer_links.answer_link(due.run, recipient)
+
+    def _recipient(self, links: AnswerLinks, due: DueDelivery) -> Recipient | None:
+        """Who may answer with the message: the receivers of the settings, and those of callers who may answer."""
+        webhook, key = due.delivery.webhook, f"webhook {due.delivery.webhook_number}"
+        if (configured := self._of_settings.get((webhook.url, webhook.kind))) is not None:
+            return Recipient(name=configured.recipient, key=key)
+        if due.run.created_by is None:
+            # A user of this machine created the run.
+            return Recipient(name=webhook.recipient, key=key)
+        creator = links.creator(due.run)
+        return None if creator is None else Recipient(name=webhook.recipient, key=key, creator=creator)
+
+    def _mail_responded(self, delivery: Delivery, response: MailResponse) -> Attempt:
+        status = response.status
+        if 200 <= status < 300:
+            return Attempt(status=status, delivered_at=self._clock())
+        error = f"the mail server returned {status} {response.text}".rstrip()
+        return self._given_up(delivery, status, error) if status >= 500 else self._failed(delivery, status, error)
 
     def _responded(self, delivery: Delivery, response: Response) -> Attempt:
         status = response.status
@@ -184,100 +265,3 @@ class Notifications:
     def _given_up(self, delivery: Delivery, status: int | None, error: str) -> Attempt:
         log.warning("notification %s given up after %d attempts: %s", delivery.id, delivery.attempts, error)
         return Attempt(status=status, error=error)
-
-
-_MAX_TEXT = 500
-_TAGS = {
-    RunState.WAITING_USER: "question",
-    RunState.SUCCEEDED: "white_check_mark",
-    RunState.FAILED: "x",
-    RunState.CANCELED: "no_entry_sign",
-}
-_ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    headers: dict[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
-
-
-def message(due: DueDelivery, now: datetime, link: str | None) -> Message:
-    """`link` is the URL of a run for people, with `{run}` for its id."""
-    run_url = None if link is None else link.replace("{run}", due.run.id)
-    match due.delivery.webhook.kind:
-        case WebhookKind.STANDARD:
-            return _standard(due, now)
-        case WebhookKind.NTFY:
-            return _ntfy(due, run_url)
-        case WebhookKind.SLACK:
-            return _slack(due, run_url)
-        case WebhookKind.TELEGRAM:
-            raise Failed("this server has no telegram.token; another one has to send this")
-        case kind:
-            assert_never(kind)
-
-
-def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
-    """The Standard Webhooks signature of the id, the time of the attempt and the body."""
-    key = secret_key(secret)
-    assert key is not None, "secrets are validated before they are stored"
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
-
-
-def _standard(due: DueDelivery, now: datetime) -> Message:
-    delivery = due.delivery
-    body = msgspec.json.encode(Notification.of(due))
-    timestamp = str(int(now.timestamp()))
-    headers = _headers("application/json") | {"webhook-id": delivery.id, "webhook-timestamp": timestamp}
-    if (secret := delivery.webhook.secret) is not None:
-        headers["webhook-signature"] = signature(secret, delivery.id, timestamp, body)
-    return Message(headers=headers, body=body)
-
-
-def _ntfy(due: DueDelivery, link: str | None) -> Message:
-    headers = _headers("text/plain; charset=utf-8") | {"Title": _ascii(_title(due.run, due.delivery.new))}
-    headers["Priority"] = "high" if due.delivery.new is RunState.WAITING_USER else "default"
-    if (tag := _TAGS.get(due.delivery.new)) is not None:
-        headers["Tags"] = tag
-    if link is not None:
-        headers["Click"] = _ascii(link)
-    if (token := due.delivery.webhook.secret) is not None:
-        headers["Authorization"] = f"Bearer {token}"
-    return Message(headers=headers, body=_text(due.run, due.delivery.new).encode(errors="replace"))
-
-
-def _slack(due: DueDelivery, link: str | None) -> Message:
-    title = _title(due.run, due.delivery.new).translate(_ESCAPED)
-    text = f"*{title}*\n{_text(due.run, due.delivery.new).translate(_ESCAPED)}"
-    if link is not None:
-        text += f"\n<{link}>"
-    return Message(headers=_headers("application/json"), body=msgspec.json.encode({"text": text}))
-
-
-def _headers(media_type: str) -> dict[str, str]:
-    return {"Content-Type": media_type, "User-Agent": f"askback/{__version__}"}
-
-
-def _title(run: Run, state: RunState) -> str:
-    words = {RunState.WAITING_USER: "has a question"}
-    return f"{run.skill.id} {words.get(state, f'is {state}' if not state.final else state)}"
-
-
-def _text(run: Run, state: RunState) -> str:
-    """A short text for a small screen."""
-    if state is RunState.WAITING_USER and run.pending_interaction is not None:
-        return _short(run.pending_interaction.prompt)
-    if state is RunState.FAILED and run.error is not None:
-        return _short(f"{run.error.code}: {run.error.message}")
-    return f"Run {run.id}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
-
-
-def _ascii(text: str) -> str:
-    """Headers only allow printable ASCII."""
-    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)

@@ -106,7 +106,7 @@ class WebhookSender:
         except httpx.InvalidURL:
             raise Refused("this is not a valid URL") from None
         except (httpx.HTTPError, OSError, ValueError) as error:
-            raise Failed(_why(error)) from None
+            raise Failed(why_failed(error)) from None
 
     async def _address(self, host: str, port: int) -> str:
         addresses = await asyncio.get_running_loop().run_in_executor(self._threads, self.resolve, host, port)
@@ -133,7 +133,8 @@ class WebhookSender:
         return self._client
 
 
-def _why(error: Exception) -> str:
+def why_failed(error: Exception) -> str:
+    """Why a connection failed, without the address."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, socket.gaierror):

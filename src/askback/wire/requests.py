@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from types import UnionType
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Protocol, TypeVar, get_args, get_origin, runtime_checkable
 
 import msgspec
 from msgspec import Meta
@@ -127,6 +128,14 @@ class RunCreate(Body):
             {"ZOTERO_API_KEY": "P9NiFoyLeZu2bZNvvuQPDWsd"},
         ),
     ] = msgspec.field(default_factory=dict)
+    labels: Annotated[
+        dict[str, str] | None,
+        about(
+            "Short texts by name, at most 16, to find the run again and to restrict tokens to it. A name has up to 63 "
+            "letters, digits, `.`, `_` or `-`; a value has up to 200 characters in one line. Default: those of `from_run`.",
+            {"customer": "4711"},
+        ),
+    ] = None
     webhooks: Annotated[
         tuple[WebhookCreate, ...], about("Notified when this run changes its state.", max_length=8)
     ] = ()
@@ -171,7 +180,24 @@ Limit = Annotated[int, about("The maximum number of items.", 50, ge=1, le=200)]
 Cursor = Annotated[Text | None, about("The `next_cursor` of the previous page.")]
 
 
+LabelTexts = Annotated[
+    tuple[Annotated[str, Meta(max_length=300)], ...],
+    about(
+        "Only runs with this label, as `name:value`; the first colon ends the name. Repeat it for runs that have all of "
+        "several labels.",
+        ["customer:4711"],
+        max_length=16,
+    ),
+]
+
+
 class PageQuery(Shape):
+    cursor: Cursor = None
+    limit: Limit = 50
+
+
+class LabelledPageQuery(Shape):
+    label: LabelTexts = ()
     cursor: Cursor = None
     limit: Limit = 50
 
@@ -183,6 +209,7 @@ class InboxQuery(Shape):
         Text | None,
         about("Only questions with all of these words in the skill, the summary, the prompt or the context."),
     ] = None
+    label: LabelTexts = ()
     order: Annotated[
         InboxOrder,
         about("`oldest` first, or the nearest `deadline` first and then the oldest. A cursor belongs to one order."),
@@ -195,12 +222,14 @@ class RunQuery(Shape):
     state: Annotated[RunState | None, about("Only runs in this state.")] = None
     skill: Annotated[Text | None, about("Only runs of this skill.")] = None
     engine: Annotated[Text | None, about("Only runs on this engine.")] = None
+    label: LabelTexts = ()
     cursor: Cursor = None
     limit: Limit = 50
 
 
 class StatisticsQuery(Shape):
     days: Annotated[int, about("How many days, today included.", 30, ge=1, le=366)] = 30
+    label: LabelTexts = ()
 
 
 class RunWait(Shape):
@@ -287,6 +316,13 @@ class Mismatch(Exception):
         super().__init__("; ".join(self.problems))
 
 
+@runtime_checkable
+class MultiMapping(Protocol):
+    """Texts of which several may have the same name."""
+
+    def getlist(self, key: Any) -> list[str]: ...
+
+
 def read_body(document: Any, shape: type[S]) -> S:
     try:
         return msgspec.convert(document, shape)
@@ -297,7 +333,9 @@ def read_body(document: Any, shape: type[S]) -> S:
 def read_texts(given: Mapping[str, str], shape: type[S]) -> S:
     """Query parameters or headers: numbers are parsed, unknown names are ignored."""
     fields = dict(zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True))
-    known = {name: given[name] for name in fields if name in given}
+    known: dict[str, Any] = {name: given[name] for name in fields if name in given}
+    if isinstance(given, MultiMapping):
+        known |= {name: given.getlist(name) for name in known if name in _lists(shape)}
     try:
         found = msgspec.convert(known, shape, strict=False)
         # Without `strict`, "null" is taken for null.
@@ -308,10 +346,25 @@ def read_texts(given: Mapping[str, str], shape: type[S]) -> S:
     raise Mismatch(_in_texts(known, shape))
 
 
-def _in_texts(given: Mapping[str, str], shape: type[Shape]) -> Iterator[str]:
+@functools.cache
+def _lists(shape: type[Shape]) -> frozenset[str]:
+    """The names of the query parameters that can be repeated."""
+    return frozenset(
+        each.encode_name
+        for each in msgspec.structs.fields(shape)
+        if any(get_origin(part) is tuple for part in _parts(each.type))
+    )
+
+
+def _in_texts(given: Mapping[str, Any], shape: type[Shape]) -> Iterator[str]:
     for field in msgspec.structs.fields(shape):
         name, text = field.encode_name, given.get(field.encode_name)
-        if text is not None and text.lower() == "null" and "null" not in _choices(field.type) and _choices(field.type):
+        if (
+            isinstance(text, str)
+            and text.lower() == "null"
+            and "null" not in _choices(field.type)
+            and _choices(field.type)
+        ):
             yield f"{name}: {_unknown_choice(text, field.type)}"
         elif text is not None:
             yield from _in_value(text, field.type, name, strict=False)

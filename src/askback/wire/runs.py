@@ -184,6 +184,9 @@ class Run(Shape, omit_defaults=True):
             {"destination": "Lisbon", "days": 3},
         ),
     ] = None
+    labels: Annotated[
+        dict[str, str] | None, about("Short texts by name, chosen by the caller.", {"customer": "4711"})
+    ] = None
     from_run: Annotated[Origin | None, about("The run that this one continues.")] = None
     workdir: Annotated[
         str | None, about("The user's folder that the engine works in.", "/srv/repositories/website")
@@ -238,6 +241,7 @@ class Run(Shape, omit_defaults=True):
             mode=run.mode,
             summary=run.summary,
             input=input_,
+            labels=run.labels or None,
             from_run=Origin.of(run.origin),
             workdir=None if run.workdir is None else run.workdir.path,
             env_names=run.env_names or None,
@@ -276,6 +280,7 @@ class PendingQuestion(Interaction, omit_defaults=True):
     skill: Annotated[str, about("The skill of the run.", "trip-planner")]
     engine: Annotated[str, about("The engine of the run.", "scripted")]
     summary: Annotated[str | None, about("The input of the run in one line, without secrets.", "Lisbon · 3")] = None
+    labels: Annotated[dict[str, str] | None, about("The labels of the run.", {"customer": "4711"})] = None
     interactive_profile: Annotated[Profile, about("How the run waits.")]
     reply_required: Annotated[
         bool,
@@ -296,6 +301,7 @@ class PendingQuestion(Interaction, omit_defaults=True):
             skill=run.skill.id,
             engine=run.engine,
             summary=run.summary,
+            labels=run.labels or None,
             interactive_profile=Profile.of(run.profile),
             reply_required=run.options.interactive_require_user_reply,
             wait_deadline_at=utc(run.wait_deadline_at),
@@ -333,6 +339,7 @@ class ClosedQuestion(Interaction, omit_defaults=True):
     skill: Annotated[str, about("The skill of the run.", "trip-planner")]
     engine: Annotated[str, about("The engine of the run.", "scripted")]
     summary: Annotated[str | None, about("The input of the run in one line, without secrets.", "Lisbon · 3")] = None
+    labels: Annotated[dict[str, str] | None, about("The labels of the run.", {"customer": "4711"})] = None
     state: Annotated[RunState, about("The current state of the run.", "succeeded")]
 
     @classmethod
@@ -343,6 +350,7 @@ class ClosedQuestion(Interaction, omit_defaults=True):
             skill=closed.skill,
             engine=closed.engine,
             summary=closed.summary,
+            labels=closed.labels or None,
             state=closed.state,
         )
 
@@ -368,9 +376,20 @@ class ListedLink(Shape):
 
     id: Annotated[str, about("Identifies the link when it is revoked.", "9f2c01ab")]
     interaction_id: Annotated[str, about("The question.", "pace")]
-    token: Annotated[str, about("The name of the token that created the link. Revoking the token ends it.", "main")]
+    token: Annotated[
+        str | None,
+        about(
+            "The name of the token that created the link. Revoking the token ends it. Null if the link was sent to a "
+            "recipient of the server's settings.",
+            "main",
+        ),
+    ]
     created_at: Annotated[Moment, about("When the link was created.")]
     expires_at: Annotated[Moment, about("When the link expires.")]
+    recipient: Annotated[
+        str | None,
+        about("To whom a notification carried the link. Null if a token created it for its own use.", "anna"),
+    ] = None
 
 
 class LinkList(WholeList[ListedLink]):
@@ -535,7 +554,7 @@ class Delivery(Shape):
     seq: Annotated[int, about("The number of the event.", 2, ge=1)]
     to: Annotated[RunState, about("The new state of the run.")]
     attempts: Annotated[int, about("The number of attempts so far.", 1, ge=0)]
-    last_status: Annotated[int | None, about("The HTTP status of the last attempt.", 204)]
+    last_status: Annotated[int | None, about("The HTTP status of the last attempt; of an e-mail the SMTP status.", 204)]
     last_error: Annotated[str | None, about("Why the last attempt failed.")]
     next_attempt_at: Annotated[Moment | None, about("When the next attempt is due. Null if there is none.")]
     delivered_at: Annotated[Moment | None, about("When it was delivered. Null if it was not.")]
@@ -562,13 +581,21 @@ class DeliveryPage(Page[Delivery]):
     """Deliveries, newest first."""
 
 
-class StateChange(Shape, rename={"old": "from", "new": "to"}):
+class StateChange(Shape, omit_defaults=True, rename={"old": "from", "new": "to"}):
     """A run that has changed its state."""
 
     run: Annotated[Run, about("The run, as it was right after the change.")]
     old: Annotated[RunState | None, about("The previous state. Null for a new run.", "running")]
     new: Annotated[RunState, about("The new state.", "waiting_user")]
     seq: Annotated[int, about("The number of the event.", 2, ge=1)]
+    answer_url: Annotated[
+        str | None,
+        about(
+            "A link to the question of a waiting run, for people: its holder can answer this question without a token, "
+            "while it is pending. Left out if the server has no `public_url`, or the receiver may not answer.",
+            "https://askback.example/answers/WyIxbTdnZWtmc2tzcmdr",
+        ),
+    ] = None
 
 
 class Notification(Shape):
@@ -579,7 +606,9 @@ class Notification(Shape):
     data: Annotated[StateChange, about("What changed.")]
 
     @classmethod
-    def of(cls, due: webhooks.DueDelivery) -> Self:
+    def of(cls, due: webhooks.DueDelivery, answer_url: str | None = None) -> Self:
         delivery = due.delivery
-        change = StateChange(run=Run.of(due.run), old=delivery.old, new=delivery.new, seq=delivery.seq)
+        change = StateChange(
+            run=Run.of(due.run), old=delivery.old, new=delivery.new, seq=delivery.seq, answer_url=answer_url
+        )
         return cls(type=EventType.RUN_STATE, timestamp=delivery.at, data=change)

@@ -12,6 +12,7 @@ import click
 from askback.cli import options, output
 from askback.cli.help import Command
 from askback.core.errors import Invalid, RefusalCode
+from askback.core.webhooks import MAILTO
 from askback.text.formatting import nearest, printable
 from askback.text.redaction import MASK
 
@@ -99,11 +100,12 @@ def _masked(path: Path, value: Any) -> Any:
         case (
             ("server" | "telegram", "token")
             | ("webhooks", _, "secret")
+            | ("notifications", "email", "password")
             | ("engines", _, "env", _)
             | ("telemetry", "otlp_headers", _)
         ):
             return MASK
-        case ("webhooks", _, "url"):
+        case ("webhooks", _, "url") if not str(value).startswith(MAILTO):
             # The path of such a URL is often the secret.
             parts = urlsplit(str(value))
             return f"{parts.scheme}://{parts.hostname}/…"

@@ -29,6 +29,7 @@ _MAX_DIGITS = 12
     invoke_without_command=True,
     examples=(
         "askback tokens create ci --scope submit --scope read --expires-in 30d",
+        "askback tokens create anna --scope read --scope answer --label customer=4711",
         "askback tokens revoke ci",
     ),
 )
@@ -62,10 +63,25 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     help="What the token allows; repeatable.",
 )
 @click.option("--expires-in", metavar="TIME", help="Lifetime, such as 4w, 30d, 12h, 45m or 90s; default: no limit.")
+@click.option(
+    "--label",
+    "label_texts",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Restrict the token to runs with this label; repeatable: runs that have all of them.",
+)
 @options.common
-def create(settings: Settings, as_json: bool, name: str, scopes: tuple[str, ...], expires_in: str | None) -> int:
+def create(
+    settings: Settings,
+    as_json: bool,
+    name: str,
+    scopes: tuple[str, ...],
+    expires_in: str | None,
+    label_texts: tuple[str, ...],
+) -> int:
     """Create a token called NAME. It is printed once; only its digest is stored."""
     from askback.bootstrap import now
+    from askback.core.labels import read_labels, shown_labels
     from askback.files.atomic import make_private
     from askback.http.auth import AccessScope
 
@@ -74,13 +90,15 @@ def create(settings: Settings, as_json: bool, name: str, scopes: tuple[str, ...]
     expires_at = None if expires_in is None else now() + _duration(expires_in)
     make_private(settings.data_dir)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
-    text = _tokens(settings).make(name, given, expires_at)
+    labels = read_labels(label_texts, "=", "--label")
+    text = _tokens(settings).make(name, given, expires_at, labels)
     if as_json:
         expiry = rfc3339(expires_at) if expires_at else None
-        output.print_json({"name": name, "token": text, "scopes": list(given), "expires_at": expiry})
+        output.print_json({"name": name, "token": text, "scopes": list(given), "expires_at": expiry, "labels": labels})
         return 0
     print(text)
-    output.to_stderr(f"✔ {name} allows: {', '.join(given)}; the token is not shown again")
+    only = f", only for runs with {shown_labels(labels)}" if labels else ""
+    output.to_stderr(f"✔ {name} allows: {', '.join(given)}{only}; the token is not shown again")
     return 0
 
 
@@ -123,14 +141,17 @@ def _view(token: Token) -> dict[str, Any]:
         "scopes": list(token.scopes),
         "created_at": rfc3339(token.created_at),
         "expires_at": rfc3339(expires_at) if expires_at else None,
+        "labels": token.labels,
     }
 
 
 def _line(token: Token) -> str:
     from askback.bootstrap import now
+    from askback.core.labels import shown_labels
 
     until = "never expires"
     if token.expires_at is not None:
         over = token.expires_at <= now()
         until = f"{'expired' if over else 'until'} {token.expires_at:%Y-%m-%d %H:%M} UTC"
-    return f"{token.name:<24} {', '.join(token.scopes):<24} created {token.created_at:%Y-%m-%d}  {until}"
+    only = f"  only {printable(shown_labels(token.labels))}" if token.labels else ""
+    return f"{token.name:<24} {', '.join(token.scopes):<24} created {token.created_at:%Y-%m-%d}  {until}{only}"

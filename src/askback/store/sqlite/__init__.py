@@ -139,6 +139,7 @@ class SqliteStore:
     # Reading. The signatures, with their defaults, are in `reads`, `statistics` and `outbox`.
 
     get = _reading(reads.get)
+    check_labels = _reading(reads.check_labels)
     request = _reading(reads.request)
     result = _reading(reads.result)
     list_runs = _reading(reads.list_runs)

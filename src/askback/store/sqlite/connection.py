@@ -191,11 +191,22 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 
 
+HAS_LABELS = """NOT EXISTS (
+    SELECT 1 FROM json_each(:labels)
+    WHERE NOT EXISTS (
+        SELECT 1 FROM run_labels
+        WHERE run_labels.name = json_each.value ->> 0 AND run_labels.value = json_each.value ->> 1
+            AND run_labels.run = runs.number
+    )
+)"""
+"""That the row of `runs` has all labels of `:labels`: pairs of name and value, as JSON."""
+
+
 @cache
 def statements(file: str) -> Mapping[str, str]:
-    """The named statements of `sql/<file>.sql`."""
+    """The named statements of `sql/<file>.sql`, with the condition `{has_labels}` filled in."""
     text = files("askback.store.sqlite").joinpath("sql", f"{file}.sql").read_text(encoding="utf-8")
-    _, *parts = _NAME.split(text)
+    _, *parts = _NAME.split(text.replace("{has_labels}", HAS_LABELS))
     return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 

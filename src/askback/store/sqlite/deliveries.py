@@ -18,7 +18,7 @@ from askback.text.json_text import clean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """Replaces the server's webhooks. A webhook with the same URL and kind as before keeps its deliveries."""
+    """Replaces the server's webhooks. A webhook with the same URL, kind and labels as before keeps its deliveries."""
 
     webhooks: Sequence[rows.Columns]
 
@@ -28,9 +28,10 @@ class Registration:
 
     def write(self, connection: apsw.Connection) -> Change:
         sql = statements("outbox")
-        existing = {(url, kind): number for number, url, kind in fetch(connection, sql["server_webhooks"])}
+        known = fetch(connection, sql["server_webhooks"])
+        existing = {(url, kind, labels): number for number, url, kind, labels in known}
         for columns in self.webhooks:
-            number = existing.pop((columns["url"], columns["kind"]), None)
+            number = existing.pop((columns["url"], columns["kind"], columns["labels"]), None)
             if number is None:
                 outbox.add_webhooks(connection, None, [columns])
             else:

@@ -13,8 +13,10 @@ import apsw
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.webhooks import Delivery, DueDelivery, Webhook, WebhookKind
+from askback.store.base import LabelSet
 from askback.store.sqlite import rows
 from askback.store.sqlite.connection import fetch, statements
+from askback.store.sqlite.labels import label_values
 from askback.text.json_text import clean
 
 _COLUMNS = ", ".join(
@@ -51,6 +53,7 @@ def webhook_columns(webhook: Webhook) -> rows.Columns:
         "secret": None if webhook.secret is None else clean(webhook.secret),
         "kind": webhook.kind,
         "states": None if webhook.states is None else f",{','.join(webhook.states)},",
+        "labels": json.dumps(webhook.labels, sort_keys=True) if webhook.labels else None,
     }
 
 
@@ -87,10 +90,10 @@ def due(connection: apsw.Connection, number: int) -> DueDelivery:
     return DueDelivery(delivery=load_delivery(*delivery), run=rows.load_run(doc))
 
 
-def page(connection: apsw.Connection, run: int | None, before: int, limit: int) -> Sequence[Delivery]:
-    """Newest first."""
-    name = "deliveries" if run is None else "deliveries_of_run"
-    where = {"before": before, "limit": limit} | ({} if run is None else {"run": run})
+def page(connection: apsw.Connection, run: int | None, before: int, limit: int, labels: LabelSet) -> Sequence[Delivery]:
+    """Newest first. Labels do not matter for the deliveries of one run."""
+    name = "deliveries_of_run" if run is not None else "deliveries_labelled" if labels else "deliveries"
+    where = {"before": before, "limit": limit, **label_values(labels), **({} if run is None else {"run": run})}
     return tuple(load_delivery(*row) for row in fetch(connection, statement(name), where))
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -18,17 +18,20 @@ from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
 from askback.store.base import (
+    ANY_LABELS,
     PAGE_BYTES,
     ClosedPage,
     DeliveryPage,
     EventPage,
     InboxCount,
     InboxFilter,
+    LabelSet,
     RunFilter,
     RunPage,
 )
 from askback.store.sqlite import errors, outbox, rows
 from askback.store.sqlite.connection import Presence, fetch, fetch_page, open_reader, statements
+from askback.store.sqlite.labels import label_values, labelled
 from askback.store.sqlite.search import words_of
 from askback.text.json_text import clean
 
@@ -38,6 +41,13 @@ _MAX_PAGE = 10_000
 
 def get(connection: apsw.Connection, run_id: str) -> Run:
     return rows.load_run(_one(connection, "get", run_id)[0])
+
+
+def check_labels(connection: apsw.Connection, run_id: str, labels: LabelSet) -> None:
+    """The same steps and the same refusal for a run with other labels as for one that does not exist."""
+    which = label_values(labels) | {"id": clean(run_id)}
+    if not fetch(connection, statements("reads")["check_labels"], which):
+        raise _missing(run_id)
 
 
 def request(connection: apsw.Connection, run_id: str) -> RunRequest:
@@ -59,8 +69,10 @@ def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None 
     return _page([(str(number), doc) for number, doc in found], more)
 
 
-def filtered(where: RunFilter) -> tuple[str, dict[str, str]]:
+def filtered(where: RunFilter) -> tuple[str, Mapping[str, str | None]]:
     """The SQL of a list and its values."""
+    if where.labels:
+        return labelled(where, "reads", by_state="list_runs", by_label="list_labelled")
     terms, values = conditions(where)
     return statements("reads")["list_runs"].format(filters=terms), values
 
@@ -101,6 +113,7 @@ def pending(
     after = dict(zip(start, _position(cursor, tuple(start.values())), strict=True))
     size = _bounded(limit)
     wanted = {"skill": _clean(where.skill), "engine": _clean(where.engine), "words": words_of(where.words)}
+    wanted |= label_values(where.labels)
     found, more = fetch_page(
         connection,
         statements("reads")[name],
@@ -112,7 +125,8 @@ def pending(
 
 
 def inbox_count(connection: apsw.Connection, where: InboxFilter = _ANY) -> InboxCount:
-    found = fetch(connection, statements("reads")["inbox_count"], {"words": words_of(where.words)})
+    which = label_values(where.labels) | {"words": words_of(where.words)}
+    found = fetch(connection, statements("reads")["inbox_count"], which)
     skills, engines, total = Counter[str](), Counter[str](), 0
     for skill, engine, count, _ in found:
         of_skill, by_engine = where.skill in (None, skill), where.engine in (None, engine)
@@ -128,13 +142,14 @@ def inbox_count(connection: apsw.Connection, where: InboxFilter = _ANY) -> Inbox
     )
 
 
-def closed_questions(connection: apsw.Connection, cursor: str | None = None, limit: int = 50) -> ClosedPage:
+def closed_questions(
+    connection: apsw.Connection, cursor: str | None = None, limit: int = 50, labels: LabelSet = ANY_LABELS
+) -> ClosedPage:
     answered_at, number = _position(cursor, (_MAX_INTEGER, _MAX_INTEGER))
     size = _bounded(limit)
-    before = {"answered_at": answered_at, "number": number, "limit": size + 1}
-    found, more = fetch_page(
-        connection, statements("reads")["closed_questions"], before, size=size, max_bytes=PAGE_BYTES
-    )
+    before = {"answered_at": answered_at, "number": number, "limit": size + 1, **label_values(labels)}
+    name = "closed_labelled" if labels else "closed_questions"
+    found, more = fetch_page(connection, statements("reads")[name], before, size=size, max_bytes=PAGE_BYTES)
     items = tuple(
         ClosedQuestion(
             run_id=run_id,
@@ -143,8 +158,9 @@ def closed_questions(connection: apsw.Connection, cursor: str | None = None, lim
             state=RunState(state),
             summary=summary,
             interaction=rows.load_interaction(doc),
+            labels={} if has is None else rows.load(has),
         )
-        for _, _, run_id, skill, engine, state, summary, doc in found
+        for _, _, run_id, skill, engine, state, summary, has, doc in found
     )
     return ClosedPage(items=items, next_cursor=f"{found[-1][0]}.{found[-1][1]}" if more else None)
 
@@ -203,12 +219,16 @@ def over(connection: apsw.Connection, cursor: str | None = None, limit: int = 50
 
 
 def deliveries(
-    connection: apsw.Connection, run_id: str | None = None, cursor: str | None = None, limit: int = 50
+    connection: apsw.Connection,
+    run_id: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+    labels: LabelSet = ANY_LABELS,
 ) -> DeliveryPage:
     run = None if run_id is None else _one(connection, "number", run_id)[0]
     (before,) = _position(cursor, (_MAX_INTEGER,))
     size = _bounded(limit)
-    found = outbox.page(connection, run, before, size + 1)
+    found = outbox.page(connection, run, before, size + 1, labels)
     here = tuple(found[:size])
     return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
 
@@ -220,7 +240,11 @@ def count_runs(connection: apsw.Connection) -> int:
 def _one(connection: apsw.Connection, name: str, run_id: str) -> Sequence[Any]:
     for row in fetch(connection, statements("reads")[name], (clean(run_id),)):
         return tuple(row)
-    raise NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {run_id!r}; `askback runs` lists all runs")
+    raise _missing(run_id)
+
+
+def _missing(run_id: str) -> NotFound:
+    return NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {run_id!r}; `askback runs` lists all runs")
 
 
 def _runs(found: Sequence[Any]) -> Sequence[Run]:

@@ -10,9 +10,10 @@ from datetime import UTC, date, datetime, time
 import apsw
 
 from askback.core.runs import Run, RunState, Usage
-from askback.store.base import Finished, RunFilter, RunStats
+from askback.store.base import ANY_LABELS, Finished, LabelSet, RunFilter, RunStats
 from askback.store.sqlite import reads, rows
 from askback.store.sqlite.connection import fetch, statements
+from askback.store.sqlite.labels import label_values, labelled
 from askback.text.json_text import clean
 
 MAX_NAMES = 50
@@ -45,45 +46,73 @@ def add_finished(connection: apsw.Connection, run: Run) -> None:
     connection.execute(statements("statistics")["add_finished"], kind | bounded)
 
 
-def run_stats(connection: apsw.Connection, first: date, last: date, latest: int = 1000) -> RunStats:
-    sql = statements("statistics")
-    days = finished_by(connection, "day", first, last, _MAX_DAYS)
+def run_stats(
+    connection: apsw.Connection, first: date, last: date, latest: int = 1000, labels: LabelSet = ANY_LABELS
+) -> RunStats:
+    days = finished_by(connection, "day", first, last, _MAX_DAYS, labels)
     return RunStats(
         first=first,
         last=last,
         days={_date(int(day)): finished for day, finished in sorted(days.items())},
-        failures=_failures(connection, first, last),
-        skills=finished_by(connection, "skill", first, last, MAX_NAMES),
-        engines=finished_by(connection, "engine", first, last, MAX_NAMES),
-        unfinished={state: int(connection.execute(sql["count_in_state"], (state.value,)).get) for state in _UNFINISHED},
-        answer_sec=answer_times(connection, first, latest),
+        failures=_failures(connection, first, last, labels),
+        skills=finished_by(connection, "skill", first, last, MAX_NAMES, labels),
+        engines=finished_by(connection, "engine", first, last, MAX_NAMES, labels),
+        unfinished={state: _count_in(connection, state, labels) for state in _UNFINISHED},
+        answer_sec=answer_times(connection, first, latest, labels),
     )
 
 
-def answer_times(connection: apsw.Connection, first: date, latest: int) -> tuple[float, ...]:
+def _count_in(connection: apsw.Connection, state: RunState, labels: LabelSet) -> int:
+    which = label_values(labels) | {"state": state}
+    return int(connection.execute(statements("statistics")["count_in_state"], which).get)
+
+
+def answer_times(
+    connection: apsw.Connection, first: date, latest: int, labels: LabelSet = ANY_LABELS
+) -> tuple[float, ...]:
     """In seconds, of the latest questions that were answered since that day."""
     since = rows.micros(datetime.combine(first, time(), UTC))
-    which = {"latest": max(1, min(latest, _MAX_LATEST)), "since": since}
-    found = fetch(connection, statements("statistics")["answer_times"], which)
+    which = {"latest": max(1, min(latest, _MAX_LATEST)), "since": since, **label_values(labels)}
+    found = fetch(connection, statements("statistics")["answer_times_labelled" if labels else "answer_times"], which)
     return tuple(micros / 1_000_000 for (micros,) in found)
 
 
 def count_by_state(connection: apsw.Connection, where: RunFilter, most: int) -> Mapping[RunState, int]:
     counts: dict[RunState, int] = {}
     for state in RunState:
-        terms, values = reads.conditions(replace(where, state=state))
-        sql = statements("statistics")["count_some"].format(filters=terms)
+        sql, values = counting(replace(where, state=state))
         counts[state] = int(connection.execute(sql, {**values, "most": max(1, most)}).get)
     return counts
 
 
-def adding_up_by(column: str) -> str:
+def counting(where: RunFilter) -> tuple[str, Mapping[str, str | None]]:
+    """The SQL of a count and its values."""
+    if where.labels:
+        return labelled(where, "statistics", by_state="count_some", by_label="count_labelled")
+    terms, values = reads.conditions(where)
+    return statements("statistics")["count_some"].format(filters=terms), values
+
+
+def adding_up_by(column: str, labels: LabelSet = ANY_LABELS) -> str:
     """The statement that adds up by `day`, `skill` or `engine`."""
-    return statements("statistics")["finished_by"].format(column=column)
+    return _of(labels, statements("statistics")["finished_by"].format(column=column))
 
 
-def finished_by(connection: apsw.Connection, column: str, first: date, last: date, limit: int) -> dict[str, Finished]:
-    found = fetch(connection, adding_up_by(column), {"first": _number(first), "last": _number(last), "limit": limit})
+def _of(labels: LabelSet, sql: str) -> str:
+    """A statement about `daily_runs`, for runs with these labels."""
+    return f"{statements('statistics')['labelled_days']} {sql}" if labels else sql
+
+
+def finished_by(
+    connection: apsw.Connection,
+    column: str,
+    first: date,
+    last: date,
+    limit: int,
+    labels: LabelSet = ANY_LABELS,
+) -> dict[str, Finished]:
+    which = {"first": _number(first), "last": _number(last), "limit": limit, **label_values(labels)}
+    found = fetch(connection, adding_up_by(column, labels), which)
     return {str(name): _finished(*counts) for name, *counts in found}
 
 
@@ -93,10 +122,12 @@ def _finished(succeeded: int | None, failed: int | None, canceled: int | None, *
     return Finished(succeeded=succeeded or 0, failed=failed or 0, canceled=canceled or 0, usage=usage)
 
 
-def _failures(connection: apsw.Connection, first: date, last: date) -> Mapping[date, Mapping[str, int]]:
-    span = {"first": _number(first), "last": _number(last)}
+def _failures(
+    connection: apsw.Connection, first: date, last: date, labels: LabelSet
+) -> Mapping[date, Mapping[str, int]]:
+    span = {"first": _number(first), "last": _number(last), **label_values(labels)}
     found: defaultdict[date, dict[str, int]] = defaultdict(dict)
-    for day, code, count in fetch(connection, statements("statistics")["failures"], span):
+    for day, code, count in fetch(connection, _of(labels, statements("statistics")["failures"]), span):
         found[_date(day)][code] = count
     return dict(found)
 

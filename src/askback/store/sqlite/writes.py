@@ -21,6 +21,7 @@ from askback.core.webhooks import DueDelivery, Webhook
 from askback.store.base import EventPage, IdempotencyKey, StaleWrite
 from askback.store.sqlite import outbox, rows, statistics
 from askback.store.sqlite.connection import fetch, statements
+from askback.store.sqlite.labels import add_labels
 from askback.text.json_text import clean
 
 EventRows = tuple[tuple[str, int, str], ...]
@@ -115,6 +116,7 @@ class Creation:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {self.run.id} already exists; use another id")
         number, last_seq = made[0]
         first = _add_events(connection, number, last_seq, self.events)
+        add_labels(connection, number, self.run.labels, self.columns["ended"])
         connection.execute(sql["insert_request"], (number, self.input, self.parameter, self.env))
         if self.asked is not None:
             connection.execute(sql["insert_interaction"], self.asked | {"run": number})
@@ -197,6 +199,8 @@ class Move:
             # Secret answers were needed until now, to send them to the engine and to mask them in its output.
             connection.execute(sql["erase_secrets"], (number,))
             connection.execute(sql["erase_env"], (number,))
+            if self.run.labels:
+                connection.execute(sql["end_labels"], (self.run.state, number))
         if self.run.state.final and not self.before.state.final:
             statistics.add_finished(connection, self.run)
         return Change(
@@ -293,7 +297,7 @@ def _searched(run: Run) -> tuple[object, ...]:
 
 
 # Foreign keys: rows of a run are deleted before the run, and deliveries before their webhooks.
-_ORDER = ("deliveries", "webhooks", "messages", "keys", "events", "interactions", "request", "result", "run")
+_ORDER = ("deliveries", "webhooks", "messages", "keys", "labels", "events", "interactions", "request", "result", "run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,9 @@ DELETE FROM deliveries WHERE run = ?
 -- name: forget_webhooks
 DELETE FROM webhooks WHERE run = ?
 
+-- name: forget_labels
+DELETE FROM run_labels WHERE run = ?
+
 -- name: forget_messages
 DELETE FROM chat_messages WHERE run = ?
 

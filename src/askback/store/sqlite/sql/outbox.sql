@@ -1,8 +1,9 @@
 -- name: insert_webhook
-INSERT INTO webhooks (run, url, host, secret, kind, states) VALUES (:run, :url, :host, :secret, :kind, :states)
+INSERT INTO webhooks (run, url, host, secret, kind, states, labels)
+VALUES (:run, :url, :host, :secret, :kind, :states, :labels)
 
 -- name: server_webhooks
-SELECT number, url, kind FROM webhooks WHERE run IS NULL
+SELECT number, url, kind, labels FROM webhooks WHERE run IS NULL
 
 -- name: update_webhook
 UPDATE webhooks SET secret = :secret, states = :states, active = 1 WHERE number = :number
@@ -21,6 +22,13 @@ SELECT number, :run, :seq, :old, :new, :at, :doc, :at
 FROM webhooks
 WHERE (run = :run OR (:shared AND run IS NULL))
     AND active AND (states IS NULL OR instr(states, ',' || :new || ','))
+    AND (labels IS NULL OR NOT EXISTS (
+        SELECT 1 FROM json_each(labels)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM run_labels
+            WHERE run_labels.name = json_each.key AND run_labels.value = json_each.value AND run_labels.run = :run
+        )
+    ))
 
 -- name: next_delivery
 SELECT next_attempt_at FROM deliveries INDEXED BY deliveries_due
@@ -62,6 +70,21 @@ FROM deliveries
 WHERE deliveries.number < :before
 ORDER BY deliveries.number DESC
 LIMIT :limit
+
+-- name: deliveries_labelled
+SELECT {columns}
+FROM (
+    SELECT deliveries.number AS number
+    FROM run_labels AS wanted CROSS JOIN runs CROSS JOIN deliveries
+    WHERE wanted.name = :label_name AND wanted.value = :label_value AND runs.number = wanted.run
+        AND deliveries.run = wanted.run AND deliveries.number < :before AND {has_labels}
+    ORDER BY deliveries.number DESC
+    LIMIT :limit
+) AS found CROSS JOIN deliveries
+    JOIN webhooks ON webhooks.number = deliveries.webhook
+    JOIN runs ON runs.number = deliveries.run
+WHERE deliveries.number = found.number
+ORDER BY deliveries.number DESC
 
 -- name: deliveries_of_run
 SELECT {columns}

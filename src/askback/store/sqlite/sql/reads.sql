@@ -4,6 +4,9 @@ SELECT doc FROM runs WHERE id = ?
 -- name: number
 SELECT number FROM runs WHERE id = ?
 
+-- name: check_labels
+SELECT 1 FROM runs WHERE id = :id AND {has_labels}
+
 -- name: request
 SELECT requests.input, requests.parameter, requests.env
 FROM runs JOIN requests ON requests.run = runs.number
@@ -19,6 +22,15 @@ SELECT number, doc
 FROM runs
 WHERE number < :before {filters}
 ORDER BY number DESC
+LIMIT :limit
+
+-- Driven by one of the labels, newest first; `{wanted}` and `{filters}` narrow it down.
+-- name: list_labelled
+SELECT runs.number, runs.doc
+FROM run_labels AS wanted CROSS JOIN runs
+WHERE wanted.name = :label_name AND wanted.value = :label_value AND wanted.run < :before {wanted}
+    AND runs.number = wanted.run {filters} AND {has_labels}
+ORDER BY wanted.run DESC
 LIMIT :limit
 
 -- name: events
@@ -42,6 +54,7 @@ WHERE state = 'waiting_user' AND (asked_at, number) > (:asked_at, :number)
     AND (:skill IS NULL OR skill = :skill)
     AND (:engine IS NULL OR engine = :engine)
     AND (:words IS NULL OR mentions(doc, :words))
+    AND (:labels IS NULL OR {has_labels})
 ORDER BY asked_at, number
 LIMIT :limit
 
@@ -55,6 +68,7 @@ WHERE state = 'waiting_user' AND asked_at IS NOT NULL
     AND (:skill IS NULL OR skill = :skill)
     AND (:engine IS NULL OR engine = :engine)
     AND (:words IS NULL OR mentions(doc, :words))
+    AND (:labels IS NULL OR {has_labels})
 ORDER BY coalesce(deadline_at, 9223372036854775807), asked_at, number
 LIMIT :limit
 
@@ -62,17 +76,35 @@ LIMIT :limit
 SELECT skill, engine, count(*), max(asked_at)
 FROM runs INDEXED BY runs_waiting
 WHERE state = 'waiting_user' AND asked_at IS NOT NULL AND (:words IS NULL OR mentions(doc, :words))
+    AND (:labels IS NULL OR {has_labels})
 GROUP BY skill, engine
 
 -- name: closed_questions
 SELECT interactions.answered_at, interactions.number, runs.id, runs.skill, runs.engine, runs.state,
-    json_extract(runs.doc, '$.summary'), interactions.doc
+    json_extract(runs.doc, '$.summary'), json_extract(runs.doc, '$.labels'), interactions.doc
 FROM interactions INDEXED BY interactions_closed CROSS JOIN runs
 WHERE runs.number = interactions.run
     AND (interactions.answered_at, interactions.number) < (:answered_at, :number)
     AND interactions.answered_at IS NOT NULL
 ORDER BY interactions.answered_at DESC, interactions.number DESC
 LIMIT :limit
+
+-- Costs as much as the label has closed questions; only the wanted ones are read whole.
+-- name: closed_labelled
+SELECT interactions.answered_at, interactions.number, runs.id, runs.skill, runs.engine, runs.state,
+    json_extract(runs.doc, '$.summary'), json_extract(runs.doc, '$.labels'), interactions.doc
+FROM (
+    SELECT interactions.number AS number
+    FROM run_labels AS wanted CROSS JOIN runs CROSS JOIN interactions
+    WHERE wanted.name = :label_name AND wanted.value = :label_value AND runs.number = wanted.run
+        AND interactions.run = wanted.run AND {has_labels}
+        AND (interactions.answered_at, interactions.number) < (:answered_at, :number)
+        AND interactions.answered_at IS NOT NULL
+    ORDER BY interactions.answered_at DESC, interactions.number DESC
+    LIMIT :limit
+) AS found CROSS JOIN interactions CROSS JOIN runs
+WHERE interactions.number = found.number AND runs.number = interactions.run
+ORDER BY interactions.answered_at DESC, interactions.number DESC
 
 -- Each owner's queue has one lane per engine. Only the head of each lane is read, never the whole queue.
 -- name: queued

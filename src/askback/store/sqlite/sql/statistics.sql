@@ -25,6 +25,25 @@ GROUP BY {column}
 ORDER BY sum(runs) DESC, {column}
 LIMIT :limit
 
+-- Finished runs with labels, in the form of `daily_runs`. They are not added up in advance: any labels may be asked for.
+-- name: labelled_days
+WITH daily_runs AS (
+    SELECT
+        coalesce(unixepoch(doc ->> '$.finished_at') / 86400, created_at / 86400000000) AS day,
+        skill,
+        engine,
+        runs.ended AS state,
+        iif(runs.ended = 'failed', coalesce(doc ->> '$.error.code', ''), '') AS code,
+        1 AS runs,
+        max(0, min(coalesce(cast(doc ->> '$.usage.input_tokens' AS INTEGER), 0), 1000000000000)) AS input_tokens,
+        max(0, min(coalesce(cast(doc ->> '$.usage.output_tokens' AS INTEGER), 0), 1000000000000)) AS output_tokens,
+        max(0, min(coalesce(cast(doc ->> '$.usage.cached_tokens' AS INTEGER), 0), 1000000000000)) AS cached_tokens,
+        max(0, min(coalesce(cast(doc ->> '$.usage.total_tokens' AS INTEGER), 0), 1000000000000)) AS total_tokens
+    FROM run_labels AS wanted CROSS JOIN runs
+    WHERE wanted.name = :label_name AND wanted.value = :label_value AND wanted.ended IS NOT NULL
+        AND runs.number = wanted.run AND {has_labels}
+)
+
 -- name: failures
 SELECT day, code, sum(runs)
 FROM daily_runs
@@ -36,8 +55,26 @@ SELECT answered_at - asked_at
 FROM interactions
 WHERE number > (SELECT max(number) FROM interactions) - :latest AND outcome = 'answered' AND +answered_at >= :since
 
+-- name: answer_times_labelled
+SELECT interactions.answered_at - interactions.asked_at
+FROM run_labels AS wanted CROSS JOIN runs CROSS JOIN interactions
+WHERE wanted.name = :label_name AND wanted.value = :label_value AND runs.number = wanted.run
+    AND interactions.run = wanted.run AND interactions.outcome = 'answered' AND interactions.answered_at >= :since
+    AND {has_labels}
+ORDER BY interactions.number DESC
+LIMIT :latest
+
 -- name: count_in_state
-SELECT count(*) FROM runs WHERE state = ?
+SELECT count(*) FROM runs WHERE state = :state AND (:labels IS NULL OR {has_labels})
 
 -- name: count_some
 SELECT count(*) FROM (SELECT 1 FROM runs WHERE number > 0 {filters} LIMIT :most)
+
+-- name: count_labelled
+SELECT count(*) FROM (
+    SELECT 1
+    FROM run_labels AS wanted CROSS JOIN runs
+    WHERE wanted.name = :label_name AND wanted.value = :label_value {wanted}
+        AND runs.number = wanted.run {filters} AND {has_labels}
+    LIMIT :most
+)

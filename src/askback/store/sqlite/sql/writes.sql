@@ -49,6 +49,12 @@ SET last_seq = last_seq + :added
 WHERE id = :id AND epoch = :epoch AND state = 'running'
 RETURNING number, last_seq
 
+-- name: insert_label
+INSERT INTO run_labels (name, value, run, ended) VALUES (?, ?, ?, ?)
+
+-- name: end_labels
+UPDATE run_labels SET ended = ? WHERE run = ?
+
 -- name: insert_event
 INSERT INTO events (run, seq, type, at, data) VALUES (?, ?, ?, ?, ?)
 

@@ -1,0 +1,59 @@
+"""The tokens of a server, and the links that it makes: on request of a token, and for notifications.
+
+Only a server imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from askback.core.runs import Run
+from askback.http.auth import AccessScope, MainToken
+from askback.http.quotas import MAIN
+from askback.http.tokens import Tokens, stored_secret
+from askback.links import AnswerLinks, Creator, Links
+from askback.process.workspace import Workspaces
+from askback.settings import Settings
+from askback.store.base import Store
+
+
+def make_tokens(settings: Settings, clock: Callable[[], datetime]) -> MainToken:
+    """The server's own token, created if there is none, and the further ones."""
+    own = settings.server.token or stored_secret(settings.data_dir / "token")
+    further = Tokens(settings.data_dir / "tokens.json", clock)
+    return MainToken(token=own, further=further.find, further_digests=further.digests)
+
+
+def make_links(settings: Settings, workspaces: Workspaces, tokens: MainToken, clock: Callable[[], datetime]) -> Links:
+    return Links(
+        key=stored_secret(settings.data_dir / "link-key").encode(),
+        clock=clock,
+        folder=lambda run_id: workspaces.of(run_id).root,
+        is_token=lambda token_digest: tokens.holder(token_digest) is not None,
+    )
+
+
+def make_answer_links(
+    settings: Settings, store: Store, workspaces: Workspaces, clock: Callable[[], datetime]
+) -> AnswerLinks | None:
+    """None without `server.public_url`: nobody could follow a link."""
+    if settings.server.public_url is None:
+        return None
+    tokens = make_tokens(settings, clock)
+    further = Tokens(settings.data_dir / "tokens.json", clock)
+
+    def creator(run: Run) -> Creator | None:
+        created_before = [each for each in further.all() if each.created_at <= run.created_at]
+        digests = {each.name: each.digest for each in created_before} | {MAIN: tokens.main_digest}
+        grant = tokens.holder(digests.get(run.created_by or "", ""))
+        if grant is None or not grant.allows(AccessScope.ANSWER):
+            return None
+        return Creator(token=grant.name, token_digest=grant.token_digest)
+
+    return AnswerLinks(
+        links=make_links(settings, workspaces, tokens, clock),
+        store=store,
+        public_url=settings.server.public_url.lower().rstrip("/"),
+        creator=creator,
+    )

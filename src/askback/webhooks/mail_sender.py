@@ -1,0 +1,155 @@
+"""Sending one e-mail to the mail server of the settings.
+
+`smtplib` blocks, so it runs in separate threads. An attempt that takes too long is ended by closing its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import smtplib
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+from askback.text.formatting import one_line
+from askback.webhooks.messages.mail import Mail
+from askback.webhooks.sender import TIMEOUT_SEC, Failed, why_failed
+
+TOTAL_SEC = 3 * TIMEOUT_SEC
+"""Less than the time for which a delivery is claimed."""
+_CONNECTIONS = 4
+_REPLY_CHARS = 200
+_PORTS = {"smtp": 587, "smtps": 465}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailServer:
+    """The mail server of the settings."""
+
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    allow_plaintext: bool = False
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or _PORTS[urlsplit(self.url).scheme]
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the connection starts with TLS. Otherwise STARTTLS begins it."""
+        return urlsplit(self.url).scheme == "smtps"
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailResponse:
+    """The reply of the mail server that decides about the mail: 2xx accepted, 4xx refused for now, 5xx refused."""
+
+    status: int
+    text: str
+
+
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="askback-mail")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class MailSender:
+    """Use it with `async with`."""
+
+    server: MailServer
+    total_sec: float = TOTAL_SEC
+    _pool: ThreadPoolExecutor = field(default_factory=_threads)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def send(self, mail: Mail) -> MailResponse:
+        """Raises `Failed`."""
+        connection = _connection(self.server, mail.sender.rpartition("@")[2])
+        try:
+            async with asyncio.timeout(self.total_sec):
+                return await asyncio.get_running_loop().run_in_executor(self._pool, self._send, connection, mail)
+        except TimeoutError:
+            raise Failed(f"the mail server did not accept the message within {self.total_sec:g} s") from None
+        finally:
+            # Ends the thread if it still waits for the mail server.
+            connection.close()
+
+    def _send(self, connection: smtplib.SMTP, mail: Mail) -> MailResponse:
+        try:
+            return self._converse(connection, mail)
+        except smtplib.SMTPRecipientsRefused as error:
+            return _response(*next(iter(error.recipients.values())))
+        except smtplib.SMTPResponseException as error:
+            return _response(error.smtp_code, error.smtp_error)
+        except smtplib.SMTPServerDisconnected:
+            raise Failed("the mail server closed the connection") from None
+        except smtplib.SMTPException as error:
+            raise Failed(one_line(str(error), _REPLY_CHARS)) from None
+        except TimeoutError:
+            raise Failed("the connection timed out") from None
+        except (OSError, ValueError) as error:
+            raise Failed(why_failed(error)) from None
+
+    def _converse(self, connection: smtplib.SMTP, mail: Mail) -> MailResponse:
+        server = self.server
+        connection.connect(server.host, server.port)
+        if not server.is_tls:
+            _start_tls(connection, server)
+        if server.user is not None:
+            connection.login(server.user, server.password or "")
+        connection.sendmail(mail.sender, [mail.recipient], mail.content)
+        with suppress(smtplib.SMTPException, OSError):
+            connection.quit()
+        return MailResponse(status=250, text="")
+
+
+def _connection(server: MailServer, own_name: str) -> smtplib.SMTP:
+    """Not connected yet, so that it can be closed at any time."""
+    connection = (
+        smtplib.SMTP_SSL(local_hostname=own_name, timeout=TIMEOUT_SEC, context=ssl.create_default_context())
+        if server.is_tls
+        else smtplib.SMTP(local_hostname=own_name, timeout=TIMEOUT_SEC)
+    )
+    # The name that TLS verifies. Only the constructor sets it, and that would connect at once.
+    connection._host = server.host  # type: ignore[attr-defined]
+    return connection
+
+
+def _start_tls(connection: smtplib.SMTP, server: MailServer) -> None:
+    connection.ehlo_or_helo_if_needed()
+    if connection.has_extn("starttls"):
+        context = ssl.create_default_context()
+        if server.is_loopback:
+            # The traffic does not leave this machine, and its certificate is rarely for `localhost`.
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection.starttls(context=context)
+    elif not (server.is_loopback or server.allow_plaintext):
+        raise Failed("the mail server offers no STARTTLS; notifications.email.allow_plaintext = true allows that")
+
+
+def _response(status: int, text: bytes | str) -> MailResponse:
+    said = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return MailResponse(status=status, text=one_line(said, _REPLY_CHARS))

@@ -1,0 +1,102 @@
+"""E-mails, with a plain text and an HTML part. No part loads anything from elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime, parseaddr
+from html import escape
+
+from askback.core.webhooks import Webhook
+from askback.text.formatting import one_line
+from askback.webhooks.messages.notice import Notice
+
+_POLICY = SMTP.clone(cte_type="7bit", raise_on_defect=False)
+"""Every mail server takes 7-bit content."""
+_SUBJECT_CHARS = 80
+_BUTTON = (
+    "display:inline-block;padding:8px 14px;margin:0 0 6px;border:1px solid #3355bb;border-radius:6px;"
+    "color:#3355bb;text-decoration:none"
+)
+_ALONE = (
+    "The links lead to this question only, without a sign-in. Everybody who has one can answer: do not forward them."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    sender: str
+    recipient: str
+    content: bytes = field(repr=False)
+
+
+def mail(webhook: Webhook, notice: Notice, message_id: str, sender: str, now: datetime) -> Mail:
+    """`message_id` is the same for every attempt, so that a mail server can drop a duplicate."""
+    name, address = parseaddr(sender)
+    domain = address.rpartition("@")[2]
+    message = EmailMessage(_POLICY)
+    message["Subject"] = _subject(notice)
+    message["From"] = Address(display_name=name or "Askback", addr_spec=address)
+    message["To"] = Address(addr_spec=webhook.address)
+    message["Date"] = format_datetime(now)
+    message["Message-ID"] = f"<{message_id}@{domain}>"
+    if notice.run_id:
+        # Mail programs show the messages of a run as one conversation.
+        message["References"] = f"<run_{notice.run_id}@{domain}>"
+    message["List-Id"] = f"Askback <askback.{domain}>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(_plain(notice))
+    message.add_alternative(_html(notice), subtype="html")
+    return Mail(sender=address, recipient=webhook.address, content=message.as_bytes())
+
+
+def _subject(notice: Notice) -> str:
+    if not notice.is_question:
+        return notice.title
+    return f"{notice.title}: {one_line(notice.text, _SUBJECT_CHARS)}"
+
+
+def _plain(notice: Notice) -> str:
+    parts = [notice.title, notice.text]
+    if notice.choices:
+        parts += [f"{each.label}\n{each.url}" for each in notice.choices]
+    else:
+        parts += [f"- {label}" for label in notice.labels]
+    if notice.answer_url is not None:
+        parts.append(f"Answer in your own words, or with a file:\n{notice.answer_url}")
+    elif notice.run_url is not None:
+        parts.append(notice.run_url)
+    if notice.deadline_text is not None:
+        parts.append(f"Answer by {notice.deadline_text}")
+    if notice.run_id:
+        parts.append(f"-- \nRun {notice.run_id}" + (f"\n{_ALONE}" if notice.answer_url else ""))
+    return "\n\n".join(parts) + "\n"
+
+
+def _html(notice: Notice) -> str:
+    body = [f"<h2 style='font-size:18px'>{escape(notice.title)}</h2>"]
+    body.append(f"<p style='white-space:pre-wrap'>{escape(notice.text)}</p>")
+    if notice.choices:
+        body += [f"<div>{_link(each.url, each.label)}</div>" for each in notice.choices]
+    elif notice.labels:
+        body.append(f"<ul>{''.join(f'<li>{escape(label)}</li>' for label in notice.labels)}</ul>")
+    if notice.answer_url is not None:
+        body.append(f"<div>{_link(notice.answer_url, 'Answer…')}</div>")
+    elif notice.run_url is not None:
+        body.append(f"<div>{_link(notice.run_url, 'Open the run')}</div>")
+    if notice.deadline_text is not None:
+        body.append(f"<p>Answer by {escape(notice.deadline_text)}</p>")
+    if notice.run_id:
+        alone = f"<br>{escape(_ALONE)}" if notice.answer_url else ""
+        body.append(f"<p style='color:#666;font-size:12px'>Run {escape(notice.run_id)}{alone}</p>")
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'></head>"
+        f"<body style='font-family:sans-serif'>{''.join(body)}</body></html>\n"
+    )
+
+
+def _link(url: str, label: str) -> str:
+    return f"<a href='{escape(url)}' style='{_BUTTON}'>{escape(label)}</a>"

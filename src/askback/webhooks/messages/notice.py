@@ -1,0 +1,122 @@
+"""What a message says, whatever its format. All texts are without control characters: engines and callers wrote them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from askback.core.interactions import Interaction, Json, option_label, option_value
+from askback.core.runs import Run, RunState
+from askback.text.formatting import one_line, printable
+
+_TITLE_CHARS = 100
+_LABEL_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One option of a question."""
+
+    label: str
+    value: Json
+    url: str
+    """The page of the question, with this option chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    title: str
+    text: str
+    skill: str = ""
+    run_id: str = ""
+    tag: str | None = None
+    """The name of an emoji."""
+    deadline: datetime | None = None
+    labels: tuple[str, ...] = ()
+    """Of all options of the question."""
+    values: tuple[Json, ...] = ()
+    answer_url: str | None = None
+    """The page of the question, for its recipient alone."""
+    run_url: str | None = None
+    """The page of the run, from `notifications.link`."""
+
+    @classmethod
+    def of(cls, run: Run, state: RunState, *, answer_url: str | None = None, run_url: str | None = None) -> Notice:
+        """The notice of a change of state. `run` is the run right after the change."""
+        skill = one_line(run.skill.id, _TITLE_CHARS)
+        asked = run.pending_interaction if state is RunState.WAITING_USER else None
+        options = () if asked is None or asked.secret else asked.options
+        return cls(
+            title=f"{skill} {_happened(state)}",
+            text=_text(run, state, asked),
+            skill=skill,
+            run_id=run.id,
+            tag=_TAGS.get(state),
+            deadline=None if asked is None else run.wait_deadline_at,
+            labels=tuple(_label(number, option) for number, option in enumerate(options, 1)),
+            values=tuple(option_value(option) for option in options),
+            answer_url=None if asked is None else answer_url,
+            run_url=run_url,
+        )
+
+    @property
+    def is_question(self) -> bool:
+        return self.tag == _TAGS[RunState.WAITING_USER]
+
+    @property
+    def url(self) -> str | None:
+        """Where a tap on the message leads."""
+        return self.answer_url or self.run_url
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The options. Without a page of the question there is nothing to choose."""
+        if self.answer_url is None:
+            return ()
+        return tuple(
+            Choice(label=label, value=value, url=f"{self.answer_url}?choose={place}")
+            for place, (label, value) in enumerate(zip(self.labels, self.values, strict=True))
+        )
+
+    @property
+    def deadline_text(self) -> str | None:
+        return None if self.deadline is None else f"{self.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def shortened_bytes(text: str, most: int) -> str:
+    """At most this many bytes of UTF-8."""
+    data = text.encode(errors="replace")
+    if len(data) <= most:
+        return text
+    return data[: most - len("…".encode())].decode(errors="ignore") + "…"
+
+
+_TAGS = {
+    RunState.WAITING_USER: "question",
+    RunState.SUCCEEDED: "white_check_mark",
+    RunState.FAILED: "x",
+    RunState.CANCELED: "no_entry_sign",
+}
+
+
+def _happened(state: RunState) -> str:
+    if state is RunState.WAITING_USER:
+        return "has a question"
+    return str(state) if state.final else f"is {state}"
+
+
+def _text(run: Run, state: RunState, asked: Interaction | None) -> str:
+    if asked is not None:
+        return printable(asked.prompt).strip()
+    if state is RunState.FAILED and run.error is not None:
+        return printable(f"{run.error.code}: {run.error.message}")
+    return f"Run {run.id}"
+
+
+def _label(number: int, option: Json) -> str:
+    """Never empty: a button needs a text."""
+    return one_line(option_label(option), _LABEL_CHARS) or f"Option {number}"

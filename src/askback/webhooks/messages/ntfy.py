@@ -1,0 +1,89 @@
+"""Messages for ntfy, published as JSON, which takes every character in titles and labels.
+
+The limits are those of an ntfy server with default settings. A longer message becomes an attached file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from askback.core.webhooks import Webhook, is_ntfy_topic
+from askback.links import ANSWER_PAGE, ANSWERS
+from askback.text.formatting import one_line
+from askback.webhooks.messages.http_request import HttpRequest, json_request
+from askback.webhooks.messages.notice import Choice, Notice, shortened_bytes
+from askback.webhooks.sender import Refused
+
+_MAX_ACTIONS = 3
+_TEXT_BYTES = 1500
+_OPTIONS_BYTES = 600
+_LABEL_CHARS = 40
+_REPLY_BYTES = 300
+_REQUEST_BYTES = 8000
+"""ntfy reads twice the size of a message, 4,096 bytes, as JSON."""
+_HIGH, _DEFAULT = 4, 3
+
+
+def ntfy(webhook: Webhook, notice: Notice, *, answer_buttons: bool) -> HttpRequest:
+    """`answer_buttons`: buttons answer at once, with a request whose content the ntfy server sees."""
+    root, topic = _split(webhook.url)
+    message: dict[str, Any] = {
+        "topic": topic,
+        "title": notice.title,
+        "message": _text(notice),
+        "priority": _HIGH if notice.is_question else _DEFAULT,
+    }
+    if notice.tag is not None:
+        message["tags"] = [notice.tag]
+    if notice.url is not None:
+        message["click"] = notice.url
+    _add_actions(message, [_action(each, answer=answer_buttons) for each in notice.choices[:_MAX_ACTIONS]])
+    authorization = {} if webhook.secret is None else {"Authorization": f"Bearer {webhook.secret}"}
+    return json_request(root, message, authorization)
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The URL of the server, and the topic."""
+    parts = urlsplit(url)
+    folder, _, topic = parts.path.rpartition("/")
+    if not is_ntfy_topic(topic):
+        raise Refused("the URL does not end with an ntfy topic")
+    return urlunsplit(parts._replace(path=f"{folder}/")), topic
+
+
+def _text(notice: Notice) -> str:
+    parts = [shortened_bytes(notice.text, _TEXT_BYTES)]
+    if len(notice.labels) > _MAX_ACTIONS or (notice.labels and notice.answer_url is None):
+        listed = "\n".join(f"• {label}" for label in notice.labels)
+        parts.append(shortened_bytes(listed, _OPTIONS_BYTES))
+    if notice.deadline_text is not None:
+        parts.append(f"Answer by {notice.deadline_text}")
+    return "\n\n".join(parts)
+
+
+def _action(choice: Choice, *, answer: bool) -> dict[str, Any]:
+    label = one_line(choice.label, _LABEL_CHARS)
+    reply = msgspec.json.encode({"response": choice.value}).decode()
+    if not answer or len(reply.encode()) > _REPLY_BYTES:
+        return {"action": "view", "label": label, "url": choice.url, "clear": True}
+    page, _, _ = choice.url.partition("?")
+    return {
+        "action": "http",
+        "label": label,
+        "url": page.replace(ANSWER_PAGE, ANSWERS, 1),
+        "method": "POST",
+        "headers": {"Content-Type": "application/json"},
+        "body": reply,
+        "clear": True,
+    }
+
+
+def _add_actions(message: dict[str, Any], actions: list[dict[str, Any]]) -> None:
+    """As many as fit into the request."""
+    while actions and len(msgspec.json.encode({**message, "actions": actions})) > _REQUEST_BYTES:
+        actions = actions[:-1]
+    if actions:
+        message["actions"] = actions
