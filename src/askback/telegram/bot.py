@@ -66,8 +66,10 @@ class TelegramBot:
         offset: int | None = None
         while True:
             try:
+                # The first call returns at once, so that the state is known.
+                wait = _POLL_SEC if self.state == "ok" else 0
                 updates = await self.api.call(
-                    "getUpdates", waits_sec=_POLL_SEC, offset=offset, timeout=_POLL_SEC, allowed_updates=ALLOWED
+                    "getUpdates", waits_sec=wait, offset=offset, timeout=wait, allowed_updates=ALLOWED
                 )
                 self._recovered()
                 for update in updates:
