@@ -26,6 +26,7 @@ PAGES = (
     "/engines",
     "/dashboard",
     "/sessions",
+    "/people",
     "/nothing",
 )
 

@@ -4,10 +4,12 @@ import { type Call, Connection, either, type ConnectionOptions } from "./connect
 import { WaitTimedOut } from "./errors.js";
 import { pathOf } from "./paths.js";
 import type {
+  AccessScope,
   Artifact,
   ArtifactDiff,
   ArtifactVersion,
   ClosedQuestion,
+  CreatedToken,
   Delivery,
   Engine,
   EngineModels,
@@ -15,8 +17,10 @@ import type {
   Health,
   InboxOrder,
   Interaction,
+  Invitation,
   Json,
   Link,
+  ListedInvitation,
   ListedLink,
   PendingQuestion,
   Result,
@@ -26,6 +30,7 @@ import type {
   Skill,
   SkillDetails,
   Statistics,
+  Token,
   Upload,
 } from "./schema.js";
 import { decoded, messages, Patience, PATIENCE_MS, Position } from "./stream.js";
@@ -44,7 +49,17 @@ export interface ListOptions extends CallOptions {
   state?: RunState;
   skill?: string;
   engine?: string;
+  /** Only runs with all of these labels. */
+  labels?: Labels;
   pageSize?: number;
+}
+
+/** Short texts by name, such as `{ customer: "4711" }`. */
+export type Labels = Readonly<Record<string, string>>;
+
+export interface LabelOptions extends CallOptions {
+  /** Only what belongs to runs with all of these labels. */
+  labels?: Labels;
 }
 
 export interface InboxOptions extends CallOptions {
@@ -53,6 +68,8 @@ export interface InboxOptions extends CallOptions {
   /** Only questions with these words. */
   words?: string;
   order?: InboxOrder;
+  /** Only questions of runs with all of these labels. */
+  labels?: Labels;
 }
 
 export interface FollowOptions extends CallOptions {
@@ -112,8 +129,8 @@ export class Client {
 
   /** Runs, newest first. Pages are fetched as needed. */
   runs(options: ListOptions = {}): AsyncGenerator<Run, void, undefined> {
-    const { state, skill, engine, pageSize, signal } = options;
-    return this.#items("/v1/runs", { state, skill, engine, limit: pageSize }, signal);
+    const { state, skill, engine, labels, pageSize, signal } = options;
+    return this.#items("/v1/runs", { state, skill, engine, label: labelTexts(labels), limit: pageSize }, signal);
   }
 
   async cancel(runId: string, options: CallOptions = {}): Promise<Run> {
@@ -168,13 +185,13 @@ export class Client {
 
   /** The pending questions of all runs, oldest first; with `order: "deadline"` the nearest deadline first. */
   inbox(options: InboxOptions = {}): AsyncGenerator<PendingQuestion, void, undefined> {
-    const { skill, engine, words, order, signal } = options;
-    return this.#items("/v1/inbox", { skill, engine, q: words, order }, signal);
+    const { skill, engine, words, order, labels, signal } = options;
+    return this.#items("/v1/inbox", { skill, engine, q: words, order, label: labelTexts(labels) }, signal);
   }
 
   /** The questions of all runs that are no longer pending, the last closed first. */
-  closedQuestions(options: CallOptions = {}): AsyncGenerator<ClosedQuestion, void, undefined> {
-    return this.#items("/v1/interactions", {}, options.signal);
+  closedQuestions(options: LabelOptions = {}): AsyncGenerator<ClosedQuestion, void, undefined> {
+    return this.#items("/v1/interactions", { label: labelTexts(options.labels) }, options.signal);
   }
 
   // Events.
@@ -332,9 +349,47 @@ export class Client {
     yield* this.#items(path, {}, options.signal);
   }
 
+  /** The server's own token and all others, with their last use. Requires the scope `admin`. */
+  async tokens(options: CallOptions = {}): Promise<Token[]> {
+    return (await this.#get<Page<Token>>("/v1/tokens", options)).items;
+  }
+
+  /** Create a token for a person or a program. Its text is only available here. */
+  async createToken(
+    name: string,
+    scopes: AccessScope[],
+    options: { labels?: Record<string, string>; expiresInSec?: number } & CallOptions = {},
+  ): Promise<CreatedToken> {
+    const { expiresInSec, labels = {}, ...rest } = options;
+    const json = { name, scopes, labels, ...(expiresInSec === undefined ? {} : { expires_in_sec: expiresInSec }) };
+    return await this.#connection.json({ method: "POST", path: "/v1/tokens", json, ...rest });
+  }
+
+  /** Revoke a token at once, with its sessions, links and invitations. */
+  async revokeToken(name: string, options: CallOptions = {}): Promise<void> {
+    await this.#connection.send({ method: "DELETE", path: pathOf("tokens", name), ...options });
+  }
+
+  /** The invitations that were not used yet, without their URLs. */
+  async invitations(options: CallOptions = {}): Promise<ListedInvitation[]> {
+    return (await this.#get<Page<ListedInvitation>>("/v1/invitations", options)).items;
+  }
+
+  /** A URL that signs one device in as the person of the token, once. */
+  async invite(token: string, expiresInSec = 86_400, options: CallOptions = {}): Promise<Invitation> {
+    const json = { token, expires_in_sec: expiresInSec };
+    return await this.#connection.json({ method: "POST", path: "/v1/invitations", json, ...options });
+  }
+
+  async revokeInvitation(invitationId: string, options: CallOptions = {}): Promise<void> {
+    await this.#connection.send({ method: "DELETE", path: pathOf("invitations", invitationId), ...options });
+  }
+
   /** Runs, failures and tokens of the last days, and what waits now. */
-  async statistics(days = 30, options: CallOptions = {}): Promise<Statistics> {
-    return await this.#connection.json({ method: "GET", path: "/v1/stats", query: { days: String(days) }, ...options });
+  async statistics(days = 30, options: LabelOptions = {}): Promise<Statistics> {
+    const { labels, ...rest } = options;
+    const query = { days, label: labelTexts(labels) };
+    return await this.#connection.json({ method: "GET", path: "/v1/stats", query, ...rest });
   }
 
   /** The state of the server. Requires no token. */
@@ -366,6 +421,10 @@ export class Client {
 /** What names an upload in the input of a run, or in a reply. */
 export function reference(upload: Upload): { upload_id: string } {
   return { upload_id: upload.upload_id };
+}
+
+function labelTexts(labels: Labels = {}): string[] {
+  return Object.entries(labels).map(([name, value]) => `${name}:${value}`);
 }
 
 function runPath(runId: string, ...below: string[]): string {

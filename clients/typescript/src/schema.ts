@@ -5,6 +5,9 @@
 /** Any JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
+/** What a token allows; `admin` allows everything. */
+export type AccessScope = "submit" | "answer" | "read" | "admin";
+
 /** How long users took to answer. Of the latest 1,000 questions, those that were answered in this time. */
 export interface AnswerStats {
   /** How many answers. */
@@ -95,15 +98,17 @@ export interface Changes {
 export interface ClosedQuestion {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
   kind: string;
-  /** The question. */
+  /** The question, or the introduction of a form. */
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
+  /** The questions of a form, which are answered together: the answer is an object with their ids. */
+  questions?: Array<FormField>;
   /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
-  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
   /** Further information from the engine. */
   context: Json;
@@ -113,7 +118,7 @@ export interface ClosedQuestion {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Always null for a `secret` question. */
+  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -141,6 +146,32 @@ export interface ClosedQuestionPage {
   next_cursor: string | null;
 }
 
+/** A new token with its text, which is shown only once. */
+export interface CreatedToken {
+  /** Whose token it is. */
+  name: string;
+  /** Whether it is the server's own token, which allows everything and cannot be revoked. */
+  main: boolean;
+  /** What it allows; `admin` allows everything. */
+  scopes: Array<AccessScope>;
+  /** If there are any, it is restricted to runs that have all of them. */
+  labels: { [key: string]: string };
+  /** Null for the server's own token. */
+  created_at: string | null;
+  /** Null: never. An expired token is listed until it is revoked. */
+  expires_at: string | null;
+  /** Whether it has expired. */
+  expired: boolean;
+  /** Null: never. After a crash of the server some minutes may be missing. */
+  last_used_at: string | null;
+  /** `api`: by a program with the token. `page`: by a browser that was signed in with it. */
+  last_used_via: "api" | "page" | null;
+  /** How many browsers and devices are signed in with it. */
+  sessions: number;
+  /** The token itself. Only its digest is stored. */
+  token: string;
+}
+
 /** The runs that ended on one day. */
 export interface DayStats {
   /** How many. */
@@ -157,7 +188,7 @@ export interface DayStats {
   failures: { [key: string]: number };
 }
 
-/** The notification of one webhook about one change of state. */
+/** The notification of one webhook: of one change of state, or again of a question. */
 export interface Delivery {
   /** The same for every attempt. Sent to the receiver as `webhook-id`. */
   id: string;
@@ -167,9 +198,11 @@ export interface Delivery {
   url: string;
   /** The format of the request. */
   kind: WebhookKind;
-  /** The type of the event. */
-  event: "run.state";
-  /** The number of the event. */
+  /** `state`: the run changed its state. `reminder`: its question is still open. `expiring`: its deadline is near. */
+  reason: DeliveryReason;
+  /** The `type` of the notification. */
+  event: "run.state" | "interaction.reminder" | "interaction.expiring";
+  /** The number of the event. For a reminder: of the change to `waiting_user`. */
   seq: number;
   /** The new state of the run. */
   to: RunState;
@@ -284,7 +317,27 @@ export interface EventPage {
   next_cursor: string | null;
 }
 
-export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.closed" | "usage";
+export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "usage";
+
+/** One question of a form. */
+export interface FormField {
+  /** Its name in the answer. Unique within the form. */
+  id: string;
+  /** `text`, `choice`, `confirm`, `secret`, or the engine's own word. */
+  kind: string;
+  /** The question. */
+  prompt: string;
+  /** The answers to choose from: strings, or objects with `label` and `value`. */
+  options: Array<Json>;
+  /** The suggested answer. */
+  default: Json;
+  /** Whether it must be answered. */
+  required: boolean;
+  /** The JSON Schema of its answer. */
+  response_schema: { [key: string]: Json } | null;
+  /** Further information from the engine. */
+  context: Json;
+}
 
 /** A run to continue, and what to copy from it. */
 export interface FromRun {
@@ -357,15 +410,17 @@ export type InheritedFiles = "artifacts" | "workspace";
 export interface Interaction {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
   kind: string;
-  /** The question. */
+  /** The question, or the introduction of a form. */
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
+  /** The questions of a form, which are answered together: the answer is an object with their ids. */
+  questions: Array<FormField>;
   /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
-  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
   /** Further information from the engine. */
   context: Json;
@@ -375,7 +430,7 @@ export interface Interaction {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Always null for a `secret` question. */
+  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -392,6 +447,36 @@ export interface InteractionList {
 }
 
 export type InteractionOutcome = "pending" | "answered" | "auto_decided" | "expired" | "canceled" | "abandoned";
+
+/** A new invitation. */
+export interface Invitation {
+  /** Identifies the invitation when it is revoked. Grants no access. */
+  id: string;
+  /** The name of the token that the device signs in with. */
+  token: string;
+  /** When it was created. */
+  created_at: string;
+  /** When it expires. */
+  expires_at: string;
+  /** Open it on the device and confirm: it signs the device in, once. */
+  url: string;
+}
+
+/** An invitation for one device. */
+export interface InvitationCreate {
+  /** The name of the token that the device signs in with. */
+  token: string;
+  /** When the invitation expires if it is not used, in seconds. */
+  expires_in_sec?: number;
+}
+
+/** The unused invitations, oldest first. */
+export interface InvitationList {
+  /** All items. */
+  items: Array<ListedInvitation>;
+  /** Always null. */
+  next_cursor: null;
+}
 
 /** What an engine can access. */
 export interface Isolation {
@@ -445,8 +530,20 @@ export interface LinkList {
 
 /** An answer to the question of a link. */
 export interface LinkedReply {
-  /** The value of an option, a value that `response_schema` accepts, or any value if there is none. */
+  /** The value of an option, a value that `response_schema` accepts, or any value if there is none. For a form, an object with the answers by the ids of its questions. */
   response: Json;
+}
+
+/** An invitation that was not used yet, without its URL. */
+export interface ListedInvitation {
+  /** Identifies the invitation when it is revoked. Grants no access. */
+  id: string;
+  /** The name of the token that the device signs in with. */
+  token: string;
+  /** When it was created. */
+  created_at: string;
+  /** When it expires. */
+  expires_at: string;
 }
 
 /** A link to a question, without its URL. */
@@ -486,9 +583,9 @@ export type NoSummary = "not_a_repository" | "git_missing" | "too_slow" | "unrea
 
 /** The body that a `standard` webhook receives. */
 export interface Notification {
-  /** The type of the event. */
-  type: "run.state";
-  /** When the state changed. */
+  /** `run.state`: the run changed its state. `interaction.reminder`: its question is still open. `interaction.expiring`: the deadline of its question is near. */
+  type: "run.state" | "interaction.reminder" | "interaction.expiring";
+  /** When the state changed, the reminder was due or the deadline was announced. */
   timestamp: string;
   /** What changed. */
   data: StateChange;
@@ -510,15 +607,17 @@ export interface Origin {
 export interface PendingQuestion {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
   kind: string;
-  /** The question. */
+  /** The question, or the introduction of a form. */
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
+  /** The questions of a form, which are answered together: the answer is an object with their ids. */
+  questions?: Array<FormField>;
   /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
-  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
   /** Further information from the engine. */
   context: Json;
@@ -528,7 +627,7 @@ export interface PendingQuestion {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Always null for a `secret` question. */
+  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -580,11 +679,73 @@ export interface Profile {
 
 export type ProfileKind = "resumable" | "sticky_process";
 
+/** What a browser needs for pushes, and the subscriptions of the caller's token. */
+export interface Push {
+  /** The `applicationServerKey` for `PushManager.subscribe()`. */
+  public_key: string;
+  /** The name of the caller's token. Subscriptions end with it. */
+  token: string;
+  /** The subscriptions of the caller's token, newest first. */
+  items: Array<PushSubscription>;
+}
+
+/** The keys of a push subscription, as the browser gives them: base64url. */
+export interface PushKeys {
+  /** The public key of the browser. */
+  p256dh: string;
+  /** The secret that the browser shares with the server. */
+  auth: string;
+}
+
+/** A browser that gets a push when a question is asked. */
+export interface PushSubscription {
+  /** Identifies the subscription when it is removed. Grants no access. */
+  id: string;
+  /** The browser and system, from its `User-Agent`. */
+  device: string;
+  /** The host of the push service. */
+  service: string;
+  /** Whether the session of this request added it. */
+  current: boolean;
+  /** When it was added, or last renewed by its browser. */
+  created_at: string;
+  /** When the push service last accepted a push, accurate to a minute. Null if never. */
+  last_success_at: string | null;
+}
+
+/** A browser that wants pushes: what `PushSubscription.toJSON()` returns there. */
+export interface PushSubscriptionCreate {
+  /** The URL of the push service for this browser. */
+  endpoint: string;
+  /** For the encryption of messages. */
+  keys: PushKeys;
+}
+
+/** How a test push went. */
+export interface PushTest {
+  /** Whether the push service accepted it. */
+  delivered: boolean;
+  /** Why it was not accepted. */
+  error: string | null;
+}
+
+/** When a webhook is notified again of a question that is still open. */
+export interface ReminderCreate {
+  /** So many seconds after the question was asked. Default: as in the settings. */
+  after_sec?: Array<number> | null;
+  /** Then again and again, with so many seconds in between. Default: no more. */
+  repeat_sec?: number | null;
+  /** At most so many reminders of one question. Default: 10, and never less than `after_sec` has. */
+  max?: number | null;
+  /** Whether the webhook is notified of a near deadline. */
+  expiring?: boolean;
+}
+
 /** An answer to the pending question. */
 export interface Reply {
   /** The question. */
   interaction_id: string;
-  /** The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an uploaded file as `{"upload_id": "…"}`. */
+  /** The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an uploaded file as `{"upload_id": "…"}`. For a form, an object with the answers by the ids of its questions. */
   response: Json;
 }
 
@@ -728,13 +889,15 @@ export interface Session {
   browser: string;
   /** The only host name for which it is valid. */
   host: string;
+  /** Whether the device was signed in by an invitation, so that it stays signed in. */
+  invited: boolean;
   /** Whether this request uses it. */
   current: boolean;
   /** When the user signed in. */
   created_at: string;
   /** When it was last used, accurate to a few minutes. */
   last_seen_at: string;
-  /** When it ends unless it is used before then. At most 30 days after the sign-in. */
+  /** When it ends unless it is used before then. At most 30 days after the sign-in; for an invited device, `server.device_days`. */
   expires_at: string;
 }
 
@@ -826,11 +989,11 @@ export interface Slots {
   taken: number;
 }
 
-/** A run that has changed its state. */
+/** A run that has changed its state, or still waits with the same question. */
 export interface StateChange {
-  /** The run, as it was right after the change. */
+  /** The run, as it was right after the change; in a reminder, as it is now. */
   run: Run;
-  /** The previous state. Null for a new run. */
+  /** The previous state. Null for a new run. The same as `to` if the run still waits. */
   from: RunState | null;
   /** The new state. */
   to: RunState;
@@ -856,6 +1019,50 @@ export interface Statistics {
   answers: AnswerStats;
   /** The runs that are not over now. */
   unfinished: Unfinished;
+}
+
+/** A token, without its text. */
+export interface Token {
+  /** Whose token it is. */
+  name: string;
+  /** Whether it is the server's own token, which allows everything and cannot be revoked. */
+  main: boolean;
+  /** What it allows; `admin` allows everything. */
+  scopes: Array<AccessScope>;
+  /** If there are any, it is restricted to runs that have all of them. */
+  labels: { [key: string]: string };
+  /** Null for the server's own token. */
+  created_at: string | null;
+  /** Null: never. An expired token is listed until it is revoked. */
+  expires_at: string | null;
+  /** Whether it has expired. */
+  expired: boolean;
+  /** Null: never. After a crash of the server some minutes may be missing. */
+  last_used_at: string | null;
+  /** `api`: by a program with the token. `page`: by a browser that was signed in with it. */
+  last_used_via: "api" | "page" | null;
+  /** How many browsers and devices are signed in with it. */
+  sessions: number;
+}
+
+/** A token for a person or a program. */
+export interface TokenCreate {
+  /** Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`. Shown with everything that its holder does. */
+  name: string;
+  /** What it allows; `admin` allows everything. */
+  scopes: Array<AccessScope>;
+  /** Restrict the token to runs that have all of these labels. Not with `admin`. Default: all runs. */
+  labels?: { [key: string]: string };
+  /** When the token expires, in seconds. Default: never. */
+  expires_in_sec?: number | null;
+}
+
+/** The server's own token, then all others, oldest first. */
+export interface TokenList {
+  /** All items. */
+  items: Array<Token>;
+  /** Always null. */
+  next_cursor: null;
 }
 
 /** The runs that are not over. */
@@ -913,7 +1120,9 @@ export interface WebhookCreate {
   kind?: WebhookKind;
   /** Only notify about these states. Default: all. */
   states?: Array<RunState> | null;
+  /** Whether open questions are notified again, or when. Default: as in the settings; never for `standard`. */
+  reminders?: boolean | ReminderCreate | null;
 }
 
 /** The format of the message. */
-export type WebhookKind = "standard" | "ntfy" | "slack" | "email";
+export type WebhookKind = "standard" | "ntfy" | "slack" | "email" | "push";

@@ -173,6 +173,19 @@ test("the same idempotency key returns the same run", async () => {
   await client.cancel(first.id);
 });
 
+test("a token is made for a person, and a device is invited", async () => {
+  const made = await client.createToken("anna", ["answer"], { expiresInSec: 3600 });
+  const anna = new askback.Client(url, { token: made.token });
+  await assert.rejects(anna.tokens(), askback.Forbidden);
+  const invitation = await client.invite("anna");
+  assert.ok((await client.invitations()).some((each) => each.id === invitation.id));
+  await client.revokeInvitation(invitation.id);
+  const listed = (await client.tokens()).find((each) => each.name === "anna");
+  assert.equal(listed?.last_used_via, "api");
+  await client.revokeToken("anna");
+  await assert.rejects(anna.inbox().next(), askback.Unauthorized);
+});
+
 test("skills, engines and health are there", async () => {
   const names = (await client.skills()).map((skill) => skill.id);
   assert.ok(names.includes("asks"), String(names));

@@ -10,6 +10,7 @@ import resource
 import shutil
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -19,18 +20,21 @@ from askback import __version__
 from askback.bootstrap import App
 from askback.bootstrap.engines import networks
 from askback.bootstrap.links import make_links, make_tokens
+from askback.bootstrap.push import make_push
 from askback.http.addresses import Addresses, addresses
 from askback.http.app import api, application
 from askback.http.auth import MainToken
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
 from askback.http.failed_sign_ins import FailedSignIns
+from askback.http.invitations import Invitations
 from askback.http.metrics import Gauges, Metrics
 from askback.http.page_labels import PageLabels
 from askback.http.quotas import Quotas
-from askback.http.sessions import Sessions
+from askback.http.sessions import Lifetime, Sessions
 from askback.http.streams import MAX_IN_TOTAL, Streams
-from askback.http.tokens import stored_secret
+from askback.http.token_uses import TokenUses
+from askback.http.tokens import Tokens, stored_secret
 from askback.process.isolation import Network
 from askback.process.warm import DropReason
 from askback.settings import Settings
@@ -50,7 +54,8 @@ class WebServer:
     application: ASGIApp
     token: str
     streams: Streams
-    sessions: Sessions
+    flush: Callable[[], None]
+    """Writes when sessions and tokens were last used, at the end."""
     tasks: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
     """What runs while the server does."""
 
@@ -59,15 +64,21 @@ def web_server(app: App, port: int) -> WebServer:
     """The HTTP side of an opened program."""
     settings, data_dir = app.settings, app.settings.data_dir
     tokens = make_tokens(settings, app.clock)
+    uses = TokenUses(data_dir / "token-uses.json", app.clock)
     key = stored_secret(data_dir / "link-key").encode()
     # Engines and the database need files too.
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     metrics = _metrics(app, streams)
+    sessions = Sessions(data_dir / "sessions.json", app.clock, tokens.holder, _device(settings))
     context = Context(
         service=app.service,
         uploads=app.uploads,
         links=make_links(settings, app.workspaces, tokens, app.clock),
-        sessions=Sessions(data_dir / "sessions.json", app.clock, tokens.holder),
+        sessions=sessions,
+        tokens=Tokens(data_dir / "tokens.json", app.clock),
+        main_digest=tokens.main_digest,
+        token_uses=uses,
+        invitations=Invitations(data_dir / "invitations.json", app.clock, tokens.holder),
         addresses=_addresses(settings, port, tokens, key),
         streams=streams,
         metrics=metrics,
@@ -80,7 +91,9 @@ def web_server(app: App, port: int) -> WebServer:
         ),
         body_memory=BodyMemory(8 * settings.limits.body_bytes),
         bundle_bytes=settings.limits.bundle_bytes,
+        reminders=settings.notifications.reminders.policy,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
+        push=make_push(app, tokens, sessions),
     )
     pages = Pages(app.service, app.clock, partial(_health, app))
     made = application(
@@ -95,8 +108,12 @@ def web_server(app: App, port: int) -> WebServer:
         application=made,
         token=tokens.token,
         streams=context.streams,
-        sessions=context.sessions,
-        tasks=(context.sessions.watch, *(() if app.exporter is None else (partial(_send_metrics, app, metrics),))),
+        flush=partial(_flush, context, tokens),
+        tasks=(
+            context.sessions.watch,
+            partial(uses.watch, tokens.digests),
+            *(() if app.exporter is None else (partial(_send_metrics, app, metrics),)),
+        ),
     )
 
 
@@ -148,6 +165,16 @@ def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> 
         public_url=settings.server.public_url,
         labels=PageLabels(key, digests=tokens.digests, is_valid=is_valid),
     )
+
+
+def _flush(context: Context, tokens: MainToken) -> None:
+    context.sessions.flush()
+    context.token_uses.flush(tokens.digests)
+
+
+def _device(settings: Settings) -> Lifetime:
+    server = settings.server
+    return Lifetime(idle=timedelta(days=server.device_idle_days), max_age=timedelta(days=server.device_days))
 
 
 async def _health(app: App) -> wire.Health:

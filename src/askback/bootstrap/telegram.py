@@ -25,7 +25,9 @@ def chat_webhooks(settings: Settings) -> Sequence[Webhook]:
         return ()
     from askback.telegram.channel import webhook_of
 
-    return [webhook_of(chat, telegram.api_url, telegram.states) for chat in _chats(settings) if chat.notify]
+    usual = settings.notifications.reminders.policy
+    chats = [chat for chat in _chats(settings) if chat.notify]
+    return [webhook_of(chat, telegram.api_url, telegram.states, usual) for chat in chats]
 
 
 def make_bot(settings: Settings, service: Service, store: Store, clock: Callable[[], datetime]) -> TelegramBot | None:

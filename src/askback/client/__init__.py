@@ -46,6 +46,7 @@ from askback.wire.runs import (
 )
 from askback.wire.server import Engine, EngineModel, EngineModels, Health, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
+from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
 __all__ = [
     "AnswerUnreadable",
@@ -59,6 +60,7 @@ __all__ = [
     "Client",
     "ClosedQuestion",
     "Conflict",
+    "CreatedToken",
     "Delivery",
     "Engine",
     "EngineModel",
@@ -68,7 +70,9 @@ __all__ = [
     "Health",
     "HeldProcess",
     "Interaction",
+    "Invitation",
     "Link",
+    "ListedInvitation",
     "ListedLink",
     "NotFound",
     "PendingQuestion",
@@ -83,6 +87,7 @@ __all__ = [
     "Skill",
     "SkillDetails",
     "Statistics",
+    "Token",
     "TokenUnusable",
     "Unauthorized",
     "Upload",

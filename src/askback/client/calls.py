@@ -29,6 +29,7 @@ from askback.wire.runs import (
 )
 from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
+from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
 T = TypeVar("T")
 
@@ -40,7 +41,8 @@ class Call(Generic[T]):
     method: str
     path: str
     returns: type[T]
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    """A sequence is sent as a parameter that is repeated."""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     file: Path | None = None
@@ -103,6 +105,7 @@ def create_run(
     options: Mapping[str, Any],
     from_run: Mapping[str, Any] | None,
     workdir: str | None,
+    labels: Mapping[str, str] | None,
     webhooks: Sequence[Mapping[str, Any]],
     idempotency_key: str | None,
 ) -> Call[Run]:
@@ -118,13 +121,18 @@ def create_run(
         "webhooks": [dict(each) for each in webhooks],
     }
     wanted = {"skill": skill, **{name: value for name, value in given.items() if value}}
+    if labels is not None:
+        # Also if there are none: a run that continues another one would have its labels.
+        wanted["labels"] = dict(labels)
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     return Call(method="POST", path="/v1/runs", returns=Run, body=_json(wanted), headers=_JSON | headers)
 
 
-def list_runs(*, state: str | None, skill: str | None, engine: str | None, page_size: int) -> Listing[Run]:
+def list_runs(
+    *, state: str | None, skill: str | None, engine: str | None, labels: Mapping[str, str], page_size: int
+) -> Listing[Run]:
     chosen = {"state": state, "skill": skill, "engine": engine, "limit": str(page_size)}
-    params = {name: value for name, value in chosen.items() if value is not None}
+    params = _chosen(chosen) | _labels(labels)
     return Listing(call=Call(method="GET", path="/v1/runs", returns=Page[Run], params=params))
 
 
@@ -177,14 +185,24 @@ def revoke_link(run_id: str, link_id: str) -> Call[None]:
     return Call(method="DELETE", path=_run(run_id, "interaction", "links", link_id), returns=type(None))
 
 
-def inbox(*, skill: str | None, engine: str | None, words: str | None, order: str | None) -> Listing[PendingQuestion]:
-    chosen = {"skill": skill, "engine": engine, "q": words, "order": order}
-    params = {name: value for name, value in chosen.items() if value is not None}
+def inbox(
+    *, skill: str | None, engine: str | None, words: str | None, order: str | None, labels: Mapping[str, str]
+) -> Listing[PendingQuestion]:
+    params = _chosen({"skill": skill, "engine": engine, "q": words, "order": order}) | _labels(labels)
     return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion], params=params))
 
 
-def closed_questions() -> Listing[ClosedQuestion]:
-    return Listing(call=Call(method="GET", path="/v1/interactions", returns=Page[ClosedQuestion]))
+def closed_questions(labels: Mapping[str, str]) -> Listing[ClosedQuestion]:
+    call = Call(method="GET", path="/v1/interactions", returns=Page[ClosedQuestion], params=_labels(labels))
+    return Listing(call=call)
+
+
+def _chosen(given: Mapping[str, str | None]) -> dict[str, str | Sequence[str]]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str | Sequence[str]]:
+    return {"label": [f"{name}:{value}" for name, value in labels.items()]} if labels else {}
 
 
 # Events.
@@ -261,8 +279,37 @@ def models(engine: str) -> Call[EngineModels]:
     return Call(method="GET", path=path_of("engines", engine, "models"), returns=EngineModels)
 
 
-def statistics(days: int) -> Call[Statistics]:
-    return Call(method="GET", path="/v1/stats", returns=Statistics, params={"days": str(days)})
+def tokens() -> Listing[Token]:
+    return Listing(call=Call(method="GET", path="/v1/tokens", returns=Page[Token]))
+
+
+def create_token(
+    name: str, scopes: Sequence[str], labels: Mapping[str, str], expires_in_sec: int | None
+) -> Call[CreatedToken]:
+    wanted = {"name": name, "scopes": list(scopes), "labels": dict(labels), "expires_in_sec": expires_in_sec}
+    body = _json({field: value for field, value in wanted.items() if value})
+    return Call(method="POST", path="/v1/tokens", returns=CreatedToken, body=body, headers=_JSON)
+
+
+def revoke_token(name: str) -> Call[None]:
+    return Call(method="DELETE", path=path_of("tokens", name), returns=type(None))
+
+
+def invitations() -> Listing[ListedInvitation]:
+    return Listing(call=Call(method="GET", path="/v1/invitations", returns=Page[ListedInvitation]))
+
+
+def invite(token: str, expires_in_sec: int) -> Call[Invitation]:
+    body = _json({"token": token, "expires_in_sec": expires_in_sec})
+    return Call(method="POST", path="/v1/invitations", returns=Invitation, body=body, headers=_JSON)
+
+
+def revoke_invitation(invitation_id: str) -> Call[None]:
+    return Call(method="DELETE", path=path_of("invitations", invitation_id), returns=type(None))
+
+
+def statistics(days: int, labels: Mapping[str, str]) -> Call[Statistics]:
+    return Call(method="GET", path="/v1/stats", returns=Statistics, params={"days": str(days), **_labels(labels)})
 
 
 def health() -> Call[Health]:

@@ -13,7 +13,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from askback.http import catalog, files, openapi, problems, questions, runs, session_routes, statistics
+from askback.http import (
+    catalog,
+    files,
+    openapi,
+    problems,
+    push_routes,
+    questions,
+    runs,
+    session_routes,
+    statistics,
+    token_routes,
+)
 from askback.http.auth import Gate, MainToken, SignInPages
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
@@ -43,6 +54,8 @@ _ROUTERS = (
     catalog.server_router,
     statistics.router,
     session_routes.router,
+    push_routes.router,
+    token_routes.router,
 )
 _OPERATIONS = [operation for router in _ROUTERS for operation in router.operations]
 
@@ -81,6 +94,7 @@ def application(
         find=tokens,
         holder=tokens.holder,
         sessions=context.sessions,
+        invitations=context.invitations,
         addresses=context.addresses,
         pages=pages,
         codes=Codes(),
@@ -94,6 +108,7 @@ def application(
         entrance=entrance,
         failures=failures,
         pages=pages,
+        note_use=context.token_uses.note,
     )
     return SafeHeaders(Origins(gate, frozenset(origins)))
 

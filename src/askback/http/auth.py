@@ -1,4 +1,6 @@
-"""Authentication, the outermost layer. Without a valid token everything except `/healthz` is 401, and no body is read."""
+"""Authentication, the outermost layer. Without a valid token everything except `/healthz` and the icons is 401, and no body
+is read.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qs
@@ -15,6 +16,8 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from askback.core.access import AccessScope as AccessScope
+from askback.core.actors import Via
 from askback.http.addresses import Addresses
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.problems import RequestCode, problem
@@ -24,17 +27,10 @@ ENTER = "/enter"
 """Creates a browser session from a token."""
 REACHABLE = "/enter/reachable"
 """Responds to everybody, without content, so that a browser can test whether it reaches the server by a host name."""
-_OPEN = frozenset({"/healthz"})
+ICONS = frozenset(f"/static/icon-{name}.png" for name in ("180", "192", "512", "maskable", "badge"))
+"""The icons of the installed page: a phone fetches them without its cookies."""
+_OPEN = frozenset({"/healthz"}) | ICONS
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-class AccessScope(StrEnum):
-    """What a token allows; `admin` allows everything."""
-
-    SUBMIT = "submit"
-    ANSWER = "answer"
-    READ = "read"
-    ADMIN = "admin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +72,14 @@ class SignInPages(Protocol):
 
     def invalid_link_page(self, scope: Scope, status: HTTPStatus) -> Response:
         """The page for an answer link that is not valid. The same for every reason."""
+        ...
+
+    def invitation_page(self, scope: Scope, *, name: str, text: str) -> Response:
+        """Asks whether to sign this device in as that person. Nothing is used up by showing it."""
+        ...
+
+    def invalid_invitation_page(self, scope: Scope, status: HTTPStatus) -> Response:
+        """The page for an invitation that is not valid. The same for every reason."""
         ...
 
     def to_page_host(self, scope: Scope, *, origin: str, code: str) -> Response:
@@ -139,6 +143,7 @@ class Gate:
         entrance: Entrance,
         failures: FailedSignIns,
         pages: SignInPages,
+        note_use: Callable[[str, Via], None],
     ) -> None:
         self._app = app
         self._find = find
@@ -148,6 +153,7 @@ class Gate:
         self._entrance = entrance
         self._failures = failures
         self._pages = pages
+        self._note_use = note_use
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in _OPEN):
@@ -170,6 +176,8 @@ class Gate:
         elif (reason := cross_site(self._addresses, scope["method"], headers)) is not None:
             await _forbidden(reason)(scope, receive, send)
         else:
+            if grant.link is None:
+                self._note_use(grant.token_digest, Via.API if grant.session_id is None else Via.PAGE)
             scope["grant"] = grant
             # A stream may last for days, and its token may be revoked in that time.
             scope["still_valid"] = lambda: self._grant(scope, headers) is not None
@@ -195,17 +203,27 @@ class Gate:
         by_link = kind == "link"
         if self._pages.wants_page(scope):
             status = HTTPStatus.UNAUTHORIZED if wait is None else HTTPStatus.TOO_MANY_REQUESTS
-            page = self._pages.invalid_link_page if by_link else self._pages.sign_in_page
-            response = page(scope, status)
+            response = self._page_for(kind)(scope, status)
         else:
             response = _unauthorized(by_link=by_link) if wait is None else _too_many(by_link=by_link)
         if wait is not None:
             response.headers["Retry-After"] = str(wait)
         return response
 
+    def _page_for(self, kind: str | None) -> Callable[[Scope, HTTPStatus], Response]:
+        match kind:
+            case "link":
+                return self._pages.invalid_link_page
+            case "invitation":
+                return self._pages.invalid_invitation_page
+            case _:
+                return self._pages.sign_in_page
+
     def _credentials(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
         """The kind of credentials in the request."""
         if scope["path"] == ENTER:
+            if "invitation" in query_of(scope) or scope.get("sign_in_by") == "invitation":
+                return "invitation"
             return "token" if scope["method"] == "POST" or query_of(scope).keys() & {"token", "code", "step"} else None
         if headers.get("authorization"):
             return "bearer"
@@ -276,5 +294,5 @@ def _too_many(*, by_link: bool = False) -> Response:
 
 def _link_in(path: str) -> str | None:
     if path.startswith(ANSWERS):
-        return path.removeprefix(ANSWERS)
+        return path.removeprefix(ANSWERS).removesuffix("/file")
     return path.removeprefix(ANSWER_PAGE).partition("/")[0] if path.startswith(ANSWER_PAGE) else None

@@ -79,6 +79,7 @@ def _shown(session: Session, grant: Grant) -> wire.Session:
         id=session.id,
         token=session.token,
         browser=session.browser,
+        invited=session.invited,
         host=session.host,
         current=session.id == grant.session_id,
         created_at=session.created_at,

@@ -5,7 +5,6 @@ A session is not a token: its secret is not accepted as a bearer token, and only
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import secrets
@@ -17,6 +16,7 @@ from pathlib import Path
 from askback.core.errors import NotFound, RefusalCode, Unavailable
 from askback.files.atomic import RecordFile
 from askback.http.auth import Grant, digest
+from askback.http.late_writes import keep_writing
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,6 @@ IDLE = timedelta(days=7)
 MAX_AGE = timedelta(days=30)
 MAX_SESSIONS = 500
 """Beyond this, the least recently used session ends."""
-_FLUSH_SEC = 300.0
 
 _BROWSERS = (("Edg", "Edge"), ("OPR", "Opera"), ("Firefox", "Firefox"), ("Chrome", "Chrome"), ("Safari", "Safari"))
 _SYSTEMS = (
@@ -36,6 +35,18 @@ _SYSTEMS = (
     ("CrOS", "ChromeOS"),
     ("Linux", "Linux"),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """When a session ends: some time after its last use, and at the latest some time after it was created."""
+
+    idle: timedelta
+    max_age: timedelta
+
+
+DEVICE = Lifetime(idle=timedelta(days=90), max_age=timedelta(days=365))
+"""Of the session of an invited device, unless the settings say otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +64,31 @@ class Session:
     last_seen_at: datetime
     expires_at: datetime
     """The latest end; an idle session ends earlier."""
+    idle_sec: float | None = None
+    """How long the session of an invited device may be idle. None: a browser that signed in with a token."""
+
+    @property
+    def invited(self) -> bool:
+        return self.idle_sec is not None
 
     @property
     def ends_at(self) -> datetime:
-        return min(self.expires_at, self.last_seen_at + IDLE)
+        idle = IDLE if self.idle_sec is None else timedelta(seconds=self.idle_sec)
+        return min(self.expires_at, self.last_seen_at + idle)
 
 
 class Sessions:
     """The sessions of one data folder. A running server sees changes at its next request."""
 
-    def __init__(self, path: Path, clock: Callable[[], datetime], holder: Callable[[str], Grant | None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], datetime],
+        holder: Callable[[str], Grant | None],
+        device: Lifetime = DEVICE,
+    ) -> None:
+        self.device = device
+        """How long the session of an invited device lasts."""
         self._file = RecordFile(path, Session)
         self._clock = clock
         self._holder = holder
@@ -89,10 +115,17 @@ class Sessions:
         valid = [each for each in found if self._is_valid(each) and self._holder(each.token_digest) is not None]
         return sorted(valid, key=lambda each: each.last_seen_at, reverse=True)
 
-    def make(self, grant: Grant, *, host: str, user_agent: str, instead_of: str | None = None) -> str:
+    def has(self, session_id: str) -> bool:
+        """Whether the session with this public id is valid."""
+        return any(each.id == session_id for each in self.all())
+
+    def make(
+        self, grant: Grant, *, host: str, user_agent: str, instead_of: str | None = None, invited: bool = False
+    ) -> str:
         """Create a session and return its secret. Writes a file: call it in a thread.
 
-        `instead_of` is the browser's previous secret at this host; that session ends.
+        `instead_of` is the browser's previous secret at this host; that session ends. `invited`: it lasts as long as a
+        device may.
         """
         text, now = secrets.token_urlsafe(32), self._clock()
         made = Session(
@@ -104,7 +137,8 @@ class Sessions:
             browser=browser(user_agent),
             created_at=now,
             last_seen_at=now,
-            expires_at=now + MAX_AGE,
+            expires_at=now + (self.device.max_age if invited else MAX_AGE),
+            idle_sec=self.device.idle.total_seconds() if invited else None,
         )
         with self._file.changing() as sessions:
             old = None if instead_of is None else sessions.get(digest(instead_of))
@@ -125,12 +159,7 @@ class Sessions:
 
     async def watch(self) -> None:
         """Periodically write when sessions were used."""
-        while True:
-            await asyncio.sleep(_FLUSH_SEC)
-            try:
-                await asyncio.to_thread(self.flush)
-            except (Unavailable, OSError) as error:
-                log.error("cannot write the use of browser sessions: %s", error)
+        await keep_writing(self.flush, "the use of browser sessions")
 
     def flush(self) -> None:
         if self._seen:

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope
 from askback.http.addresses import Addresses
 from askback.http.auth import ENTER, Grant, Lookup, SignInPages, digest, headers_of, host_of, query_of
 from askback.http.bodies import declared_length
+from askback.http.invitations import Invitations
 from askback.http.sessions import Sessions
 
 CODE_SEC = 300.0
@@ -42,6 +43,8 @@ class Code:
     target: str
     """The path that the user requested."""
     expires_at: float
+    invited: bool = False
+    """Whether the session is that of an invited device."""
 
 
 class Codes:
@@ -51,12 +54,12 @@ class Codes:
         self._clock = clock
         self._codes: dict[str, Code] = {}
 
-    def make(self, token_digest: str, hosts: frozenset[str], target: str = "/") -> str:
+    def make(self, token_digest: str, hosts: frozenset[str], target: str = "/", *, invited: bool = False) -> str:
         text = secrets.token_urlsafe(32)
         while len(self._codes) >= _MAX_CODES:
             del self._codes[next(iter(self._codes))]
         expires_at = self._clock() + CODE_SEC
-        made = Code(token_digest=token_digest, hosts=hosts, target=target, expires_at=expires_at)
+        made = Code(token_digest=token_digest, hosts=hosts, target=target, expires_at=expires_at, invited=invited)
         self._codes[digest(text)] = made
         return text
 
@@ -79,6 +82,7 @@ class SignIn:
     find: Lookup
     holder: Lookup
     sessions: Sessions
+    invitations: Invitations
     addresses: Addresses
     pages: SignInPages
     codes: Codes
@@ -89,24 +93,42 @@ class SignIn:
         query = query_of(scope)
         if scope["method"] == "POST":
             form = await self.forms.read(scope, receive)
+            if "invitation" in form:
+                return await self._by_invitation(scope, form["invitation"])
             scope["sign_in_target"] = self.pages.target(form.get("next", ""))
             return await self._by_token(scope, _token_in(form.get("token", "")), scope["sign_in_target"])
         if "token" in query:
             return await self._by_token(scope, query["token"], "/")
+        if "invitation" in query:
+            return self._invited(scope, query["invitation"])
         found = await self._by_code(scope, query["code"]) if "code" in query else None
         found = found or (self._step(scope, query["step"]) if "step" in query else None)
         return found or self._already(scope)
 
     async def _by_token(self, scope: Scope, token: str, target: str) -> Response | None:
-        host, grant = host_of(headers_of(scope)), self.find(token)
-        if grant is None:
-            return None
+        grant = self.find(token)
+        return None if grant is None else await self._admit(scope, grant, target)
+
+    def _invited(self, scope: Scope, text: str) -> Response | None:
+        """Asks first: messengers open links for a preview, which must not use the invitation up."""
+        found = self.invitations.find(text)
+        return None if found is None else self.pages.invitation_page(scope, name=found.token, text=text)
+
+    async def _by_invitation(self, scope: Scope, text: str) -> Response | None:
+        scope["sign_in_by"] = "invitation"
+        found = await asyncio.to_thread(self.invitations.take, text)
+        grant = None if found is None else self.holder(found.token_digest)
+        return None if grant is None else await self._admit(scope, grant, "/", invited=True)
+
+    async def _admit(self, scope: Scope, grant: Grant, target: str, *, invited: bool = False) -> Response:
+        """A session at this host name, or a step to the name of the page."""
+        host = host_of(headers_of(scope))
         page_host = self.addresses.page_host(host, grant.token_digest)
         if page_host is None:
-            return await self._entered(scope, grant, target)
+            return await self._entered(scope, grant, target, invited=invited)
         # Not the name of another token: its holder could receive the cookie at another port.
         usable = {page_host} | ({host} & self.addresses.hosts)
-        code = self.codes.make(grant.token_digest, frozenset(usable), target)
+        code = self.codes.make(grant.token_digest, frozenset(usable), target, invited=invited)
         response = self.pages.to_page_host(scope, origin=f"http://{page_host}", code=code)
         if _OLD_COOKIE in cookie_parser(headers_of(scope).get("cookie", "")):
             response.delete_cookie(_OLD_COOKIE, httponly=True, samesite="strict")
@@ -121,7 +143,9 @@ class SignIn:
             return self.pages.to_same_site(scope, f"{ENTER}?code={text}&direct=1")
         code = self.codes.take(text, host)
         grant = None if code is None else self.holder(code.token_digest)
-        return None if code is None or grant is None else await self._entered(scope, grant, code.target)
+        if code is None or grant is None:
+            return None
+        return await self._entered(scope, grant, code.target, invited=code.invited)
 
     def _step(self, scope: Scope, text: str) -> Response | None:
         """Redirect to the page's host name again: the user came back because it could not be reached."""
@@ -138,13 +162,15 @@ class SignIn:
         signed_in = cookie is not None and self.sessions.find(cookie, host_of(headers_of(scope))) is not None
         return RedirectResponse("/", HTTPStatus.SEE_OTHER) if signed_in else None
 
-    async def _entered(self, scope: Scope, grant: Grant, target: str) -> Response:
+    async def _entered(self, scope: Scope, grant: Grant, target: str, *, invited: bool) -> Response:
         headers = headers_of(scope)
         host, agent = host_of(headers), headers.get("user-agent", "")
         make = functools.partial(self.sessions.make, host=host, user_agent=agent, instead_of=self._cookie(scope))
-        text = await asyncio.to_thread(make, grant)
+        text = await asyncio.to_thread(make, grant, invited=invited)
         response = self.pages.signed_in(scope, target)
-        set_cookie(response, self.addresses, host, text)
+        # A phone ends its browser often, and forgets a cookie without an age.
+        age = round(self.sessions.device.max_age.total_seconds()) if invited else None
+        set_cookie(response, self.addresses, host, text, max_age=age)
         return response
 
     def _cookie(self, scope: Scope) -> str | None:
@@ -152,12 +178,12 @@ class SignIn:
         return cookie_parser(headers.get("cookie", "")).get(self.addresses.cookie_name(host_of(headers)))
 
 
-def set_cookie(response: Response, addresses: Addresses, host: str, text: str) -> None:
-    """Set the session cookie. An empty text removes it."""
+def set_cookie(response: Response, addresses: Addresses, host: str, text: str, *, max_age: int | None = None) -> None:
+    """Set the session cookie, for `max_age` seconds or until the browser ends. An empty text removes it."""
     response.set_cookie(
         addresses.cookie_name(host),
         text,
-        max_age=None if text else 0,
+        max_age=max_age if text else 0,
         httponly=True,
         samesite="strict",
         secure=addresses.is_secure(host),

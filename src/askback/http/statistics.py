@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.errors import RefusalCode
 from askback.core.runs import RunState, Usage
 from askback.http.auth import AccessScope
 from askback.http.context import Context, json_response
@@ -29,7 +30,7 @@ router = Router("server")
     query=StatisticsQuery,
     returns=wire.Statistics,
     description="The statistics.",
-    refusals=(RequestCode.REQUEST_INVALID,),
+    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
 )
 async def get_statistics(request: Request, context: Context, *, query: StatisticsQuery) -> Response:
     """Runs, failures and tokens by day, skill and engine, how long answers took, and what waits now.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ from askback.http.auth import AccessScope, Grant, digest
 log = logging.getLogger(__name__)
 
 _MIN_SECRET_LENGTH = 24
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Tokens:
 
     def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
         self._file = RecordFile(path, Token)
-        self._clock = clock
+        self.clock = clock
 
     def find(self, token_digest: str) -> Grant | None:
         """The grant of the token, unless it has expired."""
@@ -49,7 +51,7 @@ class Tokens:
             # The server's own token is not in this file and stays valid.
             log.error("cannot read the further tokens: %s", error.message)
             return None
-        if token is None or (token.expires_at is not None and token.expires_at <= self._clock()):
+        if token is None or (token.expires_at is not None and token.expires_at <= self.clock()):
             return None
         return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest, labels=token.labels)
 
@@ -63,6 +65,15 @@ class Tokens:
     def all(self) -> list[Token]:
         return sorted(self._file.read().values(), key=lambda token: token.created_at)
 
+    def named(self, name: str) -> Token:
+        """The token with this name, which may have expired."""
+        tokens = self._file.read().values()
+        found = next((token for token in tokens if token.name == name), None)
+        if found is None:
+            known = ", ".join(token.name for token in tokens) or "none"
+            raise NotFound(RefusalCode.TOKEN_NOT_FOUND, f"there is no token {name!r}; known: {known}")
+        return found
+
     def make(
         self,
         name: str,
@@ -71,6 +82,9 @@ class Tokens:
         labels: Mapping[str, str] | None = None,
     ) -> str:
         """Create a token, restricted to runs with these labels if there are any. The text is only available here."""
+        if not _NAME.fullmatch(name):
+            message = "the name of a token must have 1 to 100 letters, digits, '.', '_' or '-'"
+            raise Invalid(RefusalCode.INPUT_INVALID, message)
         fixed = dict(labels or {})
         check_labels(fixed)
         if fixed and AccessScope.ADMIN in scopes:
@@ -86,7 +100,7 @@ class Tokens:
                 name=name,
                 digest=digest(text),
                 scopes=scopes,
-                created_at=self._clock(),
+                created_at=self.clock(),
                 expires_at=expires_at,
                 labels=fixed,
             )
@@ -95,11 +109,7 @@ class Tokens:
     def revoke(self, name: str) -> None:
         """Revoke the token with its browser sessions and links, at once."""
         with self._file.changing() as tokens:
-            found = next((token for token in tokens.values() if token.name == name), None)
-            if found is None:
-                known = ", ".join(token.name for token in tokens.values()) or "none"
-                raise NotFound(RefusalCode.TOKEN_NOT_FOUND, f"there is no token {name!r}; known: {known}")
-            del tokens[found.digest]
+            del tokens[self.named(name).digest]
 
 
 def stored_secret(path: Path) -> str:

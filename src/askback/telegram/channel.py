@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from askback.core.chats import ChatMessage
 from askback.core.errors import NotFound
-from askback.core.runs import Run, RunState
-from askback.core.webhooks import DueDelivery, Webhook, WebhookKind
+from askback.core.runs import RunState
+from askback.core.webhooks import DueDelivery, Reminders, Webhook, WebhookKind
 from askback.store.base import Store
 from askback.telegram.api import BotApi, Refused, Unreachable
 from askback.telegram.closing import Closing
@@ -22,13 +22,14 @@ from askback.webhooks.delivery import AnswerLink
 from askback.webhooks.sender import Failed, Response
 
 
-def webhook_of(chat: Chat, api_url: str, states: tuple[RunState, ...]) -> Webhook:
+def webhook_of(chat: Chat, api_url: str, states: tuple[RunState, ...], reminders: Reminders | None) -> Webhook:
     """The entry of a chat in the outbox. It does not contain the token."""
     wanted = tuple(dict.fromkeys((RunState.WAITING_USER, *states)))
     return Webhook(
         url=f"{api_url}/#{chat.id}",
         kind=WebhookKind.TELEGRAM,
         states=wanted,
+        reminders=reminders,
         labels=dict(chat.labels),
         name=chat.name,
     )
@@ -47,7 +48,7 @@ class TelegramChannel:
         chat_id = int(urlsplit(due.delivery.webhook.url).fragment)
         try:
             if due.delivery.new is RunState.WAITING_USER:
-                await self._ask(chat_id, due.run, answer_link)
+                await self._ask(chat_id, due, answer_link)
             else:
                 await self._send(chat_id, ended(due.run, due.delivery.new, self.texts))
         except Refused as error:
@@ -57,14 +58,14 @@ class TelegramChannel:
             raise Failed(str(error)) from None
         return Response(status=200)
 
-    async def _ask(self, chat_id: int, run: Run, answer_link: AnswerLink) -> None:
+    async def _ask(self, chat_id: int, due: DueDelivery, answer_link: AnswerLink) -> None:
         """Send a question, unless it was closed since. If it is closed meanwhile, the message says so at once."""
-        asked = run.pending_interaction
+        run, asked = due.run, due.run.pending_interaction
         if asked is None or not await self._is_pending(run.id, asked.interaction_id):
             return
         # In a group, everybody could answer with a link.
         link = await answer_link() if chat_id > 0 else None
-        draft = question(run, asked, self.texts, self.clock(), link)
+        draft = question(run, asked, self.texts, self.clock(), link, due.delivery.reason)
         try:
             sent = await self._send(chat_id, draft)
         except Refused as error:

@@ -13,6 +13,7 @@ from typing import Any
 from askback.core.actors import ASKBACK
 from askback.core.interactions import Interaction, InteractionOutcome
 from askback.core.runs import Run, RunState
+from askback.core.webhooks import DeliveryReason
 from askback.skills.field_values import kind_of, numbered, readable
 from askback.telegram.choices import ButtonKey, Choice, choices_of, in_chat, label_of
 from askback.telegram.texts import Texts
@@ -47,7 +48,14 @@ class Draft:
         }
 
 
-def question(run: Run, asked: Interaction, texts: Texts, now: datetime, link: str | None) -> Draft:
+def question(
+    run: Run,
+    asked: Interaction,
+    texts: Texts,
+    now: datetime,
+    link: str | None,
+    reason: DeliveryReason = DeliveryReason.STATE,
+) -> Draft:
     """A pending question. `link` leads to it."""
     offered = choices_of(asked, texts)
     keyboard = [
@@ -57,7 +65,8 @@ def question(run: Run, asked: Interaction, texts: Texts, now: datetime, link: st
     if link is not None:
         keyboard.append(({"text": texts("open"), "url": link},))
     foot = [_how(asked, offered, texts, link), _deadline(run, texts, now), texts("run", run=run.id)]
-    return Draft(text=_joined(run, asked, offered, texts, foot), keyboard=tuple(keyboard))
+    title = texts("question" if reason is DeliveryReason.STATE else reason, skill=_title(run))
+    return Draft(text=_joined(title, asked, offered, texts, foot), keyboard=tuple(keyboard))
 
 
 def with_link_as_text(draft: Draft, link: str, texts: Texts) -> Draft:
@@ -71,7 +80,8 @@ def closed(run: Run, asked: Interaction, texts: Texts) -> Draft:
     """The question with how it ended, and without buttons."""
     offered = choices_of(asked, texts)
     foot = [outcome(asked, texts), texts("run", run=run.id)]
-    return Draft(text=_joined(run, asked, offered, texts, foot))
+    title = texts("question", skill=_title(run))
+    return Draft(text=_joined(title, asked, offered, texts, foot))
 
 
 def ended(run: Run, state: RunState, texts: Texts) -> Draft:
@@ -130,10 +140,10 @@ def _keys(run: Run, asked: Interaction, offered: Sequence[Choice]) -> list[tuple
     return [(each, str(ButtonKey.of(run.id, asked.interaction_id, index))) for index, each in numbered]
 
 
-def _joined(run: Run, asked: Interaction, offered: Sequence[Choice], texts: Texts, foot: Sequence[str]) -> str:
+def _joined(title: str, asked: Interaction, offered: Sequence[Choice], texts: Texts, foot: Sequence[str]) -> str:
     """Title, question and foot. The question is cut so that the whole has the size of a message."""
-    title, end = texts("question", skill=_title(run)), "\n".join(line for line in foot if line)
-    parts = [printable(asked.prompt).strip()]
+    end = "\n".join(line for line in foot if line)
+    parts = [printable(asked.heading).strip()]
     if asked.context:
         parts.append(printable(readable(asked.context)).strip())
     if listed := _listed(asked, offered):

@@ -7,6 +7,8 @@ from typing import Any
 
 ENGLISH = {
     "question": "❓ {skill} has a question",
+    "reminder": "⏰ Still waiting: {skill} has a question",
+    "expiring": "⏰ The deadline is near: {skill} has a question",
     "succeeded": "✅ {skill} has succeeded",
     "failed": "❌ {skill} has failed",
     "canceled": "🚫 {skill} was canceled",
@@ -48,6 +50,8 @@ ENGLISH = {
 }
 CHINESE = {
     "question": "❓ {skill} 有一个问题",
+    "reminder": "⏰ 仍待回答：{skill} 有一个问题",
+    "expiring": "⏰ 截止时间将至：{skill} 有一个问题",
     "succeeded": "✅ {skill} 已成功完成",
     "failed": "❌ {skill} 已失败",
     "canceled": "🚫 {skill} 已取消",

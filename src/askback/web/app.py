@@ -23,13 +23,26 @@ from askback.core.errors import AskbackError
 from askback.http.problems import status_of
 from askback.links import ANSWERS
 from askback.service import Service
-from askback.web import changes, dashboard, engines, files, new_run, pages, run_actions, sign_in, skills, translations
+from askback.web import (
+    changes,
+    dashboard,
+    engines,
+    files,
+    installation,
+    new_run,
+    pages,
+    people,
+    run_actions,
+    sign_in,
+    skills,
+    translations,
+)
 from askback.web.page_context import Page, PageContext, environment
 from askback.wire.server import Health
 
 log = logging.getLogger(__name__)
 
-_MODULES = (pages, new_run, files, changes, run_actions, skills, engines, dashboard)
+_MODULES = (pages, new_run, files, changes, run_actions, skills, engines, dashboard, people, installation)
 _PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in module.PAGES if not page.by_link)
 _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
 """A path on this site: it starts with exactly one slash, and nothing that a browser treats as one."""
@@ -60,6 +73,12 @@ class Pages:
 
     def invalid_link_page(self, scope: Scope, status: HTTPStatus) -> Response:
         return sign_in.invalid_link_page(self._context, Request(scope), status)
+
+    def invitation_page(self, scope: Scope, *, name: str, text: str) -> Response:
+        return sign_in.invitation_page(self._context, Request(scope), name, text)
+
+    def invalid_invitation_page(self, scope: Scope, status: HTTPStatus) -> Response:
+        return sign_in.invalid_invitation_page(self._context, Request(scope), status)
 
     def to_page_host(self, scope: Scope, *, origin: str, code: str) -> Response:
         return sign_in.to_page_host(self._context, Request(scope), origin, code)
@@ -134,7 +153,12 @@ def _problem(
 
 
 _FOLDER = Path(__file__).parent / "static"
-_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,24 @@ def sign_in_page(context: PageContext, request: Request, status: HTTPStatus, tar
 
 def invalid_link_page(context: PageContext, request: Request, status: HTTPStatus) -> Response:
     """Does not say why the link is invalid: that would reveal whether its run exists."""
-    response = _page(context, request, "invalid_link.html", "form-action 'none'")
+    response = _page(context, request, "invalid_link.html", "form-action 'none'", what="answer.invalid")
     response.status_code = status
     response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def invitation_page(context: PageContext, request: Request, name: str, text: str) -> Response:
+    """One button, which signs this device in. Showing the page changes nothing: messengers open links for a preview."""
+    response = _page(context, request, "invitation.html", "form-action 'self'", name=name, text=text)
+    # With the default policy the browser would not send the origin of the form.
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response
+
+
+def invalid_invitation_page(context: PageContext, request: Request, status: HTTPStatus) -> Response:
+    """Does not say why the invitation is invalid."""
+    response = _page(context, request, "invalid_link.html", "form-action 'none'", what="invited.invalid")
+    response.status_code = status
     return response
 
 

@@ -113,7 +113,7 @@ async def _serve(settings: Settings, *, as_json: bool) -> int:
                 await server.serve(sockets=listening)
             for each in watching:
                 each.cancel()
-            await asyncio.to_thread(web.sessions.flush)
+            await asyncio.to_thread(web.flush)
     return 0
 
 

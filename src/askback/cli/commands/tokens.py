@@ -13,6 +13,7 @@ from askback.cli.help import Group
 from askback.text.formatting import one_line, printable, rfc3339
 
 if TYPE_CHECKING:
+    from askback.http.token_uses import TokenUses
     from askback.http.tokens import Token, Tokens
     from askback.settings import Settings
 
@@ -36,17 +37,20 @@ _MAX_DIGITS = 12
 @options.common
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
-    """Without a subcommand: list the additional tokens. A running server applies changes at once."""
+    """Without a subcommand: list the additional tokens. A running server applies changes at once.
+
+    It writes the last use of a token every few minutes, and when it stops.
+    """
     if ctx.invoked_subcommand is not None:
         return 0
-    tokens = _tokens(settings).all()
+    tokens, uses = _tokens(settings).all(), _uses(settings)
     if as_json:
-        output.print_json([_view(token) for token in tokens])
+        output.print_json([_view(token, uses) for token in tokens])
         return 0
     if tokens:
-        output.print_heading(f"{'NAME':<24} {'SCOPES':<24} CREATED AND EXPIRES")
+        output.print_heading(f"{'NAME':<24} {'SCOPES':<24} CREATED, EXPIRES, LAST USED")
     for token in tokens:
-        output.print_line(_line(token), indent=2)
+        output.print_line(_line(token, uses), indent=2)
     if not tokens:
         output.to_stderr("there are no additional tokens; create one with: askback tokens create NAME --scope read")
     return 0
@@ -63,13 +67,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     help="What the token allows; repeatable.",
 )
 @click.option("--expires-in", metavar="TIME", help="Lifetime, such as 4w, 30d, 12h, 45m or 90s; default: no limit.")
-@click.option(
-    "--label",
-    "label_texts",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Restrict the token to runs with this label; repeatable: runs that have all of them.",
-)
+@options.label("Restrict the token to runs with this label; repeatable: runs that have all of them.")
 @options.common
 def create(
     settings: Settings,
@@ -77,11 +75,11 @@ def create(
     name: str,
     scopes: tuple[str, ...],
     expires_in: str | None,
-    label_texts: tuple[str, ...],
+    label: tuple[str, ...],
 ) -> int:
     """Create a token called NAME. It is printed once; only its digest is stored."""
     from askback.bootstrap import now
-    from askback.core.labels import read_labels, shown_labels
+    from askback.core.labels import shown_labels
     from askback.files.atomic import make_private
     from askback.http.auth import AccessScope
 
@@ -90,7 +88,7 @@ def create(
     expires_at = None if expires_in is None else now() + _duration(expires_in)
     make_private(settings.data_dir)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
-    labels = read_labels(label_texts, "=", "--label")
+    labels = options.labels_of(label)
     text = _tokens(settings).make(name, given, expires_at, labels)
     if as_json:
         expiry = rfc3339(expires_at) if expires_at else None
@@ -122,6 +120,13 @@ def _tokens(settings: Settings) -> Tokens:
     return Tokens(settings.data_dir / "tokens.json", now)
 
 
+def _uses(settings: Settings) -> TokenUses:
+    from askback.bootstrap import now
+    from askback.http.token_uses import TokenUses
+
+    return TokenUses(settings.data_dir / "token-uses.json", now)
+
+
 def _duration(text: str) -> timedelta:
     found = re.fullmatch(r"([0-9]+)([smhdw])", text.strip(), re.ASCII)
     if found is None:
@@ -134,18 +139,20 @@ def _duration(text: str) -> timedelta:
     return timedelta(**{unit: number})
 
 
-def _view(token: Token) -> dict[str, Any]:
-    expires_at = token.expires_at
+def _view(token: Token, uses: TokenUses) -> dict[str, Any]:
+    expires_at, use = token.expires_at, uses.last(token.digest)
     return {
         "name": token.name,
         "scopes": list(token.scopes),
         "created_at": rfc3339(token.created_at),
         "expires_at": rfc3339(expires_at) if expires_at else None,
         "labels": token.labels,
+        "last_used_at": rfc3339(use.at) if use else None,
+        "last_used_via": use.via if use else None,
     }
 
 
-def _line(token: Token) -> str:
+def _line(token: Token, uses: TokenUses) -> str:
     from askback.bootstrap import now
     from askback.core.labels import shown_labels
 
@@ -153,5 +160,8 @@ def _line(token: Token) -> str:
     if token.expires_at is not None:
         over = token.expires_at <= now()
         until = f"{'expired' if over else 'until'} {token.expires_at:%Y-%m-%d %H:%M} UTC"
+    use = uses.last(token.digest)
+    used = "never used" if use is None else f"used {use.at:%Y-%m-%d %H:%M} by {use.via}"
     only = f"  only {printable(shown_labels(token.labels))}" if token.labels else ""
-    return f"{token.name:<24} {', '.join(token.scopes):<24} created {token.created_at:%Y-%m-%d}  {until}{only}"
+    what = f"{token.name:<24} {', '.join(token.scopes):<24} created {token.created_at:%Y-%m-%d}"
+    return f"{what}  {until}  {used}{only}"

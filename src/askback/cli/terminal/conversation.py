@@ -16,6 +16,7 @@ from askback.bootstrap import App
 from askback.cli import exit_codes, output
 from askback.cli.terminal import question
 from askback.cli.terminal.changes import changes_lines
+from askback.cli.terminal.forms import said
 from askback.cli.terminal.live import Display, summary
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned, Settled, unless_left
 from askback.core.errors import Conflict
@@ -24,7 +25,6 @@ from askback.core.interactions import Interaction, InteractionOutcome, Json
 from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
 from askback.process.workspace import ARTIFACTS_DIR
-from askback.skills.field_values import readable
 from askback.skills.typed_answers import read_answer, refusal
 from askback.text.formatting import count, printable, size
 from askback.wire import runs as wire
@@ -148,8 +148,7 @@ class Conversation:
             line = self._answers.popleft()
             response = read_answer(pending, line)
             question.show(pending, self._display.write)
-            shown = "(not shown)" if pending.secret else printable(readable(response, pending.response_schema))
-            self._display.write(f"  > {shown}")
+            self._display.write(f"  > {printable(said(pending, response))}")
             why_not = refusal(pending, line) if response != "" else ANSWER_NEEDED
             if why_not is None:
                 return response

@@ -3,6 +3,7 @@
 import { get, remove } from "./api.js";
 import { make } from "./elements.js";
 import { confirmDialog } from "./frame.js";
+import { turnOff } from "./push.js";
 import { timeElement } from "./time.js";
 import { t } from "./translations.js";
 
@@ -17,13 +18,14 @@ function fact(name, value) {
 
 function row(session) {
   const name = session.browser || t("sessions.unknown");
+  const stays = session.invited ? make("span", { class: "tag" }, t("sessions.invited")) : null;
   const mark = session.current ? make("span", { class: "tag tag-strong" }, t("sessions.current")) : null;
   const end = make("button", { class: "button button-small", type: "button", "aria-label": t("sessions.end.of", { name }) }, t("sessions.sign_out"));
   end.addEventListener("click", () => leave(`/v1/sessions/${encodeURIComponent(session.id)}`, session.current));
   return make(
     "li",
     { class: "card engine" },
-    make("div", { class: "engine-head" }, make("h2", {}, name, " ", make("code", { class: "muted" }, session.id)), mark, end),
+    make("div", { class: "engine-head" }, make("h2", {}, name, " ", make("code", { class: "muted" }, session.id)), mark, stays, end),
     make(
       "dl",
       { class: "facts-row" },
@@ -56,6 +58,8 @@ async function show() {
 
 function leave(path, ends) {
   return attempt(async () => {
+    // Nothing more is shown on a device whose user has signed out.
+    if (ends) await turnOff().catch(() => {});
     await remove(path);
     if (ends) location.assign("/");
     else await show();

@@ -45,5 +45,7 @@ def message(
             return mail(webhook, notice, message_id, style.sender, now)
         case WebhookKind.TELEGRAM:
             raise Failed("this server has no telegram.token; another server has to send it")
+        case WebhookKind.PUSH:
+            raise Refused("a push is encrypted for its device")
         case kind:
             assert_never(kind)

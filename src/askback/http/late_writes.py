@@ -1,0 +1,23 @@
+"""Facts that change with every request, such as when a token was last used: noted in memory, and written periodically."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from askback.core.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+_FLUSH_SEC = 300.0
+
+
+async def keep_writing(flush: Callable[[], None], what: str) -> None:
+    """Call `flush` in a thread every few minutes. `what` names the facts in the log if that fails."""
+    while True:
+        await asyncio.sleep(_FLUSH_SEC)
+        try:
+            await asyncio.to_thread(flush)
+        except (Unavailable, OSError) as error:
+            log.error("cannot write %s: %s", what, error)

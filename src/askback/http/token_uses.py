@@ -1,0 +1,68 @@
+"""When each token was last used, and by which way. In a separate file: the tokens themselves change rarely."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from askback.core.actors import Via
+from askback.core.errors import Unavailable
+from askback.files.atomic import RecordFile
+from askback.http.late_writes import keep_writing
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUse:
+    """The last use of the token with this digest."""
+
+    digest: str
+    at: datetime
+    via: Via
+
+
+class TokenUses:
+    """Accurate in the server that the token is used at; other programs see what it has written."""
+
+    def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
+        self._file = RecordFile(path, TokenUse)
+        self._clock = clock
+        self._noted: dict[str, TokenUse] = {}
+        self._is_written = True
+
+    def note(self, token_digest: str, via: Via) -> None:
+        """Remember that the token is being used. Writes nothing."""
+        self._noted[token_digest] = TokenUse(digest=token_digest, at=self._clock(), via=via)
+        self._is_written = False
+
+    def last(self, token_digest: str) -> TokenUse | None:
+        """None if the token was never used, or if the file cannot be read."""
+        try:
+            written = self._file.read().get(token_digest)
+        except Unavailable as error:
+            log.error("cannot read when tokens were used: %s", error.message)
+            written = None
+        return self._noted.get(token_digest) or written
+
+    def flush(self, known: Callable[[], frozenset[str]]) -> None:
+        """Write the uses of the tokens with these digests, and forget those of all others."""
+        if self._is_written:
+            return
+        # Before the copy: a use that is noted meanwhile is written the next time.
+        self._is_written = True
+        try:
+            with self._file.changing() as uses:
+                uses.update(self._noted.copy())
+                for token_digest in uses.keys() - known():
+                    del uses[token_digest]
+        except (Unavailable, OSError):
+            self._is_written = False
+            raise
+
+    async def watch(self, known: Callable[[], frozenset[str]]) -> None:
+        """Periodically write when tokens were used."""
+        await keep_writing(lambda: self.flush(known), "when tokens were used")
