@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+from askback.core.labels import label_problems
 from askback.core.runs import RunState
 from askback.core.webhooks import (
     MAX_REMINDER_SEC,
@@ -407,6 +408,59 @@ class NotificationSettings(_Section):
     reminders: ReminderSettings = Field(
         default_factory=ReminderSettings, description="When open questions are notified again."
     )
+
+
+class TelegramChat(_Section):
+    id: int = Field(
+        description="The id of a user, or that of a group, which is negative. The bot tells users their ids."
+    )
+    name: str = Field(
+        min_length=1, max_length=100, description="The person's name, shown with the answers; for a group, any name."
+    )
+    notify: bool = Field(True, description="Whether this chat gets messages. `false`: the user only answers in groups.")
+    labels: dict[str, str] = Field(
+        default_factory=dict,
+        description="Only questions of runs with all of these labels are shown here, and may be answered by this user.",
+    )
+
+    @field_validator("labels")
+    @classmethod
+    def _valid(cls, labels: dict[str, str]) -> dict[str, str]:
+        if problems := list(label_problems(labels)):
+            raise ValueError(problems[0])
+        return labels
+
+
+class TelegramSettings(_Section):
+    token: Annotated[str | None, Shown.NOTHING] = Field(
+        None,
+        pattern=r"^[0-9]{1,20}:[A-Za-z0-9_-]{20,100}$",
+        repr=False,
+        description="The token of the bot, from @BotFather. Without one there is no bot.",
+    )
+    chats: tuple[TelegramChat, ...] = Field(
+        (),
+        max_length=1000,
+        description="Who gets questions and who may answer: `id`, `name`, `notify` and `labels`. In a group, only users who are listed here may answer.",
+    )
+    states: tuple[RunState, ...] = Field(
+        (), description="States of runs that are reported besides questions, such as `failed` and `succeeded`."
+    )
+    language: Literal["en", "zh"] = Field("en", description="The language of the bot's own words.")
+    api_url: str = Field(
+        "https://api.telegram.org",
+        pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*[^?#/\s])?$",
+        max_length=500,
+        description="The Bot API server, without the token. Change it for one of your own.",
+    )
+
+    @field_validator("chats")
+    @classmethod
+    def _listed_once(cls, chats: tuple[TelegramChat, ...]) -> tuple[TelegramChat, ...]:
+        ids = [chat.id for chat in chats]
+        if twice := sorted({each for each in ids if ids.count(each) > 1}):
+            raise ValueError(f"the id {twice[0]} is listed twice")
+        return chats
 
 
 class Retention(_Section):

@@ -191,6 +191,7 @@ async def _health(app: App) -> wire.Health:
         loop_lag_sec=round(vitals.loop_lag_sec, 3),
         stuck=tuple(vitals.stuck),
         sandbox=isolation.level,
+        telegram=None if app.telegram is None else app.telegram.state,
         limits=wire.Limits(**{name: tuple(means) for name, means in (await app.spawner.enforcement()).means.items()}),
         isolation=wire.Isolation(
             files="run" if isolation.hides_files else "user",
