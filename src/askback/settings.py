@@ -339,6 +339,7 @@ def webhooks(settings: Settings) -> tuple[Webhook, ...]:
             kind=WebhookKind(each.kind),
             states=_FOR_MAILBOXES if each.kind == "email" and each.states is None else each.states,
             name=each.name,
+            labels=each.labels,
         )
         for each in settings.webhooks
     )
