@@ -40,8 +40,8 @@ def _check_access(data_dir: Path, *, serving: bool) -> None:
 
 
 def own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
-    """What an engine could find on this machine and must not reveal: the server's token and the key of its links."""
-    names = ["link-key", *([] if settings.server.token else ["token"])]
+    """What an engine could find on this machine and must not reveal: the server's token and its keys."""
+    names = ["link-key", "push-key", *([] if settings.server.token else ["token"])]
     paths = [settings.data_dir / name for name in names]
     if serving:
         from askback.http.tokens import stored_secret

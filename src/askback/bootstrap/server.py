@@ -20,6 +20,7 @@ from askback import __version__
 from askback.bootstrap import App
 from askback.bootstrap.engines import networks
 from askback.bootstrap.links import make_links, make_tokens
+from askback.bootstrap.push import make_push
 from askback.http.addresses import Addresses, addresses
 from askback.http.app import api, application
 from askback.http.auth import MainToken
@@ -68,11 +69,12 @@ def web_server(app: App, port: int) -> WebServer:
     # Engines and the database need files too.
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     metrics = _metrics(app, streams)
+    sessions = Sessions(data_dir / "sessions.json", app.clock, tokens.holder, _device(settings))
     context = Context(
         service=app.service,
         uploads=app.uploads,
         links=make_links(settings, app.workspaces, tokens, app.clock),
-        sessions=Sessions(data_dir / "sessions.json", app.clock, tokens.holder, _device(settings)),
+        sessions=sessions,
         tokens=Tokens(data_dir / "tokens.json", app.clock),
         main_digest=tokens.main_digest,
         token_uses=uses,
@@ -89,7 +91,9 @@ def web_server(app: App, port: int) -> WebServer:
         ),
         body_memory=BodyMemory(8 * settings.limits.body_bytes),
         bundle_bytes=settings.limits.bundle_bytes,
+        reminders=settings.notifications.reminders.policy,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
+        push=make_push(app, tokens, sessions),
     )
     pages = Pages(app.service, app.clock, partial(_health, app))
     made = application(

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.forms import secret_fields
 from askback.core.interactions import InboxOrder
 from askback.core.labels import NAME_PATTERN, read_labels
 from askback.core.runs import Run, RunState
+from askback.links import AFTERWARDS
 from askback.service import Service
 from askback.store.base import InboxFilter, RunFilter, RunPage
 from askback.web import files
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
 from askback.web.run_actions import actions_of, source_of
+from askback.web.sign_in import invalid_link_page
 from askback.web.translations import Translations
 from askback.wire import runs as wire
 from askback.wire.base import plain
@@ -205,7 +209,12 @@ def answer_text(closed: wire.Interaction, texts: Translations) -> str | None:
         case str() | int() | float() as plain_answer:
             return str(plain_answer)
         case Mapping() as fields:
-            return " · ".join(f"{name}: {_in_words(value)}" for name, value in fields.items())
+            prompts = {field.id: field.prompt for field in closed.questions}
+            hidden = secret_fields(closed.response_schema)
+            shown = {
+                name: texts("answered.secret") if name in hidden else _in_words(value) for name, value in fields.items()
+            }
+            return " · ".join(f"{prompts.get(name, name)}: {value}" for name, value in shown.items())
         case other:
             return _in_words(other)
 
@@ -227,14 +236,22 @@ async def answer(context: PageContext, request: Request) -> Response:
     pending = asked is not None and asked.interaction_id == link.interaction_id
     first = plain(wire.PendingQuestion.in_run(run)) if pending else None
     closed = None if pending else await _closed(context, run.id, link.interaction_id)
+    if not pending and closed is None:
+        return invalid_link_page(context, request, HTTPStatus.UNAUTHORIZED)
     here = f"/answers/{request.path_params['link']}"
     about = {"skill": run.skill.id, "summary": run.summary}
     return context.show(request, "answer.html", first=first, closed=closed, about=about, here=here)
 
 
 async def _closed(context: PageContext, run_id: str, interaction_id: str) -> Any:
+    """How the question ended and with whom. None some time after that: then the link is no longer valid."""
     asked = await context.service.store.interactions(run_id)
-    return next((plain(wire.Interaction.of(each)) for each in asked if each.interaction_id == interaction_id), None)
+    found = next((each for each in asked if each.interaction_id == interaction_id), None)
+    if found is None or found.answered_at is None or context.clock() >= found.answered_at + AFTERWARDS:
+        return None
+    by = found.answered_with
+    who = None if by is None else {"name": by.name, "via": by.via.value}
+    return plain(wire.Interaction.of(found)) | {"answered_with": who}
 
 
 _ANSWER = (Page(path=PATH, show=answer, by_link=True),)

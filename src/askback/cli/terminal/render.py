@@ -12,6 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from askback.cli.layout import cut
 from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.failure import failure
+from askback.cli.terminal.forms import form_lines, said
 from askback.cli.terminal.question import choice_of_two, reply_command
 from askback.cli.terminal.values import readable
 from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
@@ -87,7 +88,7 @@ def _note(run: Run) -> str:
     """The input in one line, then the pending question or the error."""
     parts = [one_line(run.summary or "", 60)]
     if run.pending_interaction is not None:
-        parts.append(one_line(run.pending_interaction.prompt, 60))
+        parts.append(one_line(run.pending_interaction.heading, 60))
     elif run.error is not None:
         parts.append(printable(run.error.code))
     else:
@@ -171,8 +172,11 @@ def _settled(interaction: Interaction) -> Iterator[str]:
         return
     yield f"  asked    {one_line(interaction.prompt, 500)}"
     who = f" by {interaction.answered_by}" if interaction.answered_by else ""
-    said = "(not shown)" if interaction.secret else one_line(_said(interaction), 500)
-    yield f"           {interaction.outcome}{who}: {said}" if who else f"           {interaction.outcome}"
+    yield (
+        f"           {interaction.outcome}{who}: {one_line(_said(interaction), 500)}"
+        if who
+        else f"           {interaction.outcome}"
+    )
 
 
 def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iterator[str]:
@@ -185,6 +189,7 @@ def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iter
     for number, option in enumerate(asked.options, 1):
         is_default = asked.default is not None and asked.default in (option_value(option), option_label(option))
         yield f"    {number}) {printable(option_label(option))}{'  (default)' if is_default else ''}"
+    yield from (f"    {text}" for text in form_lines(asked.questions))
     if letters := choice_of_two(asked):
         yield f"    {letters}{_default_in_words(letters)}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
@@ -235,4 +240,4 @@ def _said(interaction: Interaction) -> str:
     for option in interaction.options:
         if option_value(option) == interaction.response:
             return option_label(option)
-    return readable(interaction.response, interaction.response_schema)
+    return said(interaction, interaction.response)

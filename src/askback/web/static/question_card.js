@@ -26,6 +26,7 @@ function aboutLine(asked) {
   const parts = [make("span", {}, asked.skill)];
   if (asked.summary) parts.push(make("span", { class: "run-summary" }, asked.summary));
   parts.push(make("span", {}, asked.engine), timeElement(asked.asked_at));
+  if (asked.questions?.length) parts.push(make("span", {}, t("inbox.row.questions", { n: asked.questions.length })));
   if (asked.attempt_number > 1) parts.push(make("span", {}, t("inbox.turn", { n: asked.attempt_number })));
   return make("p", { class: "about-line muted small" }, ...parts);
 }

@@ -43,5 +43,7 @@ def message(
             if style.sender is None:
                 raise Refused("the settings have no notifications.email.sender")
             return mail(webhook, notice, message_id, style.sender, now)
+        case WebhookKind.PUSH:
+            raise Refused("a push is encrypted for its device")
         case kind:
             assert_never(kind)
