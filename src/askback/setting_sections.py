@@ -339,13 +339,6 @@ class WebhookSettings(_Section):
         description='Notify only of runs with all of these labels: `{ customer = "4711" }`; default: of all runs.',
     )
 
-    @field_validator("labels")
-    @classmethod
-    def _valid_labels(cls, labels: dict[str, str]) -> dict[str, str]:
-        if problem := next(label_problems(labels, "labels"), None):
-            raise ValueError(problem)
-        return labels
-
     reminders: WebhookReminders | None = Field(
         None,
         description="`false`: open questions are not notified again. `true`, or a table: they are. Default: as `notifications.reminders`; `standard`: not.",
@@ -355,6 +348,13 @@ class WebhookSettings(_Section):
     @classmethod
     def _switch(cls, given: object) -> object:
         return {"enabled": given} if isinstance(given, bool) else given
+
+    @field_validator("labels")
+    @classmethod
+    def _valid_labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        if problem := next(label_problems(labels, "labels"), None):
+            raise ValueError(problem)
+        return labels
 
 
 class EmailSettings(_Section):
