@@ -99,6 +99,7 @@ class Notifications:
         self._of_settings = {(each.url, each.kind): each for each in policy.webhooks}
         self.push: PushChannel | None = None
         """Only a server with tokens has it."""
+        self._registering = asyncio.Lock()
         self._active: Counter[str] = Counter()
         self._wake = asyncio.Event()
 
@@ -107,8 +108,10 @@ class Notifications:
 
         Every program on this store uses them from now on.
         """
-        devices = () if self.push is None else self.push.webhooks()
-        await self._store.register_webhooks((*self._policy.webhooks, *devices))
+        # One after the other: an older list of devices must not replace a newer one.
+        async with self._registering:
+            devices = () if self.push is None else self.push.webhooks()
+            await self._store.register_webhooks((*self._policy.webhooks, *devices))
 
     async def run(self) -> None:
         changes = self._store.changes()

@@ -63,8 +63,8 @@ async function renew({ oldSubscription, newSubscription }) {
 
 self.addEventListener("fetch", (event) => {
   const { method, mode, url } = event.request;
-  // A sign-in and an answer link depend on which site the user comes from: only the browser itself tells that.
-  if (method !== "GET" || mode !== "navigate" || /^\/(enter|answers)\b/.test(new URL(url).pathname)) return;
+  // A sign-in and an answer link depend on which site the user comes from: only the browser itself tells that. Downloads need no help.
+  if (method !== "GET" || mode !== "navigate" || /^\/(enter|answers|v1)\b/.test(new URL(url).pathname)) return;
   event.respondWith(fetch(event.request).catch(offline));
 });
 
