@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from askback.core.errors import Invalid, RefusalCode
+from askback.core.webhooks import Reminders
 from askback.settings import (
     Settings,
     client_environment,
@@ -19,6 +20,7 @@ from askback.settings import (
     secret_values,
     trust_ledger,
     unknown_variables,
+    webhooks,
 )
 from support.data_folder import World, over, run_async, submit
 
@@ -208,6 +210,44 @@ def test_an_empty_path_is_not_the_working_directory(tmp_path: Path, monkeypatch:
     with pytest.raises(Invalid) as refused:
         load()
     assert refused.value.problems == ("data_dir: the path is empty",)
+
+
+POLICY = "[notifications.reminders]\nafter_sec = [60, 30]\nrepeat_sec = 100\nmax = 4\n"
+
+
+@pytest.mark.contract("N-4")
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        ("standard", "", None),
+        ("ntfy", "", Reminders(after_sec=(30, 60, 160, 260))),
+        ("ntfy", "false", None),
+        ("standard", "true", Reminders(after_sec=(30, 60, 160, 260))),
+        ("standard", "{max = 1, expiring = false}", Reminders(after_sec=(30,), expiring=False)),
+        ("slack", "{after_sec = [5], repeat_sec = 10, max = 2}", Reminders(after_sec=(5, 15))),
+        ("slack", "{after_sec = []}", Reminders()),
+        ("slack", "{enabled = false}", None),
+    ],
+)
+def test_a_webhook_has_the_reminders_of_the_settings_or_its_own(
+    tmp_path: Path, kind: str, given: str, expected: Reminders | None
+) -> None:
+    url = f'[[webhooks]]\nurl = "https://example.com/topic"\nkind = "{kind}"\n'
+    reminders = f"reminders = {given}\n" if given else ""
+    settings = load(write(tmp_path / "askback.toml", POLICY + url + reminders))
+    (webhook,) = webhooks(settings)
+    assert webhook.reminders == expected
+
+
+def test_mistakes_in_reminders_are_named_by_their_keys(tmp_path: Path) -> None:
+    lines = '[notifications.reminders]\nafter_sec = [0]\n[[webhooks]]\nurl = "https://example.com/"\nreminders = '
+    with pytest.raises(Invalid) as refused:
+        load(write(tmp_path / "askback.toml", lines + "{after = [5], max = 1000}"))
+    assert sorted(problem.partition(":")[0] for problem in refused.value.problems) == [
+        "notifications.reminders.after_sec.0",
+        "webhooks.0.reminders.after",
+        "webhooks.0.reminders.max",
+    ]
 
 
 def test_numbers_have_a_range_and_webhooks_are_checked_when_they_are_read(tmp_path: Path) -> None:

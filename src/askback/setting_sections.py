@@ -12,7 +12,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from askback.core.runs import RunState
-from askback.core.webhooks import is_email_address
+from askback.core.webhooks import (
+    MAX_REMINDER_SEC,
+    MAX_REMINDERS,
+    USUAL_MAX_REMINDERS,
+    Reminders,
+    is_email_address,
+)
 from askback.setting_types import Program, Unit
 from askback.trust import Shown
 
@@ -260,6 +266,55 @@ class WarmSettings(_Section):
         return int(self.min_free_memory * _MB)
 
 
+_Wait = Annotated[float, Field(ge=1, le=MAX_REMINDER_SEC)]
+
+
+class ReminderSettings(_Section):
+    after_sec: tuple[_Wait, ...] = Field(
+        (3600, 86_400),
+        max_length=MAX_REMINDERS,
+        description="A question that is still open is notified again so many seconds after it was asked, once for each number.",
+    )
+    repeat_sec: _Wait | None = Field(
+        None,
+        description="After the last of `after_sec`, again and again with so many seconds in between; default: no more.",
+    )
+    max: int | None = Field(
+        None,
+        ge=0,
+        le=MAX_REMINDERS,
+        description=f"At most so many reminders of one question; default: {USUAL_MAX_REMINDERS}, and never less than `after_sec` has.",
+    )
+    before_deadline_sec: float = Field(
+        600,
+        ge=0,
+        le=MAX_REMINDER_SEC,
+        description="So many seconds before its deadline a question is announced as `interaction.expiring`, if the deadline was further away when it was asked; 0: never.",
+    )
+
+    @property
+    def policy(self) -> Reminders:
+        return Reminders.repeated(self.after_sec, repeat_sec=self.repeat_sec, limit=self.max)
+
+
+class WebhookReminders(_Section):
+    enabled: bool = Field(True, description="Whether this webhook is notified again of open questions.")
+    after_sec: tuple[_Wait, ...] | None = Field(
+        None, max_length=MAX_REMINDERS, description="As `notifications.reminders.after_sec`; default: that."
+    )
+    repeat_sec: _Wait | None = Field(None, description="As `notifications.reminders.repeat_sec`.")
+    max: int | None = Field(None, ge=0, le=MAX_REMINDERS, description="As `notifications.reminders.max`.")
+    expiring: bool = Field(True, description="Whether this webhook is notified of near deadlines.")
+
+    def policy(self, usual: ReminderSettings) -> Reminders | bool:
+        if not self.enabled:
+            return False
+        if self.after_sec is None and self.repeat_sec is None:
+            return Reminders(after_sec=usual.policy.after_sec[: self.max], expiring=self.expiring)
+        after_sec = usual.after_sec if self.after_sec is None else self.after_sec
+        return Reminders.repeated(after_sec, repeat_sec=self.repeat_sec, limit=self.max, expiring=self.expiring)
+
+
 class WebhookSettings(_Section):
     url: str = Field(
         max_length=2000,
@@ -278,6 +333,15 @@ class WebhookSettings(_Section):
         None,
         description="Notify only of these states; default: all, and for `email` only questions and the end of a run.",
     )
+    reminders: WebhookReminders | None = Field(
+        None,
+        description="`false`: open questions are not notified again. `true`, or a table: they are. Default: as `notifications.reminders`; `standard`: not.",
+    )
+
+    @field_validator("reminders", mode="before")
+    @classmethod
+    def _switch(cls, given: object) -> object:
+        return {"enabled": given} if isinstance(given, bool) else given
 
 
 class EmailSettings(_Section):
@@ -339,6 +403,9 @@ class NotificationSettings(_Section):
     )
     email: EmailSettings = Field(
         default_factory=EmailSettings, description="The mail server for webhooks of the kind `email`."
+    )
+    reminders: ReminderSettings = Field(
+        default_factory=ReminderSettings, description="When open questions are notified again."
     )
 
 

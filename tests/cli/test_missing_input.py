@@ -89,7 +89,7 @@ def test_a_secret_input_is_not_shown(tmp_path: Path) -> None:
     world = World(tmp_path)
     schema = {"type": "object", "required": ["key"], "properties": {"key": {"type": "string", "format": "password"}}}
     with Terminal(world, "run", skill(world, schema), "--engine", "scripted") as terminal:
-        terminal.expect("key (text): ")
+        terminal.expect("key (secret, not shown): ")
         assert not terminal.shows_what_is_typed
         terminal.enter("hunter2")
         ran = terminal.ended()

@@ -98,15 +98,17 @@ export interface Changes {
 export interface ClosedQuestion {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
   kind: string;
-  /** The question. */
+  /** The question, or the introduction of a form. */
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
+  /** The questions of a form, which are answered together: the answer is an object with their ids. */
+  questions?: Array<FormField>;
   /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
-  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
   /** Further information from the engine. */
   context: Json;
@@ -116,7 +118,7 @@ export interface ClosedQuestion {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Always null for a `secret` question. */
+  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -186,7 +188,7 @@ export interface DayStats {
   failures: { [key: string]: number };
 }
 
-/** The notification of one webhook about one change of state. */
+/** The notification of one webhook: of one change of state, or again of a question. */
 export interface Delivery {
   /** The same for every attempt. Sent to the receiver as `webhook-id`. */
   id: string;
@@ -196,9 +198,11 @@ export interface Delivery {
   url: string;
   /** The format of the request. */
   kind: WebhookKind;
-  /** The type of the event. */
-  event: "run.state";
-  /** The number of the event. */
+  /** `state`: the run changed its state. `reminder`: its question is still open. `expiring`: its deadline is near. */
+  reason: DeliveryReason;
+  /** The `type` of the notification. */
+  event: "run.state" | "interaction.reminder" | "interaction.expiring";
+  /** The number of the event. For a reminder: of the change to `waiting_user`. */
   seq: number;
   /** The new state of the run. */
   to: RunState;
@@ -313,7 +317,27 @@ export interface EventPage {
   next_cursor: string | null;
 }
 
-export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.closed" | "usage";
+export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "usage";
+
+/** One question of a form. */
+export interface FormField {
+  /** Its name in the answer. Unique within the form. */
+  id: string;
+  /** `text`, `choice`, `confirm`, `secret`, or the engine's own word. */
+  kind: string;
+  /** The question. */
+  prompt: string;
+  /** The answers to choose from: strings, or objects with `label` and `value`. */
+  options: Array<Json>;
+  /** The suggested answer. */
+  default: Json;
+  /** Whether it must be answered. */
+  required: boolean;
+  /** The JSON Schema of its answer. */
+  response_schema: { [key: string]: Json } | null;
+  /** Further information from the engine. */
+  context: Json;
+}
 
 /** A run to continue, and what to copy from it. */
 export interface FromRun {
@@ -386,15 +410,17 @@ export type InheritedFiles = "artifacts" | "workspace";
 export interface Interaction {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
   kind: string;
-  /** The question. */
+  /** The question, or the introduction of a form. */
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
+  /** The questions of a form, which are answered together: the answer is an object with their ids. */
+  questions: Array<FormField>;
   /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
-  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
   /** Further information from the engine. */
   context: Json;
@@ -404,7 +430,7 @@ export interface Interaction {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Always null for a `secret` question. */
+  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -504,7 +530,7 @@ export interface LinkList {
 
 /** An answer to the question of a link. */
 export interface LinkedReply {
-  /** The value of an option, a value that `response_schema` accepts, or any value if there is none. */
+  /** The value of an option, a value that `response_schema` accepts, or any value if there is none. For a form, an object with the answers by the ids of its questions. */
   response: Json;
 }
 
@@ -557,9 +583,9 @@ export type NoSummary = "not_a_repository" | "git_missing" | "too_slow" | "unrea
 
 /** The body that a `standard` webhook receives. */
 export interface Notification {
-  /** The type of the event. */
-  type: "run.state";
-  /** When the state changed. */
+  /** `run.state`: the run changed its state. `interaction.reminder`: its question is still open. `interaction.expiring`: the deadline of its question is near. */
+  type: "run.state" | "interaction.reminder" | "interaction.expiring";
+  /** When the state changed, the reminder was due or the deadline was announced. */
   timestamp: string;
   /** What changed. */
   data: StateChange;
@@ -581,15 +607,17 @@ export interface Origin {
 export interface PendingQuestion {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
   kind: string;
-  /** The question. */
+  /** The question, or the introduction of a form. */
   prompt: string;
   /** The answers to choose from: strings, or objects with `label` and `value`. */
   options: Array<Json>;
+  /** The questions of a form, which are answered together: the answer is an object with their ids. */
+  questions?: Array<FormField>;
   /** The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time. */
   default: Json;
-  /** The JSON Schema of the answer: a scalar, or a flat object. */
+  /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
   /** Further information from the engine. */
   context: Json;
@@ -599,7 +627,7 @@ export interface PendingQuestion {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Always null for a `secret` question. */
+  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -701,11 +729,23 @@ export interface PushTest {
   error: string | null;
 }
 
+/** When a webhook is notified again of a question that is still open. */
+export interface ReminderCreate {
+  /** So many seconds after the question was asked. Default: as in the settings. */
+  after_sec?: Array<number> | null;
+  /** Then again and again, with so many seconds in between. Default: no more. */
+  repeat_sec?: number | null;
+  /** At most so many reminders of one question. Default: 10, and never less than `after_sec` has. */
+  max?: number | null;
+  /** Whether the webhook is notified of a near deadline. */
+  expiring?: boolean;
+}
+
 /** An answer to the pending question. */
 export interface Reply {
   /** The question. */
   interaction_id: string;
-  /** The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an uploaded file as `{"upload_id": "…"}`. */
+  /** The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an uploaded file as `{"upload_id": "…"}`. For a form, an object with the answers by the ids of its questions. */
   response: Json;
 }
 
@@ -949,11 +989,11 @@ export interface Slots {
   taken: number;
 }
 
-/** A run that has changed its state. */
+/** A run that has changed its state, or still waits with the same question. */
 export interface StateChange {
-  /** The run, as it was right after the change. */
+  /** The run, as it was right after the change; in a reminder, as it is now. */
   run: Run;
-  /** The previous state. Null for a new run. */
+  /** The previous state. Null for a new run. The same as `to` if the run still waits. */
   from: RunState | null;
   /** The new state. */
   to: RunState;
@@ -1080,6 +1120,8 @@ export interface WebhookCreate {
   kind?: WebhookKind;
   /** Only notify about these states. Default: all. */
   states?: Array<RunState> | null;
+  /** Whether open questions are notified again, or when. Default: as in the settings; never for `standard`. */
+  reminders?: boolean | ReminderCreate | null;
 }
 
 /** The format of the message. */

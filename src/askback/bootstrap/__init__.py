@@ -215,7 +215,12 @@ def _app(parts: _Parts) -> App:
         prewarming=prewarming,
         service=_service(parts, recovery, deletion, prewarming),
         worker=_worker(parts, prewarming),
-        deadlines=Deadlines(store=store, owners={parts.owner}, clock=clock),
+        deadlines=Deadlines(
+            store=store,
+            owners={parts.owner},
+            clock=clock,
+            announce_sec=settings.notifications.reminders.before_deadline_sec,
+        ),
         recovery=recovery,
         deletion=deletion,
         vitals=Vitals(store=store, pools=parts.pools, clock=clock),

@@ -91,6 +91,7 @@ def web_server(app: App, port: int) -> WebServer:
         ),
         body_memory=BodyMemory(8 * settings.limits.body_bytes),
         bundle_bytes=settings.limits.bundle_bytes,
+        reminders=settings.notifications.reminders.policy,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
         push=make_push(app, tokens, sessions),
     )

@@ -64,4 +64,4 @@ async def resumable(service: Service) -> list[Run]:
 def resumable_line(run: Run) -> str:
     if run.pending_interaction is None:
         return f"{run.id} ({run.skill.id}) was interrupted"
-    return f"{run.id} ({run.skill.id}) waits for an answer: {one_line(run.pending_interaction.prompt, 60)}"
+    return f"{run.id} ({run.skill.id}) waits for an answer: {one_line(run.pending_interaction.heading, 60)}"

@@ -25,7 +25,8 @@ _FACTS = frozenset(
     {"input", "parameter", "reply", "reply_json", "replies", "values", "turn", "session_id"}
     | {"prompt", "prompt_length", "index", "item"}
 )
-_QUESTION = ("interaction_id", "prompt", "kind", "options", "default", "context", "response_schema")
+_QUESTION = ("interaction_id", "prompt", "kind", "options", "default", "context", "response_schema", "questions")
+_FIELD = ("id", "prompt", "kind", "options", "default", "required", "context", "response_schema")
 _ALIASES = ("question", "choices")
 
 
@@ -71,9 +72,18 @@ def _asked_badly(script: Mapping[str, Any]) -> Iterator[Problem]:
             yield warning(where, each.removeprefix("ask_user."), "see 'What a question looks like' in the docs")
         if question.schema_ignored:
             yield warning(where, "response_schema is ignored: it is neither a scalar nor a flat object")
-        for key in fields if isinstance(fields, Mapping) else ():
-            if key not in (*_QUESTION, *_ALIASES):
-                yield warning(where, f"{short(key)} {unknown_name(str(key), _QUESTION)}")
+        if isinstance(fields, Mapping):
+            yield from _unknown(fields, _QUESTION, where)
+            listed = fields.get("questions")
+            for number, field in enumerate(listed if isinstance(listed, list) else (), 1):
+                if isinstance(field, Mapping):
+                    yield from _unknown(field, _FIELD, f"{where}: question {number}")
+
+
+def _unknown(fields: Mapping[str, Any], known: tuple[str, ...], where: str) -> Iterator[Problem]:
+    for key in fields:
+        if key not in (*known, *_ALIASES):
+            yield warning(where, f"{short(key)} {unknown_name(str(key), known)}")
 
 
 def _steps(value: Any) -> Iterator[Mapping[str, Any]]:

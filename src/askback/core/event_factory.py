@@ -91,7 +91,14 @@ def asked(interaction: Interaction, at: datetime) -> NewEvent:
         "response_schema": interaction.response_schema,
         "context": interaction.context,
     }
+    if interaction.questions:
+        data["questions"] = [asdict(field) for field in interaction.questions]
     return NewEvent(type=EventType.INTERACTION_ASKED, at=at, data=data)
+
+
+def expiring(interaction: Interaction, deadline: datetime, at: datetime) -> NewEvent:
+    data = {"interaction_id": interaction.interaction_id, "deadline_at": deadline}
+    return NewEvent(type=EventType.INTERACTION_EXPIRING, at=at, data=data)
 
 
 def closed(interaction: Interaction, at: datetime) -> NewEvent:
@@ -100,6 +107,6 @@ def closed(interaction: Interaction, at: datetime) -> NewEvent:
         "outcome": interaction.outcome,
         "answered_by": interaction.answered_by,
         "answered_with": None if interaction.answered_with is None else asdict(interaction.answered_with),
-        "response": None if interaction.secret else interaction.response,
+        "response": interaction.shown_response,
     }
     return NewEvent(type=EventType.INTERACTION_CLOSED, at=at, data=data)

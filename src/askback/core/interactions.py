@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from askback.core.actors import Actor
+from askback.core.forms import FormField, heading, is_secret, secret_fields
+from askback.core.forms import option_label as option_label
+from askback.core.forms import option_value as option_value
 
 Json = Any
 """A JSON value: None, bool, int, float, str, list or dict."""
@@ -48,6 +51,8 @@ class Question:
     default: Json = None
     response_schema: Mapping[str, Json] | None = None
     context: Json = None
+    questions: tuple[FormField, ...] = ()
+    """The fields of a form, as the engine gave them. It has no other options, schema or default."""
     schema_ignored: bool = False
     """The engine gave a schema of a form that is not supported."""
 
@@ -65,6 +70,8 @@ class Interaction:
     default: Json = None
     response_schema: dict[str, Json] | None = None
     context: Json = None
+    questions: tuple[FormField, ...] = ()
+    """The fields of a form. `response_schema` and `default` are made of them."""
     outcome: InteractionOutcome = InteractionOutcome.PENDING
     response: Json = None
     answered_by: AnsweredBy | None = None
@@ -75,23 +82,37 @@ class Interaction:
     @property
     def secret(self) -> bool:
         """Whether the answer must not appear on a screen or in an event."""
-        return self.kind == "secret"
+        return is_secret(self.kind, self.response_schema)
 
+    @property
+    def heading(self) -> str:
+        """The question for one line, such as that of a list or of a notification."""
+        return heading(self.prompt, self.questions)
 
-def option_label(option: Json) -> str:
-    if isinstance(option, Mapping):
-        return str(option.get("label", option.get("value", "")))
-    return str(option)
+    @property
+    def shown_response(self) -> Json:
+        """The answer with null for everything secret in it."""
+        if self.secret:
+            return None
+        hidden = self._hidden_in(self.response)
+        return {**self.response, **dict.fromkeys(hidden)} if hidden else self.response
 
+    @property
+    def secret_response(self) -> Json:
+        """What is secret in the answer: all of it, or the secret fields of a form; None if nothing is."""
+        if self.secret:
+            return self.response
+        return self._hidden_in(self.response) or None
 
-def option_value(option: Json) -> Json:
-    if isinstance(option, Mapping):
-        return option.get("value", option.get("label"))
-    return option
+    def _hidden_in(self, response: Json) -> dict[str, Json]:
+        if not isinstance(response, Mapping):
+            return {}
+        names = secret_fields(self.response_schema)
+        return {name: value for name, value in response.items() if name in names}
 
 
 MAX_QUESTION_BYTES = 64_000
-"""The size limit of a question as JSON: prompt, options, schema, default and context."""
+"""The size limit of a question as JSON: prompt, options, schema, default, context, and the fields of a form."""
 MAX_PROMPT_BYTES = 32_000
 
 _CUT = "\n[… truncated: the question is too long]"
@@ -100,8 +121,8 @@ _CUT = "\n[… truncated: the question is too long]"
 def bounded(question: Question) -> Question:
     """The question, shortened if it is too large.
 
-    The prompt is cut, and marked as cut. Options are kept while there is room. Then the schema, the default and the
-    context are kept if they fit.
+    The prompt is cut, and marked as cut. Options and the fields of a form are kept while there is room. Then the schema,
+    the default and the context are kept if they fit.
     """
     if _size(_parts(question)) <= MAX_QUESTION_BYTES and _size(question.prompt) <= MAX_PROMPT_BYTES:
         return question
@@ -112,16 +133,37 @@ def bounded(question: Question) -> Question:
         if (room := room - _size(option)) < 0:
             break
         options.append(option)
+    fields, room = _fitting_fields(question.questions, room)
     schema, room = _fitting(question.response_schema, room)
     default, room = _fitting(question.default, room)
     context, room = _fitting(question.context, room)
     return replace(
-        question, prompt=prompt, options=tuple(options), response_schema=schema, default=default, context=context
+        question,
+        prompt=prompt,
+        options=tuple(options),
+        questions=fields,
+        response_schema=schema,
+        default=default,
+        context=context,
     )
 
 
+def _fitting_fields(fields: Sequence[FormField], room: int) -> tuple[tuple[FormField, ...], int]:
+    """The first fields, while there is room. A form keeps at least one: too large, it becomes a plain question."""
+    kept: list[FormField] = []
+    for field in fields:
+        if (left := room - _size(asdict(field))) < 0:
+            break
+        kept.append(field)
+        room = left
+    if fields and not kept:
+        plain = FormField(id=fields[0].id, prompt=_cut(fields[0].prompt), kind="text", required=fields[0].required)
+        return (replace(plain, kind="secret") if fields[0].secret else plain,), 0
+    return tuple(kept), room
+
+
 def _parts(question: Question) -> list[Json]:
-    rest = [question.response_schema, question.default, question.context]
+    rest = [question.response_schema, question.default, question.context, [asdict(each) for each in question.questions]]
     return [question.prompt, question.interaction_id, question.kind, list(question.options), *rest]
 
 

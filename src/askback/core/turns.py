@@ -11,6 +11,7 @@ from askback.core import event_factory
 from askback.core.decisions import Decision, Refusal, Stay, finish, process_lost, stale, unsuitable
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import NewEvent
+from askback.core.forms import FORM, complete, form_default, form_schema
 from askback.core.interactions import Interaction, Question
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
 from askback.core.runs import Handle, Mode, OnLostSession, Run, RunState, TurnKind, TurnOrder, Usage
@@ -222,7 +223,7 @@ def deadline(run: Run, at: datetime) -> datetime | None:
 
 
 def _interaction(run: Run, question: Question, at: datetime) -> Interaction:
-    return Interaction(
+    interaction = Interaction(
         interaction_id=_interaction_id(run, question.interaction_id),
         kind=question.kind,
         prompt=question.prompt,
@@ -233,6 +234,11 @@ def _interaction(run: Run, question: Question, at: datetime) -> Interaction:
         response_schema=None if question.response_schema is None else dict(question.response_schema),
         context=question.context,
     )
+    if not question.questions:
+        return interaction
+    fields = complete(question.questions)
+    schema, default = form_schema(fields), form_default(fields)
+    return replace(interaction, kind=FORM, options=(), questions=fields, response_schema=schema, default=default)
 
 
 def _interaction_id(run: Run, wanted: str | None) -> str:

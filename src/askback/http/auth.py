@@ -294,5 +294,5 @@ def _too_many(*, by_link: bool = False) -> Response:
 
 def _link_in(path: str) -> str | None:
     if path.startswith(ANSWERS):
-        return path.removeprefix(ANSWERS)
+        return path.removeprefix(ANSWERS).removesuffix("/file")
     return path.removeprefix(ANSWER_PAGE).partition("/")[0] if path.startswith(ANSWER_PAGE) else None

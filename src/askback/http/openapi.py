@@ -116,7 +116,7 @@ def document(operations: Sequence[Operation]) -> Json:
             "version": __version__,
         },
         "paths": paths,
-        "webhooks": {"run.state": {"post": _NOTIFICATION}},
+        "webhooks": {name: {"post": _notification(name)} for name in _NOTIFICATIONS},
         "components": {
             "schemas": _schemas([*shapes, Problem, Notification, *_ENUMS]),
             "securitySchemes": _SECURITY_SCHEMES,
@@ -126,18 +126,26 @@ def document(operations: Sequence[Operation]) -> Json:
     }
 
 
-_NOTIFICATION = {
-    "summary": "A run changed its state",
-    "description": "Sent to `standard` webhooks, signed as Standard Webhooks describes.",
-    "operationId": "run_state",
-    "tags": ["notifications"],
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": _REF.format(name=Notification.__name__)}}},
-    },
-    "responses": {"2XX": {"description": "Received. Any other status is retried, except 410."}},
-    "security": [],
+_NOTIFICATIONS = {
+    "run.state": "A run changed its state",
+    "interaction.reminder": "A question is still open",
+    "interaction.expiring": "The deadline of a question is near",
 }
+
+
+def _notification(name: str) -> Json:
+    return {
+        "summary": _NOTIFICATIONS[name],
+        "description": "Sent to `standard` webhooks, signed as Standard Webhooks describes.",
+        "operationId": name.replace(".", "_"),
+        "tags": ["notifications"],
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": _REF.format(name=Notification.__name__)}}},
+        },
+        "responses": {"2XX": {"description": "Received. Any other status is retried, except 410."}},
+        "security": [],
+    }
 
 
 # Operations.

@@ -17,7 +17,7 @@ from askback.core.runs import InheritedFiles, Mode, Origin, RunRequest
 from askback.skills.json_schema import Checker, resolve
 from askback.skills.named_files import file_type, marks_files
 from askback.skills.package import SkillPackage
-from askback.skills.transcript import answer_block, answer_text, data_block, transcript_part, unanswered
+from askback.skills.transcript import answer_block, answer_text, answered, data_block, transcript_part, unanswered
 
 MAX_SCHEMA_CHARS = 30_000
 
@@ -28,6 +28,16 @@ _QUESTION = {
         "kind": "choice",
         "options": [{"label": "One page", "value": "short"}, {"label": "All details", "value": "long"}],
         "default": "short",
+    }
+}
+_FORM = {
+    "ask_user": {
+        "interaction_id": "report-details",
+        "prompt": "A few details about the report",
+        "questions": [
+            {"id": "format", "prompt": "Which format?", "kind": "choice", "options": ["short", "long"]},
+            {"id": "reader", "prompt": "Who will read it?", "required": False},
+        ],
     }
 }
 
@@ -170,6 +180,8 @@ def _asking() -> str:
         "`interaction_id` (your own, new for each question) and `prompt` are required. Optional are `kind` (`text`, "
         "`choice`, `confirm`, or `secret` for an answer that stays hidden), `options`, `default`, `context` and "
         "`response_schema` (a JSON Schema: a scalar, or an object of scalars). "
+        "If you need to know several things, ask them at once, as one form:\n\n"
+        f"{_fenced_line(_FORM)}\n\n"
         "The answer is the next message that you get, in the same session. Then continue the work."
     )
 
@@ -206,7 +218,7 @@ def reply_prompt(package: SkillPackage, interaction: Interaction, *, in_workdir:
     if interaction.outcome is InteractionOutcome.AUTO_DECIDED:
         return f"{unanswered(interaction)}\n\n{_continuing(package, in_workdir=in_workdir)}\n"
     return (
-        f'The user answered your question "{interaction.interaction_id}". The answer, word for word:\n\n'
+        f"{answered(interaction)}\n\n"
         f"{answer_block(interaction.interaction_id, answer_text(interaction))}\n\n{_continuing(package, in_workdir=in_workdir)}\n"
     )
 
@@ -232,6 +244,10 @@ def repair_prompt(package: SkillPackage, problems: Sequence[str], mode: Mode) ->
         f"{alone}Send the whole result again, corrected.\n\n"
         f"{_finishing(package.output_schema, package.checkers.get('output'))}\n"
     )
+
+
+def _fenced_line(value: Json) -> str:
+    return f"```json\n{json.dumps(value, ensure_ascii=False)}\n```"
 
 
 def _fenced(value: Json) -> str:

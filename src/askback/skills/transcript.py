@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from askback.core.interactions import Interaction, InteractionOutcome, Json
 
 MAX_TRANSCRIPT_CHARS = 200_000
 """Characters of the questions and answers before the newest."""
+MAX_FIELD_PROMPT = 500
+"""Characters of a form's question that are repeated with its answer."""
 MAX_EARLIER_CHARS = 10_000
 """Characters of one earlier question or answer, if all of them are too long."""
 _CUT = " [… cut]"
@@ -49,7 +51,8 @@ def _entry(interaction: Interaction, limit: int | None = None) -> str:
     if limit is not None:
         question["prompt"] = _cut(interaction.prompt, limit)
     else:
-        shown = {"options": list(interaction.options), "context": interaction.context}
+        asks = [{"id": field.id, "prompt": field.prompt} for field in interaction.questions]
+        shown = {"options": list(interaction.options), "questions": asks, "context": interaction.context}
         question |= {name: value for name, value in shown.items() if value}
     asked = data_block("question", question)
     if interaction.outcome is InteractionOutcome.AUTO_DECIDED:
@@ -65,6 +68,22 @@ def answer_text(interaction: Interaction) -> str:
     """The answer word for word; as JSON if it is not a text."""
     answer = interaction.response
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+
+
+def answered(interaction: Interaction) -> str:
+    """That there is an answer. For a form, which questions it answers: the answer itself has only their ids."""
+    if not interaction.questions:
+        return f'The user answered your question "{interaction.interaction_id}". The answer, word for word:'
+    given = interaction.response if isinstance(interaction.response, Mapping) else {}
+    asked = "\n".join(
+        f"- {field.id}: {json.dumps(_cut(field.prompt, MAX_FIELD_PROMPT), ensure_ascii=False)}"
+        + ("" if field.id in given else " (left unanswered)")
+        for field in interaction.questions
+    )
+    return (
+        f'The user answered your form "{interaction.interaction_id}". Its questions by their ids:\n\n{asked}\n\n'
+        "The answers by the same ids, as JSON:"
+    )
 
 
 def answer_block(interaction_id: str, text: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from askback.core.forms import secret_fields
 from askback.core.interactions import Interaction, Json, option_value
 from askback.core.runs import Mode
 from askback.skills.diagnostics import MAX_UNKNOWN, format_path, short, unknown_name
@@ -18,6 +19,8 @@ from askback.text.json_text import refuse_constant
 
 MAX_REPLY_BYTES = 1024 * 1024
 MAX_RESPONSE_SCHEMA_WEIGHT = 64_000
+_REQUIRED = "is required"
+_SECRET_INVALID = "does not match its schema; the value is secret and not repeated here"
 
 _FILE_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _OPENING = (
@@ -138,8 +141,28 @@ def reply_problems(interaction: Interaction, response: Json) -> tuple[str, ...]:
         return (f"response: is {size:,} bytes long; at most {MAX_REPLY_BYTES:,} are allowed",)
     if interaction.response_schema is None or _is_offered(interaction, response):
         return ()
+    if interaction.questions and not isinstance(response, Mapping):
+        return (
+            f"response: is not an object with the answers to the {len(interaction.questions)} questions by their ids",
+        )
     checker = _response_checker(interaction.response_schema)
-    return () if checker is None else checker.problems(response, "response")
+    return () if checker is None else _without_secrets(interaction, checker.problems(response, "response"))
+
+
+def _without_secrets(interaction: Interaction, problems: Sequence[str]) -> tuple[str, ...]:
+    """A problem quotes the value that it is about. Those of secret answers only name the place."""
+    hidden = (
+        ["response"]
+        if interaction.secret
+        else [f"response.{name}" for name in secret_fields(interaction.response_schema)]
+    )
+    return tuple(_bare(problem, hidden) for problem in problems)
+
+
+def _bare(problem: str, hidden: Sequence[str]) -> str:
+    place, _, message = problem.partition(": ")
+    is_hidden = any(place == name or place.startswith((f"{name}.", f"{name}[")) for name in hidden)
+    return f"{place}: {_SECRET_INVALID}" if is_hidden and message != _REQUIRED else problem
 
 
 def _is_offered(interaction: Interaction, response: Json) -> bool:

@@ -7,15 +7,16 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Self, assert_never
 
 from askback.core.errors import Unavailable
 from askback.core.runs import RunState
-from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook, WebhookKind
+from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Webhook, WebhookKind
 from askback.links import AnswerLinks, Recipient
 from askback.store.base import Changes, Store
+from askback.webhooks import reminder_texts
 from askback.webhooks.mail_sender import MailResponse, MailSender, MailServer
 from askback.webhooks.messages import Message, MessageStyle, message
 from askback.webhooks.messages.http_request import HttpRequest
@@ -111,7 +112,7 @@ class Notifications:
         # One after the other: an older list of devices must not replace a newer one.
         async with self._registering:
             devices = () if self.push is None else self.push.webhooks()
-            await self._store.register_webhooks((*self._policy.webhooks, *devices))
+            await self._store.register_webhooks((*self._policy.webhooks, *devices), self._clock())
 
     async def run(self) -> None:
         changes = self._store.changes()
@@ -170,22 +171,31 @@ class Notifications:
 
     async def _deliver(self, senders: Senders, due: DueDelivery) -> None:
         try:
-            attempt = await self._attempt(senders, due)
             # An attempt that cannot be stored is due again when its claim ends.
             with suppress(Unavailable):
-                await self._store.note_attempt(due.delivery, attempt)
-                if self.push is not None and due.delivery.webhook.kind is WebhookKind.PUSH:
-                    await self._note_device(self.push, due.delivery.webhook.url, attempt)
+                if await self._is_wanted(due.delivery):
+                    attempt = await self._attempt(senders, due)
+                    await self._store.note_attempt(due.delivery, attempt)
+                    await self._note_device(due.delivery.webhook, attempt)
         finally:
             self._active.subtract((due.delivery.webhook.host,))
             self._active = +self._active
             self._wake.set()
 
-    async def _note_device(self, channel: PushChannel, endpoint: str, attempt: Attempt) -> None:
+    async def _is_wanted(self, delivery: Delivery) -> bool:
+        """Nobody is reminded of a question that was closed after the reminder was claimed."""
+        return delivery.reason is DeliveryReason.STATE or await self._store.is_due(delivery)
+
+    async def _note_device(self, webhook: Webhook, attempt: Attempt) -> None:
+        channel = self.push
+        if channel is None or webhook.kind is not WebhookKind.PUSH:
+            return
         try:
             if attempt.delivered_at is not None:
-                await asyncio.to_thread(channel.devices.succeeded, endpoint)
-            elif attempt.next_attempt_at is None and await asyncio.to_thread(channel.ended, endpoint, attempt.status):
+                await asyncio.to_thread(channel.devices.succeeded, webhook.url)
+            elif attempt.next_attempt_at is None and await asyncio.to_thread(
+                channel.ended, webhook.url, attempt.status
+            ):
                 await self.register()
         except OSError as error:
             log.error("cannot write the push subscriptions: %s", error)
@@ -210,17 +220,15 @@ class Notifications:
             return await self._push_request(due)
         delivery, link = due.delivery, self._policy.link
         answer_url = await self._answer_url(due) if delivery.new is RunState.WAITING_USER else None
+        run_url = None if link is None else link.replace("{run}", due.run.id)
+        notice = Notice.of(due.run, delivery.new, answer_url=answer_url, run_url=run_url)
+        now = self._clock()
         return message(
             delivery.webhook,
             delivery.id,
-            self._clock(),
+            now,
             document=Notification.of(due, answer_url),
-            notice=Notice.of(
-                due.run,
-                delivery.new,
-                answer_url=answer_url,
-                run_url=None if link is None else link.replace("{run}", due.run.id),
-            ),
+            notice=replace(notice, title=reminder_texts.prefix(due, now) + notice.title),
             style=self._policy.style,
         )
 
@@ -232,7 +240,11 @@ class Notifications:
     async def _answer_url(self, due: DueDelivery) -> str | None:
         if self._answer_links is None:
             return None
-        recipient = self._recipient(self._answer_links, due)
+        try:
+            recipient = self._recipient(self._answer_links, due)
+        except Unavailable as error:
+            log.error("a notification of run %s has no link: %s", due.run.id, error.message)
+            return None
         return None if recipient is None else await self._answer_links.answer_link(due.run, recipient)
 
     def _recipient(self, links: AnswerLinks, due: DueDelivery) -> Recipient | None:

@@ -16,7 +16,7 @@ from msgspec import Meta
 from askback.core.access import AccessScope
 from askback.core.interactions import InboxOrder
 from askback.core.runs import InheritedFiles, Mode, RunState
-from askback.core.webhooks import WebhookKind
+from askback.core.webhooks import MAX_REMINDER_SEC, MAX_REMINDERS, Reminders, WebhookKind
 from askback.wire.base import Shape, about
 
 _NAME_CHARS = 200
@@ -26,6 +26,30 @@ _HUNDRED_YEARS_SEC = 3_153_600_000
 
 class Body(Shape, forbid_unknown_fields=True):
     """A JSON body. Unknown fields are refused."""
+
+
+class ReminderCreate(Body):
+    """When a webhook is notified again of a question that is still open."""
+
+    after_sec: Annotated[
+        Annotated[tuple[Annotated[float, Meta(ge=1, le=MAX_REMINDER_SEC)], ...], Meta(max_length=MAX_REMINDERS)] | None,
+        about("So many seconds after the question was asked. Default: as in the settings.", [3600, 86400]),
+    ] = None
+    repeat_sec: Annotated[
+        Annotated[float, Meta(ge=1, le=MAX_REMINDER_SEC)] | None,
+        about("Then again and again, with so many seconds in between. Default: no more.", 86400),
+    ] = None
+    max: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_REMINDERS)] | None,
+        about("At most so many reminders of one question. Default: 10, and never less than `after_sec` has.", 10),
+    ] = None
+    expiring: Annotated[bool, about("Whether the webhook is notified of a near deadline.")] = True
+
+    def reminders(self, usual: Reminders | None) -> Reminders:
+        after_sec = self.after_sec
+        if after_sec is None:
+            after_sec = () if usual is None else usual.after_sec
+        return Reminders.repeated(after_sec, repeat_sec=self.repeat_sec, limit=self.max, expiring=self.expiring)
 
 
 class WebhookCreate(Body):
@@ -43,6 +67,10 @@ class WebhookCreate(Body):
     states: Annotated[
         Annotated[tuple[RunState, ...], Meta(max_length=50)] | None,
         about("Only notify about these states. Default: all.", ["waiting_user", "succeeded"]),
+    ] = None
+    reminders: Annotated[
+        bool | ReminderCreate | None,
+        about("Whether open questions are notified again, or when. Default: as in the settings; never for `standard`."),
     ] = None
 
 
@@ -169,7 +197,7 @@ class Reply(Body):
         Any,
         about(
             "The value of an option, a value that `response_schema` accepts, any value if there is no schema, or an "
-            'uploaded file as `{"upload_id": "…"}`.',
+            'uploaded file as `{"upload_id": "…"}`. For a form, an object with the answers by the ids of its questions.',
             "relaxed",
         ),
     ]
@@ -181,7 +209,9 @@ class LinkedReply(Body):
     response: Annotated[
         Any,
         about(
-            "The value of an option, a value that `response_schema` accepts, or any value if there is none.", "relaxed"
+            "The value of an option, a value that `response_schema` accepts, or any value if there is none. For a form, "
+            "an object with the answers by the ids of its questions.",
+            "relaxed",
         ),
     ]
 

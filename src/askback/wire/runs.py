@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from askback.core import errors, events, interactions, runs, webhooks
+from askback.core import errors, events, forms, interactions, runs, webhooks
 from askback.core.changes import Changes as FoundChanges
 from askback.core.changes import ChangeStatus, NoSummary
 from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
-from askback.core.webhooks import WebhookKind
+from askback.core.webhooks import DeliveryReason, WebhookKind
 from askback.wire.base import Moment, Page, RunId, Shape, WholeList, about, choice, one_of, utc
 
 QueueReason = Annotated[str, choice("slots", "engine_slots", "starting")]
@@ -35,16 +35,51 @@ class Profile(Shape):
         return cls(kind=profile.kind, reason=profile.reason, session_timeout_sec=profile.session_timeout_sec)
 
 
-class Interaction(Shape):
-    """A question to the user, with its answer once there is one."""
+class FormField(Shape):
+    """One question of a form."""
 
-    interaction_id: Annotated[str, about("Unique within the run.", "pace")]
-    kind: Annotated[str, about("`text`, `choice`, `secret`, or the engine's own word.", "choice")]
+    id: Annotated[str, about("Its name in the answer. Unique within the form.", "pace")]
+    kind: Annotated[str, about("`text`, `choice`, `confirm`, `secret`, or the engine's own word.", "choice")]
     prompt: Annotated[str, about("The question.", "What pace would you like?")]
     options: Annotated[
         tuple[Any, ...],
         about("The answers to choose from: strings, or objects with `label` and `value`.", ["relaxed", "packed"]),
     ]
+    default: Annotated[Any, about("The suggested answer.", "relaxed")]
+    required: Annotated[bool, about("Whether it must be answered.", True)]
+    response_schema: Annotated[dict[str, Any] | None, about("The JSON Schema of its answer.")]
+    context: Annotated[Any, about("Further information from the engine.")]
+
+    @classmethod
+    def of(cls, field: forms.FormField) -> Self:
+        return cls(
+            id=field.id,
+            kind=field.kind,
+            prompt=field.prompt,
+            options=field.options,
+            default=field.default,
+            required=field.required,
+            response_schema=field.response_schema,
+            context=field.context,
+        )
+
+
+class Interaction(Shape):
+    """A question to the user, with its answer once there is one."""
+
+    interaction_id: Annotated[str, about("Unique within the run.", "pace")]
+    kind: Annotated[
+        str, about("`text`, `choice`, `secret`, `form` for several questions, or the engine's own word.", "choice")
+    ]
+    prompt: Annotated[str, about("The question, or the introduction of a form.", "What pace would you like?")]
+    options: Annotated[
+        tuple[Any, ...],
+        about("The answers to choose from: strings, or objects with `label` and `value`.", ["relaxed", "packed"]),
+    ]
+    questions: Annotated[
+        tuple[FormField, ...],
+        about("The questions of a form, which are answered together: the answer is an object with their ids.", []),
+    ] = ()
     default: Annotated[
         Any,
         about(
@@ -53,20 +88,26 @@ class Interaction(Shape):
         ),
     ]
     response_schema: Annotated[
-        dict[str, Any] | None, about("The JSON Schema of the answer: a scalar, or a flat object.")
+        dict[str, Any] | None,
+        about("The JSON Schema of the answer: a scalar, or a flat object. A form always has one."),
     ]
     context: Annotated[Any, about("Further information from the engine.")]
     attempt_number: Annotated[int, about("The turn that asked.", 1, ge=1)]
     asked_at: Annotated[Moment, about("When the question was asked.")]
     outcome: Annotated[InteractionOutcome, about("How the question ended, or `pending`.")]
-    response: Annotated[Any, about("The answer. Always null for a `secret` question.")]
+    response: Annotated[Any, about("The answer. Null for a `secret` question; in a form, its secret fields are null.")]
     answered_by: Annotated[AnsweredBy | None, about("Who answered.")]
     answered_at: Annotated[Moment | None, about("When the question ended.")]
 
     @property
     def secret(self) -> bool:
         """Whether the answer must not be shown."""
-        return self.kind == "secret"
+        return forms.is_secret(self.kind, self.response_schema)
+
+    @property
+    def heading(self) -> str:
+        """The question for one line."""
+        return forms.heading(self.prompt, self.questions)
 
     @classmethod
     def of(cls, asked: interactions.Interaction, **more: Any) -> Self:
@@ -75,13 +116,14 @@ class Interaction(Shape):
             kind=asked.kind,
             prompt=asked.prompt,
             options=asked.options,
+            questions=tuple(FormField.of(field) for field in asked.questions),
             default=asked.default,
             response_schema=asked.response_schema,
             context=asked.context,
             attempt_number=asked.attempt_number,
             asked_at=utc(asked.asked_at),
             outcome=asked.outcome,
-            response=None if asked.secret else asked.response,
+            response=asked.shown_response,
             answered_by=asked.answered_by,
             answered_at=utc(asked.answered_at),
             **more,
@@ -541,8 +583,16 @@ class Result(Shape, omit_defaults=True):
 # Webhooks.
 
 
+_NOTIFICATION_TYPES = {
+    DeliveryReason.STATE: EventType.RUN_STATE.value,
+    DeliveryReason.REMINDER: "interaction.reminder",
+    DeliveryReason.EXPIRING: EventType.INTERACTION_EXPIRING.value,
+}
+_TYPES_SCHEMA = {"enum": list(_NOTIFICATION_TYPES.values())}
+
+
 class Delivery(Shape):
-    """The notification of one webhook about one change of state."""
+    """The notification of one webhook: of one change of state, or again of a question."""
 
     id: Annotated[
         str, about("The same for every attempt. Sent to the receiver as `webhook-id`.", "msg_1m7gekfsksrgk77s_2_1")
@@ -550,8 +600,15 @@ class Delivery(Shape):
     run_id: RunId
     url: Annotated[str, about("The URL of the webhook, without parts that may be secret.", "https://example.com/hook")]
     kind: Annotated[str, one_of(WebhookKind), about("The format of the request.")]
-    event: Annotated[str, about("The type of the event.", extra_json_schema={"const": "run.state"})]
-    seq: Annotated[int, about("The number of the event.", 2, ge=1)]
+    reason: Annotated[
+        str,
+        one_of(DeliveryReason),
+        about(
+            "`state`: the run changed its state. `reminder`: its question is still open. `expiring`: its deadline is near."
+        ),
+    ]
+    event: Annotated[str, about("The `type` of the notification.", extra_json_schema=_TYPES_SCHEMA)]
+    seq: Annotated[int, about("The number of the event. For a reminder: of the change to `waiting_user`.", 2, ge=1)]
     to: Annotated[RunState, about("The new state of the run.")]
     attempts: Annotated[int, about("The number of attempts so far.", 1, ge=0)]
     last_status: Annotated[int | None, about("The HTTP status of the last attempt; of an e-mail the SMTP status.", 204)]
@@ -566,7 +623,8 @@ class Delivery(Shape):
             run_id=delivery.run_id,
             url=delivery.webhook.shown_url,
             kind=delivery.webhook.kind,
-            event=EventType.RUN_STATE,
+            reason=delivery.reason,
+            event=_NOTIFICATION_TYPES[delivery.reason],
             seq=delivery.seq,
             to=delivery.new,
             attempts=delivery.attempts,
@@ -582,10 +640,13 @@ class DeliveryPage(Page[Delivery]):
 
 
 class StateChange(Shape, omit_defaults=True, rename={"old": "from", "new": "to"}):
-    """A run that has changed its state."""
+    """A run that has changed its state, or still waits with the same question."""
 
-    run: Annotated[Run, about("The run, as it was right after the change.")]
-    old: Annotated[RunState | None, about("The previous state. Null for a new run.", "running")]
+    run: Annotated[Run, about("The run, as it was right after the change; in a reminder, as it is now.")]
+    old: Annotated[
+        RunState | None,
+        about("The previous state. Null for a new run. The same as `to` if the run still waits.", "running"),
+    ]
     new: Annotated[RunState, about("The new state.", "waiting_user")]
     seq: Annotated[int, about("The number of the event.", 2, ge=1)]
     answer_url: Annotated[
@@ -601,8 +662,15 @@ class StateChange(Shape, omit_defaults=True, rename={"old": "from", "new": "to"}
 class Notification(Shape):
     """The body that a `standard` webhook receives."""
 
-    type: Annotated[str, about("The type of the event.", extra_json_schema={"const": "run.state"})]
-    timestamp: Annotated[Moment, about("When the state changed.")]
+    type: Annotated[
+        str,
+        about(
+            "`run.state`: the run changed its state. `interaction.reminder`: its question is still open. "
+            "`interaction.expiring`: the deadline of its question is near.",
+            extra_json_schema=_TYPES_SCHEMA,
+        ),
+    ]
+    timestamp: Annotated[Moment, about("When the state changed, the reminder was due or the deadline was announced.")]
     data: Annotated[StateChange, about("What changed.")]
 
     @classmethod
@@ -611,4 +679,4 @@ class Notification(Shape):
         change = StateChange(
             run=Run.of(due.run), old=delivery.old, new=delivery.new, seq=delivery.seq, answer_url=answer_url
         )
-        return cls(type=EventType.RUN_STATE, timestamp=delivery.at, data=change)
+        return cls(type=_NOTIFICATION_TYPES[delivery.reason], timestamp=delivery.at, data=change)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         'askback reply 1m7g "relaxed, please"',
         "askback reply 1m7g                   # asks here: for forms and secrets",
         "askback reply 1m7g < letter.txt",
+        """askback reply 1m7g '{"pace": "relaxed", "nights": 3}'   # a form at once""",
     ),
 )
 @click.argument("run", cls=options.RunArgument, shell_complete=complete_waiting_run)
@@ -103,7 +104,7 @@ def _pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
             RefusalCode.INTERACTION_NOT_PENDING,
             f"question {wanted!r} of run {run.id} is not pending; {pending.interaction_id!r} is",
         )
-    return pending if isinstance(pending, Interaction) else Interaction(**msgspec.structs.asdict(pending))
+    return pending if isinstance(pending, Interaction) else msgspec.convert(msgspec.to_builtins(pending), Interaction)
 
 
 async def _response(pending: Interaction, text: str | None, display: Display, settled: Settled, run_id: str) -> Json:
@@ -118,7 +119,7 @@ async def _response(pending: Interaction, text: str | None, display: Display, se
         if why_not := question.refusal(pending, text):
             raise Invalid(RefusalCode.REPLY_INVALID, why_not)
         if isinstance(response, str) and question.is_form(pending):
-            message = f"this question is a form; answer it with: {question.reply_command(run_id, pending)}"
+            message = f"this question is a form; answer it with: {question.reply_command(run_id, pending)}, or give a JSON object"
             raise Invalid(RefusalCode.REPLY_INVALID, message)
         return response
     display.pause()

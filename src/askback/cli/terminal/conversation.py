@@ -16,9 +16,9 @@ from askback.bootstrap import App
 from askback.cli import exit_codes, output
 from askback.cli.terminal import question
 from askback.cli.terminal.changes import changes_lines
+from askback.cli.terminal.forms import said
 from askback.cli.terminal.live import Display, summary
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned, Settled, unless_left
-from askback.cli.terminal.values import readable
 from askback.core.errors import Conflict
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, InteractionOutcome, Json
@@ -147,8 +147,7 @@ class Conversation:
             line = self._answers.popleft()
             response = question.read_answer(pending, line)
             question.show(pending, self._display.write)
-            shown = "(not shown)" if pending.secret else printable(readable(response, pending.response_schema))
-            self._display.write(f"  > {shown}")
+            self._display.write(f"  > {printable(said(pending, response))}")
             refusal = question.refusal(pending, line) if response != "" else ANSWER_NEEDED
             if refusal is None:
                 return response

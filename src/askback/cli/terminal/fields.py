@@ -153,9 +153,11 @@ def _is_offered(value: Json, offered: Choices) -> bool:
 def _prompt(name: str, field: Schema, default: Json, is_required: bool) -> Iterator[str]:
     """Lines above the prompt, and the prompt itself: `Days (how long; whole number, at least 1): `.
 
-    A description that would leave no room to type, and the choices, come above.
+    A description that would leave no room to type, the choices, and all but the last line of a title come above.
     """
-    title, about, listed = title_of(name, field), description(field), numbered(field)
+    *lines, title = title_of(name, field).splitlines() or [name]
+    about, listed = description(field), numbered(field)
+    yield from (f"    {line}" for line in lines)
     prompt = f"    {title}{_hint(about, field, default, is_required)}: "
     width = layout.columns(sys.stderr) or 0
     is_long = "\n" in about or len(prompt) > max(width - _ROOM_TO_TYPE, 2 * _ROOM_TO_TYPE) > 2 * _ROOM_TO_TYPE

@@ -15,6 +15,7 @@ from askback.cli.terminal.fields import (
     value_of,
     yes_or_no,
 )
+from askback.cli.terminal.forms import ask_form, form_lines
 from askback.cli.terminal.prompt import (
     ANSWER_NEEDED,
     MAX_PLAIN_LINE,
@@ -95,7 +96,8 @@ def _numbers(last: int) -> str:
     return "1" if last == 1 else f"1-{last}"
 
 
-def show(interaction: Interaction, write: Write) -> None:
+def show(interaction: Interaction, write: Write, *, listed: bool = True) -> None:
+    """`listed`: with the questions of a form."""
     write("")
     for line in printable(interaction.prompt).splitlines() or [""]:
         write(f"  ? {line}")
@@ -104,6 +106,8 @@ def show(interaction: Interaction, write: Write) -> None:
             write(f"    {line}")
     for number, option in enumerate(interaction.options, 1):
         write(f"    {number}) {_option(interaction, option)}")
+    for line in form_lines(interaction.questions if listed else ()):
+        write(f"    {line}")
     if not interaction.options:
         for line in numbered(interaction.response_schema or {}):
             write(f"    {line}")
@@ -170,7 +174,7 @@ async def ask(interaction: Interaction, write: Write, settled: Settled, *, can_l
     `can_leave`: whether the run waits if the user leaves.
     """
     with echo_off() if interaction.secret else nullcontext():
-        show(interaction, write)
+        show(interaction, write, listed=False)
         if can_leave:
             write(f"    ({_KEYS})" if _takes_lines(interaction) else f"    ({_LATER})")
         discard_typed()
@@ -208,6 +212,8 @@ def _problems(interaction: Interaction, response: Json) -> tuple[str, ...]:
 
 
 async def _ask_once(interaction: Interaction, write: Write, settled: Settled) -> Json:
+    if interaction.questions:
+        return await ask_form(interaction, write, settled)
     if is_form(interaction):
         schema = interaction.response_schema or {}
         return await ask_fields(schema, interaction.default, write, settled, secret=interaction.secret)

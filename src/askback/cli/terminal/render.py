@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,12 +12,14 @@ from rich.cells import cell_len, set_cell_size
 from askback.cli.layout import cut
 from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.failure import failure
+from askback.cli.terminal.forms import form_lines, said
 from askback.cli.terminal.question import choice_of_two, reply_command
 from askback.cli.terminal.values import readable
 from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
+from askback.core.labels import shown_labels
 from askback.core.runs import InheritedFiles, ProfileKind
 from askback.text.formatting import count, duration, one_line, printable, size
 from askback.wire.runs import Origin
@@ -86,7 +88,7 @@ def _note(run: Run) -> str:
     """The input in one line, then the pending question or the error."""
     parts = [one_line(run.summary or "", 60)]
     if run.pending_interaction is not None:
-        parts.append(one_line(run.pending_interaction.prompt, 60))
+        parts.append(one_line(run.pending_interaction.heading, 60))
     elif run.error is not None:
         parts.append(printable(run.error.code))
     else:
@@ -105,6 +107,8 @@ def page(
         yield f"  from     run {printable(run.from_run.run_id)}{_taken_over(run.from_run)}"
     if run.workdir is not None:
         yield f"  folder   {printable(run.workdir)}"
+    if run.labels:
+        yield f"  labels   {labels_text(run.labels)}"
     yield from _input(run)
     if run.interactive_profile.kind is not ProfileKind.RESUMABLE:
         yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
@@ -126,6 +130,10 @@ def page(
     for artifact in artifacts:
         yield f"  file     {printable(artifact.path)} ({size(artifact.size)})"
     yield from (f"  {line}" for line in changes_lines(run.workdir, changes))
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    return one_line(shown_labels(labels), 500)
 
 
 def _taken_over(origin: Origin) -> str:
@@ -164,8 +172,11 @@ def _settled(interaction: Interaction) -> Iterator[str]:
         return
     yield f"  asked    {one_line(interaction.prompt, 500)}"
     who = f" by {interaction.answered_by}" if interaction.answered_by else ""
-    said = "(not shown)" if interaction.secret else one_line(_said(interaction), 500)
-    yield f"           {interaction.outcome}{who}: {said}" if who else f"           {interaction.outcome}"
+    yield (
+        f"           {interaction.outcome}{who}: {one_line(_said(interaction), 500)}"
+        if who
+        else f"           {interaction.outcome}"
+    )
 
 
 def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iterator[str]:
@@ -178,6 +189,7 @@ def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iter
     for number, option in enumerate(asked.options, 1):
         is_default = asked.default is not None and asked.default in (option_value(option), option_label(option))
         yield f"    {number}) {printable(option_label(option))}{'  (default)' if is_default else ''}"
+    yield from (f"    {text}" for text in form_lines(asked.questions))
     if letters := choice_of_two(asked):
         yield f"    {letters}{_default_in_words(letters)}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
@@ -228,4 +240,4 @@ def _said(interaction: Interaction) -> str:
     for option in interaction.options:
         if option_value(option) == interaction.response:
             return option_label(option)
-    return readable(interaction.response, interaction.response_schema)
+    return said(interaction, interaction.response)

@@ -24,6 +24,7 @@ _FORMATS = {
     "time": "time, such as 09:30:00Z",
     "email": "e-mail address",
     "uri": "URL",
+    "password": "secret, not shown",
 }
 _TYPES = {"boolean": "yes or no", "integer": "whole number", "object": "JSON object", "array": "JSON list"}
 _PLURALS = {"string": "texts", "integer": "whole numbers", "number": "numbers", "object": "objects"}

@@ -5,18 +5,17 @@ Whether a malformed question makes the run wait or fail is not decided here. A l
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from askback.core.forms import FORM
 from askback.core.interactions import Json, Question
+from askback.engines.answers.forms import Fields, read_fields
+from askback.engines.answers.schemas import identifier_of, kind_of, options_of, response_schema, small, text_of
 from askback.text import yaml_text
 from askback.text.json_text import Found, NotJson, loads
 
-_MAX_ID = 200
-_KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _OPEN, _CLOSE = "<ASK_USER_YAML>", "</ASK_USER_YAML>"
 _OPEN_LINE = re.compile(r"^[ \t]*<ASK_USER_YAML>", re.MULTILINE)
 _FENCE_LINE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[^\n]*$", re.MULTILINE)
@@ -88,20 +87,28 @@ def _literal(quoted: str) -> str:
 
 
 def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[str, ...]]:
-    """The question and its problems. Only missing required fields are problems; other invalid fields are dropped."""
-    fields, problems = _fields(asked)
-    identifier = _identifier(fields.get("interaction_id"))
-    prompt = _text(fields.get("prompt")) or _text(fields.get("question"))
+    """The question and its problems. Only missing required fields are problems; other invalid fields are dropped.
+
+    A list of one question is that question. A longer one is a form, whose problems are those of its questions as well.
+    """
+    given, problems = _fields(asked)
+    form = read_fields(given.get("questions"))
+    fields = given if form.alone is None else _merged(given, form.alone)
+    identifier = identifier_of(fields.get("interaction_id"))
+    prompt = text_of(fields.get("prompt")) or text_of(fields.get("question"))
     if not problems:
         problems += ["ask_user.interaction_id: it is missing"] * (identifier is None)
         problems += ["ask_user.prompt: it is missing"] * (prompt is None)
+        problems += form.problems
+    if form.fields:
+        return _form(form, identifier, prompt or _introduction(asked, text), fields), tuple(problems)
     options = options_of(fields.get("options", fields.get("choices")))
     wanted = fields.get("response_schema")
     schema = response_schema(wanted)
     question = Question(
         prompt=prompt or _around(asked, text),
         interaction_id=identifier,
-        kind=_kind(fields.get("kind"), bool(options)),
+        kind=kind_of(fields.get("kind"), bool(options)),
         options=options,
         default=small(fields.get("default")),
         response_schema=schema,
@@ -109,6 +116,29 @@ def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[str,
         context=small(fields.get("context")),
     )
     return question, tuple(problems)
+
+
+def _merged(ask: Mapping[str, Json], alone: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The only question of an ask. The prompt of the ask comes first."""
+    said, prompt = text_of(ask.get("prompt")) or text_of(ask.get("question")), text_of(alone["prompt"])
+    whole = f"{said}\n\n{prompt}" if said and said != prompt else prompt
+    return {"interaction_id": alone.get("id"), **ask, **alone, "prompt": whole}
+
+
+def _form(form: Fields, identifier: str | None, prompt: str, fields: Mapping[str, Json]) -> Question:
+    return Question(
+        prompt=prompt,
+        interaction_id=identifier,
+        kind=FORM,
+        questions=form.fields,
+        schema_ignored=form.schema_ignored,
+        context=small(fields.get("context")),
+    )
+
+
+def _introduction(asked: QuestionBlock, text: str) -> str:
+    """The prompt of a form without one: what the message says beside its block."""
+    return (text[: asked.start] + text[asked.end :]).strip() or "Please answer these questions."
 
 
 def _fields(asked: QuestionBlock) -> tuple[Mapping[str, Json], list[str]]:
@@ -129,173 +159,3 @@ def _fields(asked: QuestionBlock) -> tuple[Mapping[str, Json], list[str]]:
 def _around(asked: QuestionBlock, text: str) -> str:
     """The message without the question's block, or the whole message if nothing else is left."""
     return (text[: asked.start] + text[asked.end :]).strip() or text.strip()
-
-
-def _identifier(value: Json) -> str | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    return value.strip()[:_MAX_ID] if isinstance(value, str) and value.strip() else None
-
-
-def _text(value: Json) -> str | None:
-    return value.strip() if isinstance(value, str) and value.strip() else None
-
-
-def _kind(value: Json, has_options: bool) -> str:
-    if isinstance(value, str) and _KIND.fullmatch(value.strip().lower()):
-        return value.strip().lower()
-    return "choice" if has_options else "text"
-
-
-_MAX_OPTIONS = 200
-_MAX_LABEL = 2_000
-_MAX_JSON = 64_000
-_MAX_PROPERTIES = 100
-
-
-def small(value: Json) -> Json:
-    """The value, or None if it is too large to be shown with a question."""
-    return value if len(json.dumps(value)) <= _MAX_JSON else None
-
-
-def options_of(value: Json) -> tuple[Json, ...]:
-    """The valid options of a question: strings, numbers, or objects with `label` or `value`."""
-    if not isinstance(value, list):
-        return ()
-    options = (_option(item) for item in value[:_MAX_OPTIONS])
-    return tuple(option for option in options if option is not None)
-
-
-def _option(item: Json) -> Json:
-    if _is_scalar(item):
-        return _short(item)
-    if not isinstance(item, Mapping):
-        return None
-    option = {name: _short(item[name]) for name in ("label", "value", "description") if _is_scalar(item.get(name))}
-    return option if "label" in option or "value" in option else None
-
-
-def _is_scalar(value: Json) -> bool:
-    return isinstance(value, bool | int | float) or (isinstance(value, str) and bool(value.strip()))
-
-
-def _short(value: Json) -> Json:
-    return value[:_MAX_LABEL] if isinstance(value, str) else value
-
-
-def response_schema(value: Json) -> dict[str, Json] | None:
-    """The schema of an answer, if it is a scalar or a flat object; otherwise None."""
-    return flat_schema(value) or _scalar_schema(value)
-
-
-def _scalar_schema(value: Json) -> dict[str, Json] | None:
-    scalar = _property(value)
-    if scalar is None or scalar["type"] == "array" or any(name in value and name not in scalar for name in _CHOICES):
-        return None
-    return small(scalar)  # type: ignore[no-any-return]
-
-
-def flat_schema(value: Json) -> dict[str, Json] | None:
-    """The schema, if it is an object with primitive properties as in MCP's form elicitation; otherwise None."""
-    if not isinstance(value, Mapping) or value.get("type") != "object":
-        return None
-    properties = value.get("properties")
-    if not isinstance(properties, Mapping) or not 0 < len(properties) <= _MAX_PROPERTIES:
-        return None
-    read = {name: _property(schema) for name, schema in properties.items()}
-    if any(schema is None for schema in read.values()):
-        return None
-    flat: dict[str, Json] = {"type": "object", "properties": read}
-    required = value.get("required")
-    if isinstance(required, list):
-        flat["required"] = [name for name in dict.fromkeys(map(str, required)) if name in read]
-    return small(flat)  # type: ignore[no-any-return]
-
-
-def _property(schema: Json) -> dict[str, Json] | None:
-    if not isinstance(schema, Mapping):
-        return None
-    kind = schema.get("type", _type_of_choices(schema))
-    keywords = _KEYWORDS.get(kind) if isinstance(kind, str) else None
-    if keywords is None:
-        return None
-    taken = {name: schema[name] for name, fits in (_COMMON | keywords).items() if name in schema and fits(schema[name])}
-    if kind == "array":
-        items = _items(schema.get("items"))
-        return None if items is None else {"type": kind, **taken, "items": items}
-    return {"type": kind, **taken}
-
-
-def _type_of_choices(schema: Mapping[str, Json]) -> str | None:
-    """The type of a schema that lists its values without naming their type."""
-    if "oneOf" in schema or _are_texts(schema.get("enum")):
-        return "string"
-    return "number" if _are_scalars(schema.get("enum")) and all(map(_is_number, schema["enum"])) else None
-
-
-def _items(schema: Json) -> dict[str, Json] | None:
-    """The `items` of a multiple choice: a list of strings to choose from."""
-    if not isinstance(schema, Mapping):
-        return None
-    if _are_texts(schema.get("enum")):
-        return {"type": "string", "enum": schema["enum"]}
-    return {"anyOf": schema["anyOf"]} if _are_titled(schema.get("anyOf")) else None
-
-
-def _is_text(value: Json) -> bool:
-    return isinstance(value, str)
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_count(value: Json) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _is_default(value: Json) -> bool:
-    return _is_scalar(value) or value == "" or (isinstance(value, list) and all(map(_is_text, value)))
-
-
-def _are_texts(value: Json) -> bool:
-    return isinstance(value, list) and 0 < len(value) <= _MAX_OPTIONS and all(map(_is_text, value))
-
-
-def _are_scalars(value: Json) -> bool:
-    return isinstance(value, list) and 0 < len(value) <= _MAX_OPTIONS and all(map(_is_scalar, value))
-
-
-def _are_titled(value: Json) -> bool:
-    """`[{"const": "r", "title": "Red"}, …]`."""
-    return (
-        isinstance(value, list)
-        and 0 < len(value) <= _MAX_OPTIONS
-        and all(isinstance(item, Mapping) and set(item) <= {"const", "title"} and "const" in item for item in value)
-        and all(all(map(_is_text, item.values())) for item in value)
-    )
-
-
-def _is_format(value: Json) -> bool:
-    return value in ("email", "uri", "date", "date-time")
-
-
-_CHOICES = ("enum", "oneOf")
-_Fits = Callable[[Any], bool]
-_COMMON: dict[str, _Fits] = {"title": _is_text, "description": _is_text, "default": _is_default}
-_TEXT: dict[str, _Fits] = {
-    "minLength": _is_count,
-    "maxLength": _is_count,
-    "format": _is_format,
-    "enum": _are_texts,
-    "enumNames": _are_texts,
-    "oneOf": _are_titled,
-}
-_NUMBER: dict[str, _Fits] = {"minimum": _is_number, "maximum": _is_number, "enum": _are_scalars}
-_KEYWORDS: dict[str, dict[str, _Fits]] = {
-    "string": _TEXT,
-    "number": _NUMBER,
-    "integer": _NUMBER,
-    "boolean": {},
-    "array": {"minItems": _is_count, "maxItems": _is_count},
-}

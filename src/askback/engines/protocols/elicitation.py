@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from askback.core.interactions import Json, Question, option_label, option_value
-from askback.engines.answers.questions import flat_schema, options_of
+from askback.engines.answers.schemas import flat_schema, options_of
 from askback.engines.base import Reply
 from askback.engines.protocols.json_lines import object_at, text_at
 

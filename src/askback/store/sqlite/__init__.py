@@ -104,8 +104,8 @@ class SqliteStore:
     async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:
         await self._writer.write(Addition.of(run_id, epoch, events))
 
-    async def register_webhooks(self, webhooks: Sequence[Webhook]) -> None:
-        await self._writer.write(Registration.of(webhooks))
+    async def register_webhooks(self, webhooks: Sequence[Webhook], at: datetime | None = None) -> None:
+        await self._writer.write(Registration.of(webhooks, at))
 
     async def claim_deliveries(
         self, at: datetime, *, until: datetime, limit: int, without_hosts: Collection[str] = ()
@@ -146,10 +146,13 @@ class SqliteStore:
     held = _reading(reads.held)
     overdue = _reading(reads.overdue)
     next_deadline = _reading(reads.next_deadline)
+    expiring = _reading(reads.expiring)
+    next_expiring = _reading(reads.next_expiring)
     owners = _reading(reads.owners)
     owned_by = _reading(reads.owned_by)
     over = _reading(reads.over)
     deliveries = _reading(reads.deliveries)
+    is_due = _reading(outbox.is_due)
     next_delivery = _reading(outbox.next_delivery)
 
     # Listeners and health.

@@ -2,7 +2,8 @@
 //
 // A field is {element, value(), problems(), unread(), show(message), at(parts), focus()}. `problems` returns
 // [{field, message}]; `unread` only those of entries that have no value at all, such as half a date.
-// A spot describes the place of a field: {title, required, given, root, depth, t, upload}.
+// A spot describes the place of a field: {title, required, given, root, depth, t, upload}. With `asks`, yes and no are
+// both to be chosen: a checkbox would answer no for a user who has overlooked it.
 
 import { choicesOf, problemOf, rangeOf, typeOf } from "./checks.js";
 import { checkControl, choiceControl, jsonControl, numberControl, textControl, ticksControl } from "./controls.js";
@@ -25,7 +26,7 @@ export function fieldFor(given, spot) {
     case "integer":
       return leaf(schema, here, numberControl(schema, here));
     case "boolean":
-      return leaf(schema, here, checkControl(here));
+      return leaf(schema, here, spot.asks ? choiceControl(flags(here), here) : checkControl(here));
     case "array":
       return arrayField(schema, here);
     case "object":
@@ -33,6 +34,13 @@ export function fieldFor(given, spot) {
     default:
       return leaf(schema, here, jsonControl(schema, here));
   }
+}
+
+function flags({ t }) {
+  return [
+    { value: true, label: t("form.yes") },
+    { value: false, label: t("form.no") },
+  ];
 }
 
 /** Resolves references within the document, and treats `X or null` as X: a field can be left empty anyway. */
@@ -197,7 +205,8 @@ export function objectField(schema, spot) {
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
   const known = spot.given && typeof spot.given === "object" ? spot.given : {};
   const entries = Object.entries(schema.properties ?? {}).map(([name, property]) => {
-    const under = { title: titleOf(name), required: required.has(name), given: known[name], bare: false };
+    const given = Object.hasOwn(known, name) ? known[name] : undefined;
+    const under = { title: titleOf(name), required: required.has(name), given, bare: false };
     return [name, fieldFor(property, { ...spot, ...under, depth: spot.depth + 1 })];
   });
   const fields = new Map(entries);

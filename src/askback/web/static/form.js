@@ -8,11 +8,11 @@ export { questionForm } from "./question.js";
 /**
  * The fields for an object schema, or the one field for a scalar, which `title` names. `root` is the prefix of the server's problems, such as `input`.
  * @param {object} schema
- * @param {{t: Function, files?: (file: File) => Promise<{upload_id: string}>, root?: string, given?: unknown, title?: string}} how
+ * @param {{t: Function, files?: (file: File) => Promise<{upload_id: string}>, root?: string, given?: unknown, title?: string, asks?: boolean}} how
  * @returns {{element: HTMLElement, value(): unknown, problems(): string[], check(): boolean, place(problems: string[]): string[], focus(): void, input(name: string): HTMLInputElement}}
  */
-export function schemaForm(schema, { t, files = upload, root = "input", given, title = "" } = {}) {
-  const spot = { title, required: true, given: given ?? schema.default, root: schema, depth: 0, t, upload: files };
+export function schemaForm(schema, { t, files = upload, root = "input", given, title = "", asks = false } = {}) {
+  const spot = { title, required: true, given: given ?? schema.default, root: schema, depth: 0, t, upload: files, asks };
   const scalar = ["string", "number", "integer", "boolean"].includes(schema.type);
   const top = scalar ? fieldFor(schema, spot) : objectField(schema, spot);
   let marked = [];

@@ -23,7 +23,9 @@ export class Row {
     const prompt = make("span", { class: "row-prompt", id: newId("row") }, asked.prompt.slice(0, PROMPT_CHARACTERS));
     const about = make("span", { class: "row-about" }, make("span", {}, asked.skill));
     if (asked.summary) about.append(make("span", { class: "row-summary" }, asked.summary));
+    if (asked.questions?.length) about.append(make("span", {}, t("inbox.row.questions", { n: asked.questions.length })));
     about.append(timeElement(asked.asked_at));
+    for (const [name, value] of Object.entries(asked.labels ?? {})) about.append(make("span", { class: "row-label" }, `${name}: ${value}`));
     this.button = make("button", { class: "row-button", type: "button" }, prompt, about);
     this.button.addEventListener("click", (event) => onOpen(this, event.detail === 0));
     this.check = make("input", { class: "row-check", type: "checkbox", "aria-label": t("batch.select", { prompt: prompt.textContent }) });

@@ -26,8 +26,19 @@ function aboutLine(asked) {
   const parts = [make("span", {}, asked.skill)];
   if (asked.summary) parts.push(make("span", { class: "run-summary" }, asked.summary));
   parts.push(make("span", {}, asked.engine), timeElement(asked.asked_at));
+  if (asked.questions?.length) parts.push(make("span", {}, t("inbox.row.questions", { n: asked.questions.length })));
   if (asked.attempt_number > 1) parts.push(make("span", {}, t("inbox.turn", { n: asked.attempt_number })));
   return make("p", { class: "about-line muted small" }, ...parts);
+}
+
+/** The labels of the run, each with a link to the questions that have it; null if there are none. */
+function labelLine({ labels }) {
+  if (!labels) return null;
+  const links = Object.entries(labels).map(([name, value]) => {
+    const href = `/?${new URLSearchParams({ label: `${name}:${value}` })}`;
+    return make("a", { class: "tag label", href }, `${name}: ${value}`);
+  });
+  return make("p", { class: "labels small" }, ...links);
 }
 
 export class QuestionCard {
@@ -48,7 +59,7 @@ export class QuestionCard {
     if (mayAnswer) this.answer.append(questionForm(asked, { t, draft: this.draft, onSend: (...what) => this.send(...what) }));
     else this.answer.append(make("p", { class: "muted small" }, t("inbox.readonly")));
     this.deadline = deadline(asked, asked);
-    const head = make("header", { class: "question-head" }, aboutLine(asked), runLink(asked));
+    const head = make("header", { class: "question-head" }, make("div", {}, aboutLine(asked), labelLine(asked)), runLink(asked));
     this.element = make("article", { class: "question", "aria-labelledby": this.title.id }, head, ...text);
     if (this.deadline !== null) this.element.append(this.deadline);
     this.element.append(this.answer);

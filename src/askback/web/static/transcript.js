@@ -1,10 +1,11 @@
 // A run's events as a conversation. Every event is processed once, in order, and adds at most one element.
 
 import { make } from "./elements.js";
+import { formAnswers, formQuestions } from "./form_answers.js";
 import { markdown } from "./markdown.js";
 import { menu, textDialog } from "./menu.js";
 import { questionText } from "./question_text.js";
-import { dayOf, duration, exactly, momentText } from "./time.js";
+import { dayOf, duration, exactly, momentText, untilTime } from "./time.js";
 import { tree } from "./tree.js";
 import { t } from "./translations.js";
 
@@ -52,6 +53,8 @@ export class Transcript {
         return this.toolEnded(data, at);
       case "interaction.asked":
         return this.asked(data, at);
+      case "interaction.expiring":
+        return note(t("run.expiring", { time: untilTime(new Date(data.deadline_at)) }));
       case "interaction.closed":
         return this.closed(data, at);
       case "turn.started":
@@ -224,7 +227,8 @@ class Question {
     this.start = at;
     this.outcome = make("p", { class: "outcome" }, t("run.outcome.pending"));
     const head = make("header", { class: "item-head" }, make("h3", {}, t("run.asked")), originalMenu(original));
-    this.options = optionList(data.options);
+    this.options = optionList(data.options) ?? formQuestions(data);
+    this.data = data;
     this.element = make(
       "article",
       { class: "item asked", "data-outcome": "pending" },
@@ -244,7 +248,7 @@ class Question {
     this.outcome.title = exactly(new Date(at));
     if (!answered) return;
     this.options?.remove();
-    const shown = response === null ? make("em", {}, t("run.secret")) : tree(response);
+    const shown = response === null ? make("em", {}, t("run.secret")) : (formAnswers(this.data, response) ?? tree(response));
     this.outcome.before(make("div", { class: "reply" }, shown));
     this.outcome.after(this.fork);
   }

@@ -43,7 +43,7 @@ class Notice:
     @classmethod
     def of(cls, run: Run, state: RunState, *, answer_url: str | None = None, run_url: str | None = None) -> Notice:
         """The notice of a change of state. `run` is the run right after the change."""
-        skill = one_line(run.skill.id, _TITLE_CHARS)
+        skill = one_line(run.skill.id, _TITLE_CHARS) or "a skill"
         asked = run.pending_interaction if state is RunState.WAITING_USER else None
         options = () if asked is None or asked.secret else asked.options
         return cls(
@@ -111,7 +111,7 @@ def _happened(state: RunState) -> str:
 
 def _text(run: Run, state: RunState, asked: Interaction | None) -> str:
     if asked is not None:
-        return printable(asked.prompt).strip()
+        return printable(asked.heading).strip()
     if state is RunState.FAILED and run.error is not None:
         return printable(f"{run.error.code}: {run.error.message}")
     return f"Run {run.id}"

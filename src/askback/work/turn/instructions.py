@@ -83,7 +83,7 @@ def _as_seen(run: Run, request: RunRequest, package: SkillPackage, workspace: Wo
 
 def _secret_answers(interactions: Sequence[Interaction]) -> tuple[str, ...]:
     """The store keeps them until the run is over."""
-    return tuple(text for each in interactions if each.secret for text in texts_in(each.response))
+    return tuple(text for each in interactions for text in texts_in(each.secret_response))
 
 
 async def _render(prompt: Callable[[], str], slow: bool) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
+from askback.core.forms import FormField
 from askback.core.interactions import bounded
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclude, engine_failure
 from askback.core.runs import Mode, Run
@@ -52,6 +53,7 @@ def _masked(outcome: TurnOutcome, redactor: Redactor) -> TurnOutcome:
         case AskUser(question=question):
             parts = ("prompt", "interaction_id", "kind", "options", "default", "response_schema", "context")
             changed = {part: redactor.value(getattr(question, part)) for part in parts}
+            changed["questions"] = tuple(_masked_field(field, redactor) for field in question.questions)
             warnings = _masked_warnings(outcome.warnings, redactor)
             return replace(outcome, question=replace(question, **changed), warnings=warnings)
         case TurnError(error=error):
@@ -59,6 +61,11 @@ def _masked(outcome: TurnOutcome, redactor: Redactor) -> TurnOutcome:
             return replace(outcome, error=replace(error, message=redactor.text(error.message), detail=detail))
         case _:
             assert_never(outcome)
+
+
+def _masked_field(field: FormField, redactor: Redactor) -> FormField:
+    parts = ("id", "prompt", "kind", "options", "default", "response_schema", "context")
+    return replace(field, **{part: redactor.value(getattr(field, part)) for part in parts})
 
 
 def _masked_warnings(warnings: tuple[RunWarning, ...], redactor: Redactor) -> tuple[RunWarning, ...]:
