@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from askback.core.labels import label_problems
+from askback.core.labels import NAME_PATTERN, label_problems
 from askback.core.runs import RunState
 from askback.core.webhooks import (
     MAX_REMINDER_SEC,
@@ -334,6 +334,11 @@ class WebhookSettings(_Section):
         None,
         description="Notify only of these states; default: all, and for `email` only questions and the end of a run.",
     )
+    labels: dict[str, str] = Field(
+        default_factory=dict,
+        description='Notify only of runs with all of these labels: `{ customer = "4711" }`; default: of all runs.',
+    )
+
     reminders: WebhookReminders | None = Field(
         None,
         description="`false`: open questions are not notified again. `true`, or a table: they are. Default: as `notifications.reminders`; `standard`: not.",
@@ -343,6 +348,13 @@ class WebhookSettings(_Section):
     @classmethod
     def _switch(cls, given: object) -> object:
         return {"enabled": given} if isinstance(given, bool) else given
+
+    @field_validator("labels")
+    @classmethod
+    def _valid_labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        if problem := next(label_problems(labels, "labels"), None):
+            raise ValueError(problem)
+        return labels
 
 
 class EmailSettings(_Section):
@@ -505,6 +517,11 @@ class TelemetrySettings(_Section):
     )
     metrics_sec: float = Field(
         60, ge=1, description="How often metrics are sent to the collector, in seconds. Only a server sends them."
+    )
+    metric_labels: tuple[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], ...] = Field(
+        (),
+        max_length=8,
+        description='Names of run labels that metrics count by: `["customer"]`. Each has at most 100 values; further ones count as `other`.',
     )
 
 

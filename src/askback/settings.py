@@ -351,6 +351,7 @@ def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
         states=_FOR_MAILBOXES if given.kind == "email" and given.states is None else given.states,
         reminders=reminders_of(kind, wanted, usual.policy),
         name=given.name,
+        labels=given.labels,
     )
 
 

@@ -226,6 +226,9 @@ export interface DeliveryPage {
   next_cursor: string | null;
 }
 
+/** Why something is sent. */
+export type DeliveryReason = "state" | "reminder" | "expiring";
+
 /** A coding-agent CLI. */
 export interface Engine {
   /** The name for `POST /v1/runs`. */
@@ -1118,7 +1121,7 @@ export interface WebhookCreate {
   url: string;
   /** `standard`: the key of the Standard Webhooks signature. `ntfy`: the access token. */
   secret?: string | null;
-  /** The format of the request. */
+  /** The format of the request: `standard`, `ntfy` or `slack`. Others are refused in a request. */
   kind?: WebhookKind;
   /** Only notify about these states. Default: all. */
   states?: Array<RunState> | null;

@@ -132,7 +132,8 @@ def _metrics(app: App, streams: Streams) -> Metrics:
             prewarmed_starts=lambda: {"hit": app.prewarming.hits, "miss": app.prewarming.misses},
             warm_drops=lambda: {reason: app.warm.drops[reason] for reason in DropReason},
             spans=lambda: {} if exporter is None else exporter.counts,
-        )
+        ),
+        run_labels=app.settings.telemetry.metric_labels,
     )
     streams.measure_lag = metrics.event_lag.observe
     app.observer.measure_commit = metrics.commit.observe
