@@ -53,7 +53,7 @@ class DeliveryPolicy:
     style: MessageStyle = field(default_factory=MessageStyle)
     mail_server: MailServer | None = None
     reminders: Reminders | None = None
-    """Of devices: they have no settings of their own."""
+    """For devices, which the settings do not list."""
 
 
 class Senders:
