@@ -1119,7 +1119,7 @@ export interface WebhookCreate {
   url: string;
   /** `standard`: the key of the Standard Webhooks signature. `ntfy`: the access token. */
   secret?: string | null;
-  /** The format of the request. */
+  /** The format of the request: `standard`, `ntfy` or `slack`. Others are refused in a request. */
   kind?: WebhookKind;
   /** Only notify about these states. Default: all. */
   states?: Array<RunState> | null;

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Self, assert_never
+from typing import Protocol, Self, assert_never
 
 from askback.core.errors import Unavailable
 from askback.core.runs import RunState
@@ -86,6 +86,18 @@ class Senders:
                 assert_never(sent)
 
 
+AnswerLink = Callable[[], Awaitable[str | None]]
+"""Makes a link to the question of a delivery, for its recipient. None if there can be none."""
+
+
+class Channel(Protocol):
+    """Sends the notifications of one kind in another way than a POST request to their address."""
+
+    async def send(self, due: DueDelivery, answer_link: AnswerLink) -> Response:
+        """Raises `Refused` or `Failed`."""
+        ...
+
+
 class Notifications:
     def __init__(
         self,
@@ -94,11 +106,13 @@ class Notifications:
         policy: DeliveryPolicy,
         clock: Callable[[], datetime],
         answer_links: AnswerLinks | None = None,
+        channels: Mapping[WebhookKind, Channel] | None = None,
     ) -> None:
         self._store = store
         self._policy = policy
         self._clock = clock
         self._answer_links = answer_links
+        self._channels = channels or {}
         self._of_settings = {(each.url, each.kind): each for each in policy.webhooks}
         self.push: PushChannel | None = None
         """Only a server with tokens has it."""
@@ -199,7 +213,7 @@ class Notifications:
     async def _attempt(self, senders: Senders, due: DueDelivery) -> Attempt:
         delivery = due.delivery
         try:
-            response = await senders.send(await self._message(due))
+            response = await self._send(senders, due)
         except Refused as error:
             return self._given_up(delivery, None, str(error))
         except Failed as error:
@@ -210,6 +224,11 @@ class Notifications:
         if isinstance(response, MailResponse):
             return self._mail_responded(delivery, response)
         return self._responded(delivery, response)
+
+    async def _send(self, senders: Senders, due: DueDelivery) -> Response | MailResponse:
+        if (channel := self._channels.get(due.delivery.webhook.kind)) is not None:
+            return await channel.send(due, lambda: self._answer_url(due))
+        return await senders.send(await self._message(due))
 
     async def _message(self, due: DueDelivery) -> Message:
         if due.delivery.webhook.kind is WebhookKind.PUSH:
@@ -270,8 +289,9 @@ class Notifications:
         if status == _GONE:
             return self._given_up(delivery, status, "the receiver is gone (410)")
         redirect = ": redirects are not followed" if 300 <= status < 400 else ""
+        said = f": {response.reason}" if response.reason else ""
         retry_after_sec = requested_delay_sec(response.retry_after, self._clock())
-        return self._failed(delivery, status, f"the receiver returned {status}{redirect}", retry_after_sec)
+        return self._failed(delivery, status, f"the receiver returned {status}{said or redirect}", retry_after_sec)
 
     def _failed(self, delivery: Delivery, status: int | None, error: str, retry_after_sec: float = 0.0) -> Attempt:
         """Retry after the delay of the policy, or the longer one that the receiver requested."""
