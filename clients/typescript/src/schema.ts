@@ -376,6 +376,8 @@ export interface Health {
   stuck: Array<string>;
   /** How engines are isolated. `bubblewrap`: an engine sees only its own processes and few files, and no process outlives its run. `guardian`: no process outlives its run. `none`: only its process group is ended. */
   sandbox: "bubblewrap" | "guardian" | "none";
+  /** The Telegram bot: `ok`, `starting`, `standby` if another server takes its answers, or what is wrong. Null if there is none. */
+  telegram: string | null;
   /** What enforces the limits on engines. `cgroup v2`: the kernel, at once. `watchdog`: a check several times a second, so an engine can briefly exceed the limit. `rlimit`: the kernel, for each process. */
   limits: Limits;
   /** The files and networks that engines can access. */
@@ -1128,4 +1130,4 @@ export interface WebhookCreate {
 }
 
 /** The format of the message. */
-export type WebhookKind = "standard" | "ntfy" | "slack" | "email" | "push";
+export type WebhookKind = "standard" | "ntfy" | "slack" | "email" | "telegram" | "push";

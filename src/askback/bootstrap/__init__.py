@@ -366,7 +366,6 @@ def delivery_policy(settings: Settings) -> DeliveryPolicy:
         link=notifications.link,
         style=MessageStyle(answer_buttons=notifications.allow_answer_buttons, sender=email.sender),
         mail_server=server,
-        reminders=notifications.reminders.policy,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from askback.core.errors import Conflict, NotFound, RefusalCode
+from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.files.atomic import RecordFile
 from askback.http.auth import AccessScope, Grant
@@ -23,6 +24,8 @@ from askback.webhooks.sender import Failed, Refused, WebhookSender
 
 if TYPE_CHECKING:
     from askback.webhooks.encryption import Recipient
+
+log = logging.getLogger(__name__)
 
 SCOPES = (AccessScope.READ, AccessScope.ANSWER)
 """A token with one of these may see questions."""
@@ -111,7 +114,12 @@ class Subscriptions:
     # What the sender of pushes needs.
 
     def endpoints(self) -> Sequence[str]:
-        return sorted(each.endpoint for each in self._file.read().values())
+        try:
+            return sorted(each.endpoint for each in self._file.read().values())
+        except Unavailable as error:
+            # Everything else works without pushes.
+            log.error("cannot read the push subscriptions: %s", error.message)
+            return ()
 
     def recipient(self, endpoint: str, run: Run) -> Recipient:
         stored = self._file.read().get(digest(endpoint))

@@ -25,13 +25,13 @@ function show(content) {
     return self.registration.showNotification(TEXTS.test, how);
   }
   const query = new URLSearchParams({ run: content.run, question: content.question });
-  const title = { reminder: TEXTS.reminder, expiring: TEXTS.expiring }[content.reason] ?? TEXTS.asked;
+  const title = TEXTS[content.reason] ?? TEXTS.asked;
   return self.registration.showNotification(title.replace("{skill}", content.skill), {
     ...look,
     body: content.text ?? "",
     // As the page names the question: a reminder replaces what is shown already.
     tag: `${content.run} ${content.question}`,
-    renotify: content.again === true,
+    renotify: content.reason !== undefined,
     actions: (content.options ?? []).map((title, place) => ({ action: String(place), title })),
     data: { url: `/?${query}` },
   });
@@ -64,8 +64,8 @@ async function renew({ oldSubscription, newSubscription }) {
 
 self.addEventListener("fetch", (event) => {
   const { method, mode, url } = event.request;
-  // A sign-in and an answer link depend on which site the user comes from: only the browser itself tells that.
-  if (method !== "GET" || mode !== "navigate" || /^\/(enter|answers)\b/.test(new URL(url).pathname)) return;
+  // A sign-in and an answer link depend on which site the user comes from: only the browser itself tells that. Downloads need no help.
+  if (method !== "GET" || mode !== "navigate" || /^\/(enter|answers|v1)\b/.test(new URL(url).pathname)) return;
   event.respondWith(fetch(event.request).catch(offline));
 });
 
