@@ -31,6 +31,8 @@ ANSWERS = "/v1/answers/"
 """Where the holder of a link answers its question, without a token."""
 ANSWER_PAGE = "/answers/"
 """The page for the same, with its static files below it."""
+AFTERWARDS = timedelta(days=7)
+"""How long after its question was closed a link tells how it ended, unless the link itself ends before."""
 MAX_PER_RUN = 100
 _FILE_NAME = "links.json"
 _LONGEST = timedelta(days=3650)
@@ -229,7 +231,8 @@ class AnswerLinks:
             pending = (await self.store.get(run.id)).pending_interaction
             if asked is None or pending is None or pending.interaction_id != asked.interaction_id:
                 return None
-            expires_at = _whole_second(run.wait_deadline_at or asked.asked_at + _LONGEST)
+            # After the deadline it still tells how the question ended.
+            expires_at = _whole_second((run.wait_deadline_at or asked.asked_at + _LONGEST) + AFTERWARDS)
             link = Link(run_id=run.id, interaction_id=asked.interaction_id, expires_at=expires_at)
             text = await asyncio.to_thread(self.links.make_for, link, recipient)
         except (AskbackError, OSError) as error:

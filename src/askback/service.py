@@ -49,7 +49,7 @@ from askback.text.diff import Diff, diff
 from askback.text.redaction import Redactor, answer_secrets
 
 _MAX_VIEWS = 256
-"""Of restricted views. One that is dropped goes on for those who have it."""
+"""Of restricted views. One that is dropped continues for those who have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,8 @@ def keys_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
     kind: Any = model
     for name in path:
         kind = kind.model_fields[name].annotation if _is_section(kind) else _entry_kind(kind)
-    return list(kind.model_fields)
+    section = kind if _is_section(kind) else _entry_kind(kind)
+    return list(section.model_fields)
 
 
 def paths(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:

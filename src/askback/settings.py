@@ -39,7 +39,7 @@ from pydantic_settings import (
 from askback import setting_types, trust
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
-from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
+from askback.core.webhooks import Webhook, WebhookKind, reminders_of, webhook_problems
 from askback.setting_sections import (
     MAX_SLOTS,
     TEN_YEARS_SEC,
@@ -48,8 +48,10 @@ from askback.setting_sections import (
     LogSettings,
     NotificationSettings,
     Quotas,
+    ReminderSettings,
     Retention,
     ServerSettings,
+    TelegramSettings,
     TelemetrySettings,
     WarmSettings,
     WebhookSettings,
@@ -179,6 +181,10 @@ class Settings(BaseSettings):
     )
     notifications: NotificationSettings = Field(
         default_factory=NotificationSettings, description="Where webhooks may point, and what their messages link to."
+    )
+    telegram: TelegramSettings = Field(
+        default_factory=TelegramSettings,
+        description="A bot that shows questions in chats and takes answers. See [the guide](../guides/telegram.md).",
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
     log: LogSettings = Field(default_factory=LogSettings, description="What a server logs, and how.")
@@ -332,15 +338,20 @@ _FOR_MAILBOXES = (RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILED, Ru
 
 def webhooks(settings: Settings) -> tuple[Webhook, ...]:
     """The webhooks of every run."""
-    return tuple(
-        Webhook(
-            url=each.url,
-            secret=each.secret,
-            kind=WebhookKind(each.kind),
-            states=_FOR_MAILBOXES if each.kind == "email" and each.states is None else each.states,
-            name=each.name,
-        )
-        for each in settings.webhooks
+    return tuple(_webhook(each, settings.notifications.reminders) for each in settings.webhooks)
+
+
+def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
+    kind = WebhookKind(given.kind)
+    wanted = None if given.reminders is None else given.reminders.policy(usual)
+    return Webhook(
+        url=given.url,
+        secret=given.secret,
+        kind=kind,
+        states=_FOR_MAILBOXES if given.kind == "email" and given.states is None else given.states,
+        reminders=reminders_of(kind, wanted, usual.policy),
+        name=given.name,
+        labels=given.labels,
     )
 
 

@@ -41,6 +41,8 @@ COMMANDS = (
     ["engines"],
     ["engines", "models"],
     ["doctor"],
+    ["webhooks"],
+    ["webhooks", "test"],
 )
 
 

@@ -130,6 +130,8 @@ LOOKS = [
     ("skills", "check", "trip-planner"),
     ("tokens",),
     ("tokens", "create", "mine", "--scope", "read"),
+    ("webhooks",),
+    ("webhooks", "test"),
     ("demo", "--answer", "balanced"),
     ("run", str(DEMO), "--engine", "scripted", "--input", "destination=Rome", "--input", "days=1", "--answer", "x"),
     ("run", "trip-planner", "--engine", "codex"),

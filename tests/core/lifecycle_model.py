@@ -41,6 +41,7 @@ class Model:
     session_turn: int = 0
     canceling: bool = False
     deadline: datetime | None = None
+    announced: str | None = None
     pending: str | None = None
     error: str | None = None
     outcomes: list[tuple[str, Any, str | None]] = field(default_factory=list)
@@ -161,6 +162,15 @@ class Model:
             return None
         self.owner = owner
         return self.proceed("answered", response, "user")
+
+    def announce_deadline(self, interaction_id: str, now: datetime) -> bool | None:
+        if not self.waits_for(interaction_id):
+            return None
+        if self.deadline is None or now >= self.deadline or self.announced == interaction_id:
+            return False
+        self.announced = interaction_id
+        self.events["interaction.expiring"] += 1
+        return True
 
     def pass_deadline(self, interaction_id: str, now: datetime, default: str) -> bool | None:
         if not self.waits_for(interaction_id):

@@ -35,6 +35,7 @@ from askback.core.runs import (
 from askback.core.signals import (
     Adopted,
     CancelRequested,
+    DeadlineNear,
     DeadlinePassed,
     HandleNamed,
     ProcessLost,
@@ -142,6 +143,12 @@ class Pair:
         at = self.asked.get(run, self.now) + timedelta(seconds=wait_sec)
         signal = DeadlinePassed(interaction_id=interaction_id, at=at)
         self.send(run, signal, lambda model: model.pass_deadline(interaction_id, at, "default"))
+
+    def announce_deadline(self, run: str, right: bool, wait_sec: int) -> None:
+        interaction_id = self.interaction_id(run, right)
+        at = self.asked.get(run, self.now) + timedelta(seconds=wait_sec)
+        signal = DeadlineNear(interaction_id=interaction_id, at=at)
+        self.send(run, signal, lambda model: model.announce_deadline(interaction_id, at))
 
     def cancel(self, run: str) -> None:
         self.send(run, CancelRequested(at=self.now), Model.ask_to_cancel)
@@ -289,6 +296,13 @@ class Pair:
         owners = [self.owner("first"), self.owner("second")]
         deadlines = [m.deadline for m in self.models.values() if m.deadline and not m.canceling]
         assert await self.store.next_deadline(owners) == min(deadlines, default=None)
+        quiet = [
+            m.deadline for m in self.models.values() if m.deadline and not m.canceling and m.announced != m.pending
+        ]
+        ahead = [deadline for deadline in quiet if deadline > self.now]
+        announced = timedelta(seconds=TIMEOUT_SEC - 1)
+        assert await self.store.next_expiring(owners, self.now, announced) == min(ahead, default=None)
+        assert await self.store.next_expiring(owners, self.now, timedelta(seconds=TIMEOUT_SEC)) is None
 
     def all_lists_agree(self) -> None:
         self.runner.run(self.compare_all_lists())

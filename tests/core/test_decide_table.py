@@ -17,6 +17,7 @@ import copy
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import NamedTuple, get_args
 
 import pytest
@@ -46,6 +47,7 @@ from askback.core.runs import Mode, OnLostSession, ProfileKind, Run, RunOptions,
 from askback.core.signals import (
     Adopted,
     CancelRequested,
+    DeadlineNear,
     DeadlinePassed,
     HandleNamed,
     ProcessLost,
@@ -79,6 +81,10 @@ TABLE = """
   deadline-auto     final         *          *            *       *        refused INTERACTION_NOT_PENDING
   deadline-early    final         *          *            *       *        refused INTERACTION_NOT_PENDING
   deadline-other    final         *          *            *       *        refused INTERACTION_NOT_PENDING
+  near              final         *          *            *       *        refused INTERACTION_NOT_PENDING
+  near-again        final         *          *            *       *        refused INTERACTION_NOT_PENDING
+  near-late         final         *          *            *       *        refused INTERACTION_NOT_PENDING
+  near-other        final         *          *            *       *        refused INTERACTION_NOT_PENDING
   slot              final         *          *            *       *        refused STATE_UNSUITABLE
   *                 final         *          *            *       *        refused RUN_STALE
 
@@ -152,6 +158,18 @@ TABLE = """
   deadline-early    waiting_user  *          *            *       *        stays
   deadline-early    *             *          *            *       *        refused INTERACTION_NOT_PENDING
   deadline-other    *             *          *            *       *        refused INTERACTION_NOT_PENDING
+
+# A deadline is announced once, before it passes (N-4).
+  near              waiting_user  *          *            asked   *        refused INTERACTION_NOT_PENDING
+  near              waiting_user  *          *            *       *        noted
+  near              *             *          *            *       *        refused INTERACTION_NOT_PENDING
+  near-again        waiting_user  *          *            asked   *        refused INTERACTION_NOT_PENDING
+  near-again        waiting_user  *          *            *       *        stays
+  near-again        *             *          *            *       *        refused INTERACTION_NOT_PENDING
+  near-late         waiting_user  *          *            asked   *        refused INTERACTION_NOT_PENDING
+  near-late         waiting_user  *          *            *       *        stays
+  near-late         *             *          *            *       *        refused INTERACTION_NOT_PENDING
+  near-other        *             *          *            *       *        refused INTERACTION_NOT_PENDING
 
 # Cancel (B-2).
   cancel            queued        *          *            no      *        -> canceled
@@ -261,6 +279,12 @@ def reply_required(run: Run, required: bool) -> Run:
     return fresh.evolve(cancel_requested_at=run.cancel_requested_at)
 
 
+def ahead(run: Run) -> Run:
+    """If it waits: with a deadline that has not passed."""
+    waits = run.state is RunState.WAITING_USER
+    return run.evolve(wait_deadline_at=NOW + timedelta(seconds=1)) if waits else run
+
+
 def expired(run: Run) -> Run:
     """As its deadline leaves it."""
     decision = decide(run.evolve(cancel_requested_at=None), DeadlinePassed(interaction_id="colour", at=NOW))
@@ -304,6 +328,13 @@ SIGNALS: dict[str, Maker] = {
         DeadlinePassed(interaction_id="colour", at=CREATED),
     ),
     "deadline-other": lambda run, epoch: (reply_required(run, False), DeadlinePassed(interaction_id="size", at=NOW)),
+    "near": lambda run, epoch: (ahead(run), DeadlineNear(interaction_id="colour", at=NOW)),
+    "near-again": lambda run, epoch: (
+        ahead(run).evolve(expiring_interaction_id="colour"),
+        DeadlineNear(interaction_id="colour", at=NOW),
+    ),
+    "near-late": lambda run, epoch: (reply_required(run, False), DeadlineNear(interaction_id="colour", at=NOW)),
+    "near-other": lambda run, epoch: (ahead(run), DeadlineNear(interaction_id="size", at=NOW)),
     "cancel": lambda run, epoch: (run, CancelRequested(at=NOW)),
     "gone": lambda run, epoch: (run, ProcessTreeEnded(epoch=epoch, at=NOW)),
     "lost": lambda run, epoch: (run, TurnLost(epoch=epoch, at=NOW)),

@@ -97,6 +97,8 @@ class Lifecycles(RuleBasedStateMachine):
                 self.pair.pass_deadline(run, True, TIMEOUT_SEC if choice < 50 else TIMEOUT_SEC - 1)
             case "waiting_user", 9 if choice > 50:
                 self.pair.lose_process(run, 0)
+            case "waiting_user", 6:
+                self.pair.announce_deadline(run, True, TIMEOUT_SEC - 1 if choice < 70 else TIMEOUT_SEC)
             case "waiting_user", _:
                 self.pair.reply(run, True, "red" if choice < 40 else None, "first" if choice < 40 else "second")
 
@@ -109,6 +111,7 @@ class Lifecycles(RuleBasedStateMachine):
             lambda: self.pair.end_turn(run, off, sorted(OUTCOMES)[choice % len(OUTCOMES)], choice),
             lambda: self.pair.ask(run, off, None),
             lambda: self.pair.reply(run, off == 0, "blue", "first"),
+            lambda: self.pair.announce_deadline(run, off == 0, TIMEOUT_SEC - 1),
             lambda: self.pair.pass_deadline(run, off == 0, TIMEOUT_SEC),
             lambda: self.pair.cancel(run),
             lambda: self.pair.tree_gone(run, off),

@@ -21,6 +21,7 @@ from askback.core.runs import Mode, OnLostSession, ProfileKind, Run, RunOptions,
 from askback.core.signals import (
     Adopted,
     CancelRequested,
+    DeadlineNear,
     DeadlinePassed,
     HandleNamed,
     ProcessLost,
@@ -72,6 +73,7 @@ def signals_for(run: Run) -> Iterator[Signal]:
         yield TurnLost(epoch=epoch, at=NOW, counted=False)
         yield ProcessLost(epoch=epoch, at=NOW)
     yield Replied(interaction_id=pending, response="red", owner="owner", at=NOW)
+    yield DeadlineNear(interaction_id=pending, at=NOW)
     yield DeadlinePassed(interaction_id=pending, at=LATER)
     yield CancelRequested(at=NOW)
     for left_by in (run.owner, "somebody else"):
@@ -93,6 +95,7 @@ def likeness(run: Run) -> tuple[object, ...]:
         run.cancel_requested,
         run.interaction_ids,
         run.wait_deadline_at,
+        run.expiring,
         run.owner,
     )
 

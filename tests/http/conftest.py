@@ -25,6 +25,9 @@ def furnish(world: World) -> World:
     world.skill([ASK], [{"write": {"path": "artifacts/deep/a b.txt", "text": "{{reply}}\n"}}, FINISH], name="asking")
     world.skill([{"ask": {**ASK["ask"], "kind": "form", "response_schema": FORM}}], [FINISH_RED], name="form")
     world.skill([{"ask": {**ASK["ask"], "kind": "secret"}}], [FINISH_RED], name="secretive")
+    world.skill(
+        [{"ask": {"interaction_id": "colour", "prompt": "Which plan?", "kind": "file"}}], [FINISH], name="filing"
+    )
     world.skill([FINISH_RED], name="quick")
     world.skill([{"say": "here"}, {"wait_for": "never"}, FINISH_RED], name="endless")
     world.skill([FINISH_RED], name="reading", schemas={"input": FILE})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from askback.core.runs import InheritedFiles
 from askback.http.context import body_digest
-from askback.wire.requests import FromRun, RunCreate, WebhookCreate
+from askback.wire.requests import FromRun, ReminderCreate, RunCreate, WebhookCreate
 
 
 def test_fields_that_are_not_set_do_not_change_the_digest() -> None:
@@ -28,5 +28,8 @@ def test_every_field_that_is_set_changes_the_digest() -> None:
         RunCreate(skill="s", webhooks=(hook,)),
         RunCreate(skill="s", webhooks=(hook, hook)),
         RunCreate(skill="s", webhooks=(WebhookCreate(url="https://example.com/", secret="x"),)),
+        RunCreate(skill="s", webhooks=(WebhookCreate(url="https://example.com/", reminders=False),)),
+        RunCreate(skill="s", webhooks=(WebhookCreate(url="https://example.com/", reminders=True),)),
+        RunCreate(skill="s", webhooks=(WebhookCreate(url="https://example.com/", reminders=ReminderCreate(max=1)),)),
     ]
     assert len({body_digest(body) for body in bodies}) == len(bodies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,45 @@ async def told(client: httpx.AsyncClient, path: str, count: int) -> list[dict[st
         await asyncio.sleep(0.01)
 
 
+REMINDERS: dict[str, tuple[dict[str, Any], list[float]]] = {
+    "of programs": ({}, []),
+    "of people": ({"kind": "ntfy"}, [60, 120]),
+    "off": ({"kind": "ntfy", "reminders": False}, []),
+    "on": ({"reminders": True}, [60, 120]),
+    "other": ({"reminders": {"after_sec": [30], "repeat_sec": 100, "max": 3}}, [30, 130, 230]),
+    "fewer": ({"reminders": {"max": 1}}, [60]),
+    "more": ({"reminders": {"repeat_sec": 60, "max": 3}}, [60, 120, 180]),
+}
+
+
+@pytest.mark.contract("N-4")
+@pytest.mark.parametrize("which", REMINDERS)
+def test_the_reminders_of_a_run_s_webhook_are_planned_and_in_the_log(tmp_path: Path, which: str) -> None:
+    hook, expected = REMINDERS[which]
+
+    async def main() -> None:
+        world = World(tmp_path)
+        with receiving(Receiver()) as receiver:
+            config = f"{ALLOWED}[notifications.reminders]\nafter_sec = [60, 120]\n"
+            async with serving(world, config) as client:
+                world.skill([{"ask": {"interaction_id": "colour", "prompt": "Which colour?"}}], name="tested")
+                body = {"skill": "tested", "engine": "scripted", "mode": "interactive"}
+                wanted = {"url": receiver.url, "states": ["waiting_user"], **hook}
+                made = await client.post("/v1/runs", json=body | {"webhooks": [wanted]})
+                assert made.status_code == 201, made.text
+                run_id = made.json()["id"]
+                while (run := (await client.get(f"/v1/runs/{run_id}")).json())["state"] != "waiting_user":
+                    await asyncio.sleep(0.01)
+                asked_at = datetime.fromisoformat(run["pending_interaction"]["asked_at"])
+                log = (await client.get(f"/v1/runs/{run_id}/deliveries")).json()["items"][::-1]
+        planned = [each for each in log if each["reason"] == "reminder"]
+        due = [datetime.fromisoformat(each["next_attempt_at"]) - asked_at for each in planned]
+        assert [each.total_seconds() for each in due] == expected
+        assert {each["event"] for each in planned} <= {"interaction.reminder"}
+
+    run_async(main)
+
+
 def test_a_run_s_webhooks_are_told_and_the_log_says_so(tmp_path: Path) -> None:
     async def main() -> None:
         with receiving(Receiver()) as receiver:
@@ -59,6 +99,7 @@ def test_a_run_s_webhooks_are_told_and_the_log_says_so(tmp_path: Path) -> None:
                     "run_id": run_id,
                     "url": f"{receiver.url}?…",
                     "kind": "standard",
+                    "reason": "state",
                     "event": "run.state",
                     "seq": 0,
                     "to": "running",

@@ -58,6 +58,7 @@ def filled(template: str) -> str:
         .replace("{link}", "x.y")
         .replace("{link_id}", "x")
         .replace("{session_id}", "x")
+        .replace("{subscription_id}", "x")
     )
 
 

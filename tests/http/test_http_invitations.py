@@ -94,7 +94,7 @@ def test_of_many_who_accept_at_once_one_gets_in(server: Server, client: httpx.Cl
     with ThreadPoolExecutor(8) as pool:
         statuses = [each.status_code for each in pool.map(lambda _: accept(server, secret), range(8))]
     assert statuses.count(200) == 1
-    assert set(statuses) <= {200, 401, 429}
+    assert statuses.count(401) == 7
 
 
 def test_an_invitation_is_listed_and_revoked(server: Server, client: httpx.Client, invited: str) -> None:
@@ -125,7 +125,7 @@ def test_an_invitation_is_no_token_and_no_session(server: Server, client: httpx.
         refused(cookie.get("/v1/inbox"), 401, "UNAUTHORIZED")
     for name in ("token", "code"):
         answer = httpx.get(f"{server.url}/enter", params={name: secret}, headers=PAGE, timeout=PATIENCE_SEC)
-        assert answer.status_code in (401, 429)
+        assert answer.status_code == 401
 
 
 def test_another_site_cannot_accept_an_invitation(server: Server, client: httpx.Client, invited: str) -> None:

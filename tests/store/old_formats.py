@@ -16,6 +16,26 @@ _UNDO = {
     7: ("ALTER TABLE requests DROP COLUMN env",),
     8: ("DROP INDEX runs_open_in_workdirs", "ALTER TABLE runs DROP COLUMN workdir"),
     9: ("DROP TABLE run_labels", "ALTER TABLE webhooks DROP COLUMN labels"),
+    10: (
+        "DROP INDEX runs_unannounced",
+        "ALTER TABLE runs DROP COLUMN expiring",
+        "ALTER TABLE webhooks DROP COLUMN remind_after",
+        "ALTER TABLE webhooks DROP COLUMN expiring",
+        "DELETE FROM deliveries WHERE place > 0",
+        "ALTER TABLE deliveries RENAME TO deliveries_later",
+        """CREATE TABLE deliveries (
+            number INTEGER PRIMARY KEY AUTOINCREMENT, webhook INTEGER NOT NULL REFERENCES webhooks (number),
+            run INTEGER NOT NULL REFERENCES runs (number), seq INTEGER NOT NULL, old TEXT, new TEXT NOT NULL,
+            at INTEGER NOT NULL, doc TEXT, attempts INTEGER NOT NULL DEFAULT 0, last_status INTEGER, last_error TEXT,
+            next_attempt_at INTEGER, delivered_at INTEGER, UNIQUE (webhook, run, seq)
+        ) STRICT""",
+        """INSERT INTO deliveries SELECT number, webhook, run, seq, old, new, at, doc, attempts, last_status,
+            last_error, next_attempt_at, delivered_at FROM deliveries_later""",
+        "DROP TABLE deliveries_later",
+        "CREATE INDEX deliveries_run ON deliveries (run)",
+        "CREATE INDEX deliveries_due ON deliveries (next_attempt_at) WHERE next_attempt_at IS NOT NULL",
+    ),
+    11: ("DROP TABLE chat_messages",),
 }
 """By the number of the migration. A new migration adds its entry."""
 

@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
-from lives import DECIDED, NOON, create, new_run, reply, running, succeeded, waiting
+from lives import DECIDED, NOON, TIMEOUT_SEC, at, create, new_run, reply, running, succeeded, waiting
 from stores import opened
 
 from askback.core.interactions import InboxOrder
@@ -29,6 +29,7 @@ FOR_PEOPLE = {"count_runs", "inbox_count"}
 STATEMENTS = {
     **statements("writes"),
     **statements("deletion"),
+    **statements("chats"),
     **{name: outbox.statement(name) for name in statements("outbox")},
     **{
         name: sql
@@ -46,7 +47,9 @@ FILTERS = [
     )
 ]
 LABELS = frozenset({("customer", "4711"), ("plan", "trial")})
-MAY_BE_SCANNED = r"SCAN (owners VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW|\(subquery-\d+\))"
+MAY_BE_SCANNED = (
+    r"SCAN (owners VIRTUAL TABLE|times VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW|\(subquery-\d+\))"
+)
 """What the caller passes, or what the statement itself has made of a few lookups."""
 
 
@@ -149,6 +152,7 @@ async def fill(store: Store, count: int) -> None:
         await succeeded(store, new_run(f"labelled-over-{number}", owner="me", labels=dict(LABELS)))
 
 
+LATE, ANNOUNCED = at(TIMEOUT_SEC - 60), timedelta(seconds=600)
 FAR = datetime.max.replace(tzinfo=NOON.tzinfo)
 READS: dict[str, Callable[[apsw.Connection], Any]] = {
     "get": lambda connection: reads.get(connection, "mine-0"),
@@ -167,6 +171,8 @@ READS: dict[str, Callable[[apsw.Connection], Any]] = {
     "held": reads.held,
     "overdue": lambda connection: reads.overdue(connection, ["me", "crowd"], FAR, 3),
     "next deadline": lambda connection: reads.next_deadline(connection, ["me", "crowd"]),
+    "expiring": lambda connection: reads.expiring(connection, ["me", "crowd"], LATE, ANNOUNCED, 3),
+    "next expiring": lambda connection: reads.next_expiring(connection, ["me", "crowd"], NOON, ANNOUNCED),
     "owners": reads.owners,
     "finished runs": lambda connection: statistics.finished_by(connection, "skill", NOON.date(), NOON.date(), 3),
     "answer times": lambda connection: statistics.answer_times(connection, NOON.date(), 10),

@@ -12,9 +12,14 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 LEFT_OUT = {
     "GET /v1/answers/{link}": "a link is opened by its user in a browser, without a client",
     "POST /v1/answers/{link}": "the page of the link sends the answer",
+    "POST /v1/answers/{link}/file": "as above",
     "GET /v1/sessions": "browser sessions are administered on the page and by `askback sessions`",
     "DELETE /v1/sessions": "as above",
     "DELETE /v1/sessions/{session_id}": "as above",
+    "GET /v1/push": "a browser subscribes itself, on the page",
+    "POST /v1/push/subscriptions": "as above",
+    "DELETE /v1/push/subscriptions/{subscription_id}": "as above",
+    "POST /v1/push/subscriptions/{subscription_id}/test": "as above",
     "GET /metrics": "Prometheus reads it",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -28,11 +29,25 @@ class Slack:
     messages: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
+    incoming: list[dict[str, Any]] = field(default_factory=list)
+    """What came to an incoming webhook."""
+    problems: list[str] = field(default_factory=list)
     port: int = 0
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def take_incoming(self, media_type: str | None, message: dict[str, Any]) -> tuple[int, str]:
+        """An incoming webhook answers with a word of plain text."""
+        problems = list(incoming_problems(message))
+        if media_type != "application/json":
+            problems.append(f"not JSON: {media_type}")
+        self.problems += problems
+        if problems:
+            return 400, "invalid_blocks"
+        self.incoming.append(message)
+        return 200, "ok"
 
     def post_message(self, token: str | None, message: dict[str, Any]) -> dict[str, Any]:
         if token != f"Bearer {TOKEN}":
@@ -81,6 +96,32 @@ def block_problems(message: dict[str, Any]) -> Iterator[str]:
                 yield f"not a valid block: {block}"
 
 
+_CONTROL = re.compile(r"<([^<>|]*)(?:\|[^<>]*)?>")
+_ENTITIES = re.compile(r"&(?!(?:amp|lt|gt);)")
+
+
+def incoming_problems(message: dict[str, Any]) -> Iterator[str]:
+    """What Slack would refuse, and what would mention somebody or hide where a link leads."""
+    if message.keys() - {"text", "blocks"}:
+        yield f"unexpected fields: {message.keys()}"
+    if "blocks" in message:
+        yield from block_problems(message)
+    elif not message.get("text"):
+        yield "no_text"
+    texts = [message["text"]]
+    for block in message.get("blocks", []):
+        if block["type"] == "actions":
+            continue
+        texts += [each["text"] for each in (block.get("elements") or [block["text"]]) if each["type"] == "mrkdwn"]
+    for text in texts:
+        rest = _CONTROL.sub("", text)
+        if "<" in rest or ">" in rest or _ENTITIES.search(text):
+            yield f"not escaped: {text!r}"
+        for control in _CONTROL.findall(text):
+            if not control.startswith(("http://", "https://", "!date^")):
+                yield f"a mention: {control}"
+
+
 def _button_problems(elements: list[dict[str, Any]]) -> Iterator[str]:
     for button in elements:
         if button.get("type") != "button" or button["text"]["type"] != "plain_text":
@@ -106,6 +147,13 @@ def slack() -> Iterator[Slack]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if self.path.startswith("/services/"):
+                status, word = double.take_incoming(self.headers["content-type"], body)
+                self.send_response(status)
+                self.send_header("content-length", str(len(word)))
+                self.end_headers()
+                self.wfile.write(word.encode())
+                return
             if self.path == "/api/chat.postMessage":
                 answered = double.post_message(self.headers["authorization"], body)
             else:

@@ -34,6 +34,17 @@ LANGUAGE = {
         "api_key": {"type": "string", "format": "password"},
     },
 }
+TRIP = {
+    "interaction_id": "trip",
+    "prompt": "Where do you want to go?",
+    "kind": "form",
+    "context": {"budget": 800, "note": "By **train**, if possible.\n\n- no flights"},
+    "response_schema": {
+        "type": "object",
+        "required": ["city"],
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
+    },
+}
 PATIENCE_MS = 60_000
 BOTH = {"id": "reads", "version": "0.3.0", "execution_modes": ["auto", "interactive"]}
 
@@ -44,6 +55,11 @@ def furnish(world: World) -> None:
     """
     world.skill([ASK], [FINISH], name="asking")
     world.skill([{"say": "ok"}, {"finish": {"colour": "red"}}], name="plain")
+    world.skill([{"ask": {"interaction_id": "plan", "prompt": "Which plan?", "kind": "file"}}], [FINISH], name="filing")
+    world.skill([{"ask": TRIP}], [{"finish": {"colour": "red"}}], name="trip-form")
+    world.skill(
+        [{"ask": {**ASK["ask"], "kind": "secret", "options": []}}], [{"finish": {"colour": "red"}}], name="secret"
+    )
     more = [wrote("b.txt", "it has grown"), wrote("a.txt", "it has come")]
     world.skill([wrote("b.txt", "small"), ASK], [*more, ASK], [FINISH], name="writing")
     world.skill([{"wait_for": "go"}, {"finish": {"colour": "red"}}], name="gated")

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "manifest-src 'self'; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGES = (

@@ -57,6 +57,8 @@ def _keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple
         section, entries = _section(field.annotation)
         if section is None:
             yield (*path, name), field
+            if (switched := _switched(field.annotation)) is not None:
+                yield from _keys(switched, (*path, name))
         else:
             yield from _keys(section, (*path, name, *entries))
 
@@ -70,6 +72,12 @@ def _section(annotation: Any) -> tuple[type[BaseModel] | None, tuple[str, ...]]:
             arguments = [each for each in get_args(annotation) if _section(each)[0]]
             return (arguments[0], (entry,)) if arguments else (None, ())
     return None, ()
+
+
+def _switched(annotation: Any) -> type[BaseModel] | None:
+    """The model of a section that may be left out, or be `true` or `false` as a whole."""
+    is_optional = get_origin(annotation) in (Union, types.UnionType)
+    return next((each for each in get_args(annotation) if _section(each)[0]), None) if is_optional else None
 
 
 def _row(path: tuple[str, ...], field: FieldInfo) -> tuple[str, ...]:
@@ -97,6 +105,8 @@ def _kind(annotation: Any) -> str:
         return _kind(arguments[0])
     if origin in (tuple, list):
         return f"list of {_kind(arguments[0])}s"
+    if _section(annotation)[0]:
+        return "true, false or table"
     return "table" if origin is dict else WORDS[annotation]
 
 

@@ -28,6 +28,7 @@ from askback.core.runs import (
 from askback.core.signals import (
     Adopted,
     CancelRequested,
+    DeadlineNear,
     DeadlinePassed,
     HandleNamed,
     ProcessLost,
@@ -118,6 +119,15 @@ def _decided(run: Run) -> Run:
     return run.evolve(options=RunOptions(interactive_require_user_reply=False), wait_deadline_at=deadline)
 
 
+def _before_deadline(run: Run) -> Run:
+    """If it waits: with a deadline that is ahead."""
+    return run.evolve(wait_deadline_at=LATE + timedelta(seconds=1)) if run.pending_interaction else run
+
+
+def _announced(run: Run) -> Run:
+    return _before_deadline(run).evolve(expiring_interaction_id="q")
+
+
 def _in_auto(run: Run) -> Run:
     return run.evolve(mode=Mode.AUTO)
 
@@ -152,6 +162,7 @@ def circumstances() -> list[Circumstance]:
     reply = Replied(interaction_id="q", response="", owner="", at=LATE)
     other_reply = Replied(interaction_id="another", response="", owner="", at=LATE)
     deadline = DeadlinePassed(interaction_id="q", at=LATE)
+    near = DeadlineNear(interaction_id="q", at=LATE)
     lost = TurnLost(epoch=EPOCH, at=LATE)
     first_handle = HandleNamed(epoch=EPOCH, handle=HANDLE, at=LATE)
     other_handle = HandleNamed(epoch=EPOCH, handle=OTHER_HANDLE, at=LATE)
@@ -181,6 +192,8 @@ def circumstances() -> list[Circumstance]:
         Circumstance(when="the same, with `on_lost_session=rebuild`", signal=turn_ended(LOST), prepare=_rebuilding),
         Circumstance(when="the pending question is answered", signal=reply),
         Circumstance(when="another question is answered", signal=other_reply),
+        Circumstance(when="a deadline is near", signal=near, prepare=_before_deadline),
+        Circumstance(when="it was announced before", signal=near, prepare=_announced),
         Circumstance(when="a reply is required", signal=deadline),
         Circumstance(when="a reply is not required", signal=deadline, prepare=_decided),
         Circumstance(when="it has not passed yet", signal=too_early, prepare=_decided),

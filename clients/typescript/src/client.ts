@@ -49,7 +49,17 @@ export interface ListOptions extends CallOptions {
   state?: RunState;
   skill?: string;
   engine?: string;
+  /** Only runs with all of these labels. */
+  labels?: Labels;
   pageSize?: number;
+}
+
+/** Short texts by name, such as `{ customer: "4711" }`. */
+export type Labels = Readonly<Record<string, string>>;
+
+export interface LabelOptions extends CallOptions {
+  /** Only what belongs to runs with all of these labels. */
+  labels?: Labels;
 }
 
 export interface InboxOptions extends CallOptions {
@@ -58,6 +68,8 @@ export interface InboxOptions extends CallOptions {
   /** Only questions with these words. */
   words?: string;
   order?: InboxOrder;
+  /** Only questions of runs with all of these labels. */
+  labels?: Labels;
 }
 
 export interface FollowOptions extends CallOptions {
@@ -117,8 +129,8 @@ export class Client {
 
   /** Runs, newest first. Pages are fetched as needed. */
   runs(options: ListOptions = {}): AsyncGenerator<Run, void, undefined> {
-    const { state, skill, engine, pageSize, signal } = options;
-    return this.#items("/v1/runs", { state, skill, engine, limit: pageSize }, signal);
+    const { state, skill, engine, labels, pageSize, signal } = options;
+    return this.#items("/v1/runs", { state, skill, engine, label: labelTexts(labels), limit: pageSize }, signal);
   }
 
   async cancel(runId: string, options: CallOptions = {}): Promise<Run> {
@@ -173,13 +185,13 @@ export class Client {
 
   /** The pending questions of all runs, oldest first; with `order: "deadline"` the nearest deadline first. */
   inbox(options: InboxOptions = {}): AsyncGenerator<PendingQuestion, void, undefined> {
-    const { skill, engine, words, order, signal } = options;
-    return this.#items("/v1/inbox", { skill, engine, q: words, order }, signal);
+    const { skill, engine, words, order, labels, signal } = options;
+    return this.#items("/v1/inbox", { skill, engine, q: words, order, label: labelTexts(labels) }, signal);
   }
 
   /** The questions of all runs that are no longer pending, the last closed first. */
-  closedQuestions(options: CallOptions = {}): AsyncGenerator<ClosedQuestion, void, undefined> {
-    return this.#items("/v1/interactions", {}, options.signal);
+  closedQuestions(options: LabelOptions = {}): AsyncGenerator<ClosedQuestion, void, undefined> {
+    return this.#items("/v1/interactions", { label: labelTexts(options.labels) }, options.signal);
   }
 
   // Events.
@@ -374,8 +386,10 @@ export class Client {
   }
 
   /** Runs, failures and tokens of the last days, and what waits now. */
-  async statistics(days = 30, options: CallOptions = {}): Promise<Statistics> {
-    return await this.#connection.json({ method: "GET", path: "/v1/stats", query: { days: String(days) }, ...options });
+  async statistics(days = 30, options: LabelOptions = {}): Promise<Statistics> {
+    const { labels, ...rest } = options;
+    const query = { days, label: labelTexts(labels) };
+    return await this.#connection.json({ method: "GET", path: "/v1/stats", query, ...rest });
   }
 
   /** The state of the server. Requires no token. */
@@ -407,6 +421,10 @@ export class Client {
 /** What names an upload in the input of a run, or in a reply. */
 export function reference(upload: Upload): { upload_id: string } {
   return { upload_id: upload.upload_id };
+}
+
+function labelTexts(labels: Labels = {}): string[] {
+  return Object.entries(labels).map(([name, value]) => `${name}:${value}`);
 }
 
 function runPath(runId: string, ...below: string[]): string {

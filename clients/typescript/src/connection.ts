@@ -15,7 +15,8 @@ export interface ConnectionOptions {
 export interface Call {
   method: "GET" | "POST" | "DELETE";
   path: string;
-  query?: Record<string, string | number | undefined>;
+  /** A list is sent as a parameter that is repeated. */
+  query?: Record<string, string | number | readonly string[] | undefined>;
   headers?: Record<string, string>;
   json?: Json;
   form?: FormData;
@@ -90,8 +91,8 @@ export class Connection {
 
   #address(call: Call): string {
     const given = Object.entries(call.query ?? {}).filter(([, value]) => value !== undefined);
-    const query = new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
-    return `${this.url}${call.path}${given.length > 0 ? `?${query}` : ""}`;
+    const query = new URLSearchParams(given.flatMap(([name, value]) => [value].flat().map((each) => [name, String(each)])));
+    return `${this.url}${call.path}${query.size > 0 ? `?${query}` : ""}`;
   }
 
   #request(call: Call): RequestInit {

@@ -188,7 +188,7 @@ export interface DayStats {
   failures: { [key: string]: number };
 }
 
-/** The notification of one webhook about one change of state. */
+/** The notification of one webhook: of one change of state, or again of a question. */
 export interface Delivery {
   /** The same for every attempt. Sent to the receiver as `webhook-id`. */
   id: string;
@@ -198,9 +198,11 @@ export interface Delivery {
   url: string;
   /** The format of the request. */
   kind: WebhookKind;
-  /** The type of the event. */
-  event: "run.state";
-  /** The number of the event. */
+  /** `state`: the run changed its state. `reminder`: its question is still open. `expiring`: its deadline is near. */
+  reason: DeliveryReason;
+  /** The `type` of the notification. */
+  event: "run.state" | "interaction.reminder" | "interaction.expiring";
+  /** The number of the event. For a reminder: of the change to `waiting_user`. */
   seq: number;
   /** The new state of the run. */
   to: RunState;
@@ -223,6 +225,9 @@ export interface DeliveryPage {
   /** Pass it as `cursor` to get the next page. Null on the last page. */
   next_cursor: string | null;
 }
+
+/** Why something is sent. */
+export type DeliveryReason = "state" | "reminder" | "expiring";
 
 /** A coding-agent CLI. */
 export interface Engine {
@@ -315,7 +320,7 @@ export interface EventPage {
   next_cursor: string | null;
 }
 
-export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.closed" | "usage";
+export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "usage";
 
 /** One question of a form. */
 export interface FormField {
@@ -371,6 +376,8 @@ export interface Health {
   stuck: Array<string>;
   /** How engines are isolated. `bubblewrap`: an engine sees only its own processes and few files, and no process outlives its run. `guardian`: no process outlives its run. `none`: only its process group is ended. */
   sandbox: "bubblewrap" | "guardian" | "none";
+  /** The Telegram bot: `ok`, `starting`, `standby` if another server takes its answers, or what is wrong. Null if there is none. */
+  telegram: string | null;
   /** What enforces the limits on engines. `cgroup v2`: the kernel, at once. `watchdog`: a check several times a second, so an engine can briefly exceed the limit. `rlimit`: the kernel, for each process. */
   limits: Limits;
   /** The files and networks that engines can access. */
@@ -581,9 +588,9 @@ export type NoSummary = "not_a_repository" | "git_missing" | "too_slow" | "unrea
 
 /** The body that a `standard` webhook receives. */
 export interface Notification {
-  /** The type of the event. */
-  type: "run.state";
-  /** When the state changed. */
+  /** `run.state`: the run changed its state. `interaction.reminder`: its question is still open. `interaction.expiring`: the deadline of its question is near. */
+  type: "run.state" | "interaction.reminder" | "interaction.expiring";
+  /** When the state changed, the reminder was due or the deadline was announced. */
   timestamp: string;
   /** What changed. */
   data: StateChange;
@@ -676,6 +683,68 @@ export interface Profile {
 }
 
 export type ProfileKind = "resumable" | "sticky_process";
+
+/** What a browser needs for pushes, and the subscriptions of the caller's token. */
+export interface Push {
+  /** The `applicationServerKey` for `PushManager.subscribe()`. */
+  public_key: string;
+  /** The name of the caller's token. Subscriptions end with it. */
+  token: string;
+  /** The subscriptions of the caller's token, newest first. */
+  items: Array<PushSubscription>;
+}
+
+/** The keys of a push subscription, as the browser gives them: base64url. */
+export interface PushKeys {
+  /** The public key of the browser. */
+  p256dh: string;
+  /** The secret that the browser shares with the server. */
+  auth: string;
+}
+
+/** A browser that gets a push when a question is asked. */
+export interface PushSubscription {
+  /** Identifies the subscription when it is removed. Grants no access. */
+  id: string;
+  /** The browser and system, from its `User-Agent`. */
+  device: string;
+  /** The host of the push service. */
+  service: string;
+  /** Whether the session of this request added it. */
+  current: boolean;
+  /** When it was added, or last renewed by its browser. */
+  created_at: string;
+  /** When the push service last accepted a push, accurate to a minute. Null if never. */
+  last_success_at: string | null;
+}
+
+/** A browser that wants pushes: what `PushSubscription.toJSON()` returns there. */
+export interface PushSubscriptionCreate {
+  /** The URL of the push service for this browser. */
+  endpoint: string;
+  /** For the encryption of messages. */
+  keys: PushKeys;
+}
+
+/** How a test push went. */
+export interface PushTest {
+  /** Whether the push service accepted it. */
+  delivered: boolean;
+  /** Why it was not accepted. */
+  error: string | null;
+}
+
+/** When a webhook is notified again of a question that is still open. */
+export interface ReminderCreate {
+  /** So many seconds after the question was asked. Default: as in the settings. */
+  after_sec?: Array<number> | null;
+  /** Then again and again, with so many seconds in between. Default: no more. */
+  repeat_sec?: number | null;
+  /** At most so many reminders of one question. Default: 10, and never less than `after_sec` has. */
+  max?: number | null;
+  /** Whether the webhook is notified of a near deadline. */
+  expiring?: boolean;
+}
 
 /** An answer to the pending question. */
 export interface Reply {
@@ -925,11 +994,11 @@ export interface Slots {
   taken: number;
 }
 
-/** A run that has changed its state. */
+/** A run that has changed its state, or still waits with the same question. */
 export interface StateChange {
-  /** The run, as it was right after the change. */
+  /** The run, as it was right after the change; in a reminder, as it is now. */
   run: Run;
-  /** The previous state. Null for a new run. */
+  /** The previous state. Null for a new run. The same as `to` if the run still waits. */
   from: RunState | null;
   /** The new state. */
   to: RunState;
@@ -1052,11 +1121,13 @@ export interface WebhookCreate {
   url: string;
   /** `standard`: the key of the Standard Webhooks signature. `ntfy`: the access token. */
   secret?: string | null;
-  /** The format of the request. */
+  /** The format of the request: `standard`, `ntfy` or `slack`. Others are refused in a request. */
   kind?: WebhookKind;
   /** Only notify about these states. Default: all. */
   states?: Array<RunState> | null;
+  /** Whether open questions are notified again, or when. Default: as in the settings; never for `standard`. */
+  reminders?: boolean | ReminderCreate | null;
 }
 
 /** The format of the message. */
-export type WebhookKind = "standard" | "ntfy" | "slack" | "email";
+export type WebhookKind = "standard" | "ntfy" | "slack" | "email" | "telegram" | "push";

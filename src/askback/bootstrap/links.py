@@ -44,8 +44,9 @@ def make_answer_links(
     further = Tokens(settings.data_dir / "tokens.json", clock)
 
     def creator(run: Run) -> Creator | None:
-        created_before = [each for each in further.all() if each.created_at <= run.created_at]
-        digests = {each.name: each.digest for each in created_before} | {MAIN: tokens.main_digest}
+        # A later token of the same name is another one.
+        earlier = [each for each in further.all() if each.created_at <= run.created_at]
+        digests = {each.name: each.digest for each in earlier} | {MAIN: tokens.main_digest}
         grant = tokens.holder(digests.get(run.created_by or "", ""))
         if grant is None or not grant.allows(AccessScope.ANSWER):
             return None

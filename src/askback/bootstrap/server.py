@@ -20,6 +20,7 @@ from askback import __version__
 from askback.bootstrap import App
 from askback.bootstrap.engines import networks
 from askback.bootstrap.links import make_links, make_tokens
+from askback.bootstrap.push import make_push
 from askback.http.addresses import Addresses, addresses
 from askback.http.app import api, application
 from askback.http.auth import MainToken
@@ -68,11 +69,12 @@ def web_server(app: App, port: int) -> WebServer:
     # Engines and the database need files too.
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     metrics = _metrics(app, streams)
+    sessions = Sessions(data_dir / "sessions.json", app.clock, tokens.holder, _device(settings))
     context = Context(
         service=app.service,
         uploads=app.uploads,
         links=make_links(settings, app.workspaces, tokens, app.clock),
-        sessions=Sessions(data_dir / "sessions.json", app.clock, tokens.holder, _device(settings)),
+        sessions=sessions,
         tokens=Tokens(data_dir / "tokens.json", app.clock),
         main_digest=tokens.main_digest,
         token_uses=uses,
@@ -89,7 +91,9 @@ def web_server(app: App, port: int) -> WebServer:
         ),
         body_memory=BodyMemory(8 * settings.limits.body_bytes),
         bundle_bytes=settings.limits.bundle_bytes,
+        reminders=settings.notifications.reminders.policy,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
+        push=make_push(app, tokens, sessions),
     )
     pages = Pages(app.service, app.clock, partial(_health, app))
     made = application(
@@ -128,7 +132,8 @@ def _metrics(app: App, streams: Streams) -> Metrics:
             prewarmed_starts=lambda: {"hit": app.prewarming.hits, "miss": app.prewarming.misses},
             warm_drops=lambda: {reason: app.warm.drops[reason] for reason in DropReason},
             spans=lambda: {} if exporter is None else exporter.counts,
-        )
+        ),
+        run_labels=app.settings.telemetry.metric_labels,
     )
     streams.measure_lag = metrics.event_lag.observe
     app.observer.measure_commit = metrics.commit.observe
@@ -187,6 +192,7 @@ async def _health(app: App) -> wire.Health:
         loop_lag_sec=round(vitals.loop_lag_sec, 3),
         stuck=tuple(vitals.stuck),
         sandbox=isolation.level,
+        telegram=None if app.telegram is None else app.telegram.state,
         limits=wire.Limits(**{name: tuple(means) for name, means in (await app.spawner.enforcement()).means.items()}),
         isolation=wire.Isolation(
             files="run" if isolation.hides_files else "user",

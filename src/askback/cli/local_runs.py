@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from askback.bootstrap import App, opened
+from askback.core.labels import NO_LABELS, Labels
 from askback.core.runs import SHARED, RunState
 from askback.core.runs import Run as StoredRun
 from askback.settings import Settings
@@ -23,13 +24,20 @@ class LocalRuns:
         return Run.of(run, input_=await self._service.shown_input(run))
 
     async def list_runs(
-        self, *, state: str | None = None, skill: str | None = None, engine: str | None = None, page_size: int = 50
+        self,
+        *,
+        state: str | None = None,
+        skill: str | None = None,
+        engine: str | None = None,
+        labels: Labels = NO_LABELS,
+        page_size: int = 50,
     ) -> AsyncGenerator[Run]:
         """Runs, newest first."""
         wanted = RunFilter(state=None if state is None else RunState(state), skill=skill, engine=engine)
+        store = self._service.restricted_to(labels).store
         cursor: str | None = None
         while True:
-            page = await self._service.store.list_runs(wanted, cursor, page_size)
+            page = await store.list_runs(wanted, cursor, page_size)
             for run in page.items:
                 yield Run.of(run)
             cursor = page.next_cursor
@@ -49,11 +57,12 @@ class LocalRuns:
         files = [Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
         return Result.of(result.run, result.data, files, result.changes)
 
-    async def inbox(self) -> AsyncGenerator[PendingQuestion]:
+    async def inbox(self, *, labels: Labels = NO_LABELS) -> AsyncGenerator[PendingQuestion]:
         """The pending questions of all runs, oldest first."""
+        service = self._service.restricted_to(labels)
         cursor: str | None = None
         while True:
-            page = await self._service.inbox(cursor)
+            page = await service.inbox(cursor)
             for run in page.items:
                 yield PendingQuestion.in_run(run)
             cursor = page.next_cursor

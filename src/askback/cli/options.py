@@ -121,6 +121,18 @@ class RunArgument(click.Argument):
 # `K=V`.
 
 
+def label(help_text: str) -> Callable[[Any], Any]:
+    """The option `--label`, which can be repeated; see `labels_of`."""
+    return click.option("--label", multiple=True, metavar="NAME=VALUE", help=help_text)
+
+
+def labels_of(texts: Iterable[str]) -> dict[str, str]:
+    """The values of `--label`."""
+    from askback.core.labels import read_labels
+
+    return read_labels([text(each, "--label") for each in texts], "=", "--label")
+
+
 def pairs(words: Iterable[str], option: str) -> dict[str, str]:
     """Parse `K=V` words. Reports all problems at once."""
     found: dict[str, str] = {}

@@ -68,11 +68,13 @@ class AsyncClient:
         options: Mapping[str, Any] = {},
         from_run: Mapping[str, Any] | None = None,
         workdir: str | None = None,
+        labels: Mapping[str, str] | None = None,
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
         """Create a run. With an idempotency key, a retry returns the same run.
 
+        `labels` are short texts by name, such as `{"customer": "4711"}`, to find the run again.
         `skill` is an ID, or `client.upload(zip_file).reference`: a skill that is used for this run alone.
         """
         return await self._do(
@@ -86,6 +88,7 @@ class AsyncClient:
                 options=options,
                 from_run=from_run,
                 workdir=workdir,
+                labels=labels,
                 webhooks=webhooks,
                 idempotency_key=idempotency_key,
             )
@@ -95,10 +98,16 @@ class AsyncClient:
         return await self._do(calls.get_run(run_id))
 
     def list_runs(
-        self, *, state: str | None = None, skill: str | None = None, engine: str | None = None, page_size: int = 50
+        self,
+        *,
+        state: str | None = None,
+        skill: str | None = None,
+        engine: str | None = None,
+        labels: Mapping[str, str] = {},
+        page_size: int = 50,
     ) -> AsyncIterator[Run]:
         """Runs, newest first. Pages are fetched as needed."""
-        return self._items(calls.list_runs(state=state, skill=skill, engine=engine, page_size=page_size))
+        return self._items(calls.list_runs(state=state, skill=skill, engine=engine, labels=labels, page_size=page_size))
 
     async def cancel(self, run_id: str) -> Run:
         return await self._do(calls.cancel(run_id))
@@ -145,13 +154,14 @@ class AsyncClient:
         engine: str | None = None,
         words: str | None = None,
         order: str | None = None,
+        labels: Mapping[str, str] = {},
     ) -> AsyncIterator[PendingQuestion]:
         """The pending questions of all runs, oldest first; with `order="deadline"` the nearest deadline first."""
-        return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order))
+        return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order, labels=labels))
 
-    def closed_questions(self) -> AsyncIterator[ClosedQuestion]:
+    def closed_questions(self, *, labels: Mapping[str, str] = {}) -> AsyncIterator[ClosedQuestion]:
         """The questions of all runs that are no longer pending, the last closed first."""
-        return self._items(calls.closed_questions())
+        return self._items(calls.closed_questions(labels))
 
     # Events.
 
@@ -280,9 +290,9 @@ class AsyncClient:
     async def revoke_invitation(self, invitation_id: str) -> None:
         await self._do(calls.revoke_invitation(invitation_id))
 
-    async def statistics(self, days: int = 30) -> Statistics:
+    async def statistics(self, days: int = 30, *, labels: Mapping[str, str] = {}) -> Statistics:
         """Runs, failures and tokens of the last days, and what waits now."""
-        return await self._do(calls.statistics(days))
+        return await self._do(calls.statistics(days, labels))
 
     async def health(self) -> Health:
         """The state of the server. Requires no token."""

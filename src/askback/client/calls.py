@@ -41,7 +41,8 @@ class Call(Generic[T]):
     method: str
     path: str
     returns: type[T]
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    """A sequence is sent as a parameter that is repeated."""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     file: Path | None = None
@@ -104,6 +105,7 @@ def create_run(
     options: Mapping[str, Any],
     from_run: Mapping[str, Any] | None,
     workdir: str | None,
+    labels: Mapping[str, str] | None,
     webhooks: Sequence[Mapping[str, Any]],
     idempotency_key: str | None,
 ) -> Call[Run]:
@@ -119,13 +121,18 @@ def create_run(
         "webhooks": [dict(each) for each in webhooks],
     }
     wanted = {"skill": skill, **{name: value for name, value in given.items() if value}}
+    if labels is not None:
+        # Also if there are none: a run that continues another one would have its labels.
+        wanted["labels"] = dict(labels)
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     return Call(method="POST", path="/v1/runs", returns=Run, body=_json(wanted), headers=_JSON | headers)
 
 
-def list_runs(*, state: str | None, skill: str | None, engine: str | None, page_size: int) -> Listing[Run]:
+def list_runs(
+    *, state: str | None, skill: str | None, engine: str | None, labels: Mapping[str, str], page_size: int
+) -> Listing[Run]:
     chosen = {"state": state, "skill": skill, "engine": engine, "limit": str(page_size)}
-    params = {name: value for name, value in chosen.items() if value is not None}
+    params = _chosen(chosen) | _labels(labels)
     return Listing(call=Call(method="GET", path="/v1/runs", returns=Page[Run], params=params))
 
 
@@ -178,14 +185,24 @@ def revoke_link(run_id: str, link_id: str) -> Call[None]:
     return Call(method="DELETE", path=_run(run_id, "interaction", "links", link_id), returns=type(None))
 
 
-def inbox(*, skill: str | None, engine: str | None, words: str | None, order: str | None) -> Listing[PendingQuestion]:
-    chosen = {"skill": skill, "engine": engine, "q": words, "order": order}
-    params = {name: value for name, value in chosen.items() if value is not None}
+def inbox(
+    *, skill: str | None, engine: str | None, words: str | None, order: str | None, labels: Mapping[str, str]
+) -> Listing[PendingQuestion]:
+    params = _chosen({"skill": skill, "engine": engine, "q": words, "order": order}) | _labels(labels)
     return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion], params=params))
 
 
-def closed_questions() -> Listing[ClosedQuestion]:
-    return Listing(call=Call(method="GET", path="/v1/interactions", returns=Page[ClosedQuestion]))
+def closed_questions(labels: Mapping[str, str]) -> Listing[ClosedQuestion]:
+    call = Call(method="GET", path="/v1/interactions", returns=Page[ClosedQuestion], params=_labels(labels))
+    return Listing(call=call)
+
+
+def _chosen(given: Mapping[str, str | None]) -> dict[str, str | Sequence[str]]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str | Sequence[str]]:
+    return {"label": [f"{name}:{value}" for name, value in labels.items()]} if labels else {}
 
 
 # Events.
@@ -291,8 +308,8 @@ def revoke_invitation(invitation_id: str) -> Call[None]:
     return Call(method="DELETE", path=path_of("invitations", invitation_id), returns=type(None))
 
 
-def statistics(days: int) -> Call[Statistics]:
-    return Call(method="GET", path="/v1/stats", returns=Statistics, params={"days": str(days)})
+def statistics(days: int, labels: Mapping[str, str]) -> Call[Statistics]:
+    return Call(method="GET", path="/v1/stats", returns=Statistics, params={"days": str(days), **_labels(labels)})
 
 
 def health() -> Call[Health]:

@@ -69,11 +69,13 @@ class Client:
         options: Mapping[str, Any] = {},
         from_run: Mapping[str, Any] | None = None,
         workdir: str | None = None,
+        labels: Mapping[str, str] | None = None,
         webhooks: Sequence[Mapping[str, Any]] = (),
         idempotency_key: str | None = None,
     ) -> Run:
         """Create a run. With an idempotency key, a retry returns the same run.
 
+        `labels` are short texts by name, such as `{"customer": "4711"}`, to find the run again.
         `skill` is an ID, or `client.upload(zip_file).reference`: a skill that is used for this run alone.
         """
         return self._do(
@@ -87,6 +89,7 @@ class Client:
                 options=options,
                 from_run=from_run,
                 workdir=workdir,
+                labels=labels,
                 webhooks=webhooks,
                 idempotency_key=idempotency_key,
             )
@@ -96,10 +99,16 @@ class Client:
         return self._do(calls.get_run(run_id))
 
     def list_runs(
-        self, *, state: str | None = None, skill: str | None = None, engine: str | None = None, page_size: int = 50
+        self,
+        *,
+        state: str | None = None,
+        skill: str | None = None,
+        engine: str | None = None,
+        labels: Mapping[str, str] = {},
+        page_size: int = 50,
     ) -> Iterator[Run]:
         """Runs, newest first. Pages are fetched as needed."""
-        return self._items(calls.list_runs(state=state, skill=skill, engine=engine, page_size=page_size))
+        return self._items(calls.list_runs(state=state, skill=skill, engine=engine, labels=labels, page_size=page_size))
 
     def cancel(self, run_id: str) -> Run:
         return self._do(calls.cancel(run_id))
@@ -146,13 +155,14 @@ class Client:
         engine: str | None = None,
         words: str | None = None,
         order: str | None = None,
+        labels: Mapping[str, str] = {},
     ) -> Iterator[PendingQuestion]:
         """The pending questions of all runs, oldest first; with `order="deadline"` the nearest deadline first."""
-        return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order))
+        return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order, labels=labels))
 
-    def closed_questions(self) -> Iterator[ClosedQuestion]:
+    def closed_questions(self, *, labels: Mapping[str, str] = {}) -> Iterator[ClosedQuestion]:
         """The questions of all runs that are no longer pending, the last closed first."""
-        return self._items(calls.closed_questions())
+        return self._items(calls.closed_questions(labels))
 
     # Events.
 
@@ -273,9 +283,9 @@ class Client:
     def revoke_invitation(self, invitation_id: str) -> None:
         self._do(calls.revoke_invitation(invitation_id))
 
-    def statistics(self, days: int = 30) -> Statistics:
+    def statistics(self, days: int = 30, *, labels: Mapping[str, str] = {}) -> Statistics:
         """Runs, failures and tokens of the last days, and what waits now."""
-        return self._do(calls.statistics(days))
+        return self._do(calls.statistics(days, labels))
 
     def health(self) -> Health:
         """The state of the server. Requires no token."""

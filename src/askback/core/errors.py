@@ -139,6 +139,7 @@ class RefusalCode(StrEnum):
     INTERACTION_NOT_FOUND = "INTERACTION_NOT_FOUND"
     TOKEN_NOT_FOUND = "TOKEN_NOT_FOUND"
     SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
+    SUBSCRIPTION_NOT_FOUND = "SUBSCRIPTION_NOT_FOUND"
     LINK_NOT_FOUND = "LINK_NOT_FOUND"
     INVITATION_NOT_FOUND = "INVITATION_NOT_FOUND"
     UPLOAD_NOT_FOUND = "UPLOAD_NOT_FOUND"
@@ -182,6 +183,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.INTERACTION_NOT_FOUND: "The run has no such question.",
     RefusalCode.TOKEN_NOT_FOUND: "There is no token with that name.",
     RefusalCode.SESSION_NOT_FOUND: "There is no such browser session, or it belongs to another token.",
+    RefusalCode.SUBSCRIPTION_NOT_FOUND: "There is no such push subscription, or it belongs to another token.",
     RefusalCode.LINK_NOT_FOUND: "The pending question has no such link.",
     RefusalCode.INVITATION_NOT_FOUND: "There is no such invitation, or it was used or has expired.",
     RefusalCode.UPLOAD_NOT_FOUND: "There is no such upload.",
@@ -272,6 +274,7 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.INTERACTION_NOT_FOUND: NotFound,
     RefusalCode.TOKEN_NOT_FOUND: NotFound,
     RefusalCode.SESSION_NOT_FOUND: NotFound,
+    RefusalCode.SUBSCRIPTION_NOT_FOUND: NotFound,
     RefusalCode.LINK_NOT_FOUND: NotFound,
     RefusalCode.INVITATION_NOT_FOUND: NotFound,
     RefusalCode.UPLOAD_NOT_FOUND: NotFound,

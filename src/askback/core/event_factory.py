@@ -96,6 +96,11 @@ def asked(interaction: Interaction, at: datetime) -> NewEvent:
     return NewEvent(type=EventType.INTERACTION_ASKED, at=at, data=data)
 
 
+def expiring(interaction: Interaction, deadline: datetime, at: datetime) -> NewEvent:
+    data = {"interaction_id": interaction.interaction_id, "deadline_at": deadline}
+    return NewEvent(type=EventType.INTERACTION_EXPIRING, at=at, data=data)
+
+
 def closed(interaction: Interaction, at: datetime) -> NewEvent:
     data = {
         "interaction_id": interaction.interaction_id,

@@ -19,6 +19,7 @@ class EventType(StrEnum):
     TOOL_STARTED = "tool.started"
     TOOL_ENDED = "tool.ended"
     INTERACTION_ASKED = "interaction.asked"
+    INTERACTION_EXPIRING = "interaction.expiring"
     INTERACTION_CLOSED = "interaction.closed"
     USAGE = "usage"
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from askback.core.errors import Forbidden, Invalid, RefusalCode
 
 Labels = Mapping[str, str]
+NO_LABELS: Labels = MappingProxyType({})
 
 MAX_LABELS = 16
 MAX_VALUE_CHARS = 200

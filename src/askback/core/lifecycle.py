@@ -20,6 +20,7 @@ from askback.core.runs import Run, RunState
 from askback.core.signals import (
     Adopted,
     CancelRequested,
+    DeadlineNear,
     DeadlinePassed,
     HandleNamed,
     ProcessLost,
@@ -76,6 +77,8 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
             return turns.end_turn(run, signal)
         case Replied():
             return waits.reply(run, signal)
+        case DeadlineNear():
+            return waits.announce_deadline(run, signal)
         case DeadlinePassed():
             return waits.pass_deadline(run, signal)
         case CancelRequested():

@@ -236,6 +236,8 @@ class Run:
     pending_interaction: Interaction | None = None
     interaction_ids: tuple[str, ...] = ()
     wait_deadline_at: datetime | None = None
+    expiring_interaction_id: str | None = None
+    """The question whose deadline was announced, by the event `interaction.expiring`."""
     cancel_requested_at: datetime | None = None
     warnings: tuple[RunWarning, ...] = ()
     error: RunError | None = None
@@ -281,6 +283,17 @@ class Run:
     def expired(self) -> bool:
         """Whether its deadline has passed. It fails as soon as its process tree has ended."""
         return self.error is not None and not self.state.final
+
+    @property
+    def answerable(self) -> bool:
+        """Whether it has a question that still takes an answer."""
+        return self.pending_interaction is not None and not self.cancel_requested
+
+    @property
+    def expiring(self) -> bool:
+        """Whether the deadline of its pending question was announced."""
+        pending = self.pending_interaction
+        return pending is not None and pending.interaction_id == self.expiring_interaction_id
 
     @property
     def cancel_requested(self) -> bool:

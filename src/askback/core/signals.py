@@ -67,6 +67,14 @@ class Replied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineNear:
+    """It is time to announce the deadline of a question. Each is announced once."""
+
+    interaction_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlinePassed:
     interaction_id: str
     at: datetime
@@ -125,6 +133,7 @@ Signal = (
     | HandleNamed
     | TurnEnded
     | Replied
+    | DeadlineNear
     | DeadlinePassed
     | CancelRequested
     | ProcessTreeEnded

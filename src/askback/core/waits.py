@@ -1,4 +1,4 @@
-"""The part of `lifecycle.decide` for the signals that end a wait: a reply, a deadline, a lost process. Pure."""
+"""The part of `lifecycle.decide` for the signals of a wait: a reply, a deadline, a lost process. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from askback.core.errors import ErrorCode, RefusalCode, RunError
 from askback.core.events import NewEvent
 from askback.core.interactions import AnsweredBy, Interaction, InteractionOutcome
 from askback.core.runs import Run, RunState, TurnKind, TurnOrder
-from askback.core.signals import DeadlinePassed, ProcessLost, Replied
+from askback.core.signals import DeadlineNear, DeadlinePassed, ProcessLost, Replied
 
 
 def reply(run: Run, signal: Replied) -> Decision | Refusal:
@@ -28,6 +28,20 @@ def reply(run: Run, signal: Replied) -> Decision | Refusal:
         answered_with=signal.by,
     )
     return _continue(run.evolve(owner=signal.owner), closed, signal.at)
+
+
+def announce_deadline(run: Run, signal: DeadlineNear) -> Decision | Stay | Refusal:
+    pending = _pending(run, signal.interaction_id)
+    if isinstance(pending, Refusal):
+        return pending
+    if run.wait_deadline_at is None or signal.at >= run.wait_deadline_at:
+        return Stay(reason="no deadline is ahead")
+    if run.expiring:
+        return Stay(reason="the deadline is announced already")
+    announced = run.evolve(
+        version=run.version + 1, expiring_interaction_id=pending.interaction_id, updated_at=signal.at
+    )
+    return Decision(run=announced, events=(event_factory.expiring(pending, run.wait_deadline_at, signal.at),))
 
 
 def pass_deadline(run: Run, signal: DeadlinePassed) -> Decision | Stay | Refusal:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
 from askback.core.runs import Run, RunState
@@ -17,6 +18,9 @@ from askback.core.runs import Run, RunState
 SECRET_PREFIX = "whsec_"
 MAILTO = "mailto:"
 _SECRET_BYTES = range(16, 129)
+MAX_REMINDERS = 100
+USUAL_MAX_REMINDERS = 10
+MAX_REMINDER_SEC = 366 * 24 * 3600.0
 _IPV6_PUBLIC = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NTFY_TOPIC = re.compile(r"[-_A-Za-z0-9]{1,64}")
@@ -34,6 +38,52 @@ class WebhookKind(StrEnum):
     SLACK = "slack"
     EMAIL = "email"
     """Only in the settings: otherwise every caller could let the server write to anybody."""
+    TELEGRAM = "telegram"
+    """A chat of the bot, only in the settings as well."""
+    PUSH = "push"
+    """To a browser, by its push service. Only a subscription of a device has this kind."""
+
+
+class DeliveryReason(StrEnum):
+    """Why something is sent."""
+
+    STATE = "state"
+    """The run has changed its state."""
+    REMINDER = "reminder"
+    """Its question has been open for some time."""
+    EXPIRING = "expiring"
+    """The deadline of its question is near."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reminders:
+    """When a webhook is notified again of a question: these seconds after it was asked, and if its deadline is near."""
+
+    after_sec: tuple[float, ...] = ()
+    expiring: bool = True
+
+    @classmethod
+    def repeated(
+        cls, after_sec: Sequence[float], *, repeat_sec: float | None, limit: int | None = None, expiring: bool = True
+    ) -> Self:
+        """At `after_sec`, then every `repeat_sec`; no more than `limit` times in all, by default all of `after_sec`."""
+        times = sorted(set(after_sec))
+        if limit is None:
+            limit = max(len(times), USUAL_MAX_REMINDERS)
+        while repeat_sec is not None and len(times) < limit:
+            times.append((times[-1] if times else 0.0) + repeat_sec)
+        return cls(after_sec=tuple(times[:limit]), expiring=expiring)
+
+
+def reminders_of(kind: WebhookKind, wanted: Reminders | bool | None, usual: Reminders | None) -> Reminders | None:
+    """The reminders of a webhook that wants these; True: the `usual` ones. By default, people are reminded."""
+    match wanted:
+        case Reminders():
+            return wanted
+        case None:
+            return None if kind is WebhookKind.STANDARD else usual
+        case _:
+            return usual if wanted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +94,7 @@ class Webhook:
     secret: str | None = field(default=None, repr=False)
     kind: WebhookKind = WebhookKind.STANDARD
     states: tuple[RunState, ...] | None = None
+    reminders: Reminders | None = None
     labels: dict[str, str] = field(default_factory=dict)
     """Only runs with all of these labels."""
     name: str | None = None
@@ -78,7 +129,11 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One notification: one state change, sent to one webhook. `next_attempt_at` None: there will be no further attempt."""
+    """One notification to one webhook. `next_attempt_at` None: there will be no further attempt.
+
+    `seq` is the event that it is about: a change of state, also for a reminder of the question that came with it, or
+    `interaction.expiring`. `place` counts the reminders of one question; 0 is not a reminder.
+    """
 
     number: int
     webhook_number: int
@@ -93,16 +148,19 @@ class Delivery:
     last_error: str | None
     next_attempt_at: datetime | None
     delivered_at: datetime | None
+    reason: DeliveryReason = DeliveryReason.STATE
+    place: int = 0
 
     @property
     def id(self) -> str:
         """Unique to this delivery, and the same for every attempt."""
-        return f"msg_{self.run_id}_{self.seq}_{self.webhook_number}"
+        place = f"_{self.place}" if self.place else ""
+        return f"msg_{self.run_id}_{self.seq}_{self.webhook_number}{place}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueDelivery:
-    """A claimed delivery, and the run as it was right after the change."""
+    """A claimed delivery, and the run as it was right after the change; for a reminder, at its first attempt."""
 
     delivery: Delivery
     run: Run
@@ -116,6 +174,14 @@ class Attempt:
     error: str | None = None
     next_attempt_at: datetime | None = None
     delivered_at: datetime | None = None
+
+
+def address_problems(url: str, *, allow_private: bool) -> Sequence[str]:
+    """What is wrong with the address of a push service, which a client names. It needs TLS."""
+    found = _url_problems(url, allow_private=allow_private)
+    if not found and not allow_private and urlsplit(url).scheme != "https":
+        return ("must start with https://",)
+    return found
 
 
 def webhook_problems(webhook: Webhook, path: str, *, allow_private: bool) -> Sequence[str]:
@@ -133,6 +199,8 @@ def webhook_problems(webhook: Webhook, path: str, *, allow_private: bool) -> Seq
         and not is_ntfy_topic(urlsplit(webhook.url).path.rpartition("/")[2])
     ):
         found.append(f"{path}.url: must end with the topic: https://ntfy.sh/my-topic")
+    if webhook.kind is WebhookKind.PUSH:
+        found.append(f"{path}.kind: a device is added on the page, or by POST /v1/push/subscriptions")
     if webhook.kind is WebhookKind.SLACK and webhook.secret is not None:
         found.append(f"{path}.secret: an incoming webhook of this kind has none; leave it out")
     return found

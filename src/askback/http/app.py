@@ -13,7 +13,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from askback.http import catalog, files, openapi, problems, questions, runs, session_routes, statistics, token_routes
+from askback.http import (
+    catalog,
+    files,
+    openapi,
+    problems,
+    push_routes,
+    questions,
+    runs,
+    session_routes,
+    statistics,
+    token_routes,
+)
 from askback.http.auth import Gate, MainToken, SignInPages
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
@@ -43,6 +54,7 @@ _ROUTERS = (
     catalog.server_router,
     statistics.router,
     session_routes.router,
+    push_routes.router,
     token_routes.router,
 )
 _OPERATIONS = [operation for router in _ROUTERS for operation in router.operations]

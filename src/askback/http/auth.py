@@ -1,4 +1,6 @@
-"""Authentication, the outermost layer. Without a valid token everything except `/healthz` is 401, and no body is read."""
+"""Authentication, the outermost layer. Without a valid token everything except `/healthz` and the icons is 401, and no body
+is read.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ ENTER = "/enter"
 """Creates a browser session from a token."""
 REACHABLE = "/enter/reachable"
 """Responds to everybody, without content, so that a browser can test whether it reaches the server by a host name."""
-_OPEN = frozenset({"/healthz"})
+ICONS = frozenset(f"/static/icon-{name}.png" for name in ("180", "192", "512", "maskable", "badge"))
+"""The icons of the installed page: a phone fetches them without its cookies."""
+_OPEN = frozenset({"/healthz"}) | ICONS
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -290,5 +294,5 @@ def _too_many(*, by_link: bool = False) -> Response:
 
 def _link_in(path: str) -> str | None:
     if path.startswith(ANSWERS):
-        return path.removeprefix(ANSWERS)
+        return path.removeprefix(ANSWERS).removesuffix("/file")
     return path.removeprefix(ANSWER_PAGE).partition("/")[0] if path.startswith(ANSWER_PAGE) else None

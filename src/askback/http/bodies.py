@@ -52,6 +52,8 @@ class BodyLimits:
     def bytes_for(self, path: str) -> int:
         if (known := self._by_path.get(path)) is not None:
             return known
+        if path.startswith("/v1/answers/") and path.endswith("/file"):
+            return self.upload_bytes
         is_reply = path.endswith("/interaction/reply") or path.startswith("/v1/answers/")
         return min(self.run_bytes, _REPLY_BYTES if is_reply else _SMALL_BYTES)
 

@@ -18,12 +18,13 @@ from askback.core import runs
 from askback.core.errors import Forbidden, RefusalCode
 from askback.core.labels import read_labels
 from askback.core.trace_context import read_trace_parent
-from askback.core.webhooks import Webhook
+from askback.core.webhooks import Reminders, Webhook, reminders_of
 from askback.http.addresses import Addresses
 from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.invitations import Invitations
 from askback.http.metrics import Metrics
+from askback.http.push_subscriptions import Push
 from askback.http.quotas import MAIN, Quotas
 from askback.http.sessions import Sessions
 from askback.http.streams import Streams
@@ -37,7 +38,7 @@ from askback.store.base import IdempotencyKey
 from askback.submission import Submission
 from askback.text.json_text import is_large
 from askback.wire.base import Shape, encode
-from askback.wire.requests import FromRun, RunCreate, RunCreateHeaders
+from askback.wire.requests import FromRun, ReminderCreate, RunCreate, RunCreateHeaders, WebhookCreate
 from askback.wire.runs import Run
 from askback.wire.server import Health
 
@@ -62,6 +63,9 @@ class Context:
     body_memory: BodyMemory
     bundle_bytes: int
     quotas: Quotas
+    reminders: Reminders
+    """Of webhooks that name no others."""
+    push: Push
     uploads_of: str | None = None
     """The name of a restricted token: it can use its own uploads alone."""
 
@@ -105,9 +109,7 @@ class Context:
             workdir=body.workdir,
             origin=None if body.from_run is None else _origin(body.from_run, grant),
             answer=None if body.from_run is None else body.from_run.response,
-            webhooks=tuple(
-                Webhook(url=each.url, secret=each.secret, kind=each.kind, states=each.states) for each in body.webhooks
-            ),
+            webhooks=tuple(self._webhook(each) for each in body.webhooks),
             labels=body.labels,
             fixed_labels=grant.labels,
             created_by=grant.name,
@@ -115,6 +117,12 @@ class Context:
             max_open=self.quotas.of(grant).open_runs,
             key=None if key is None or digest is None else _idempotency_key(key, digest, grant),
         )
+
+    def _webhook(self, given: WebhookCreate) -> Webhook:
+        own = given.reminders
+        wanted = own.reminders(self.reminders) if isinstance(own, ReminderCreate) else own
+        reminders = reminders_of(given.kind, wanted, self.reminders)
+        return Webhook(url=given.url, secret=given.secret, kind=given.kind, states=given.states, reminders=reminders)
 
     async def _digest(self, body: RunCreate) -> str:
         if is_large(body.input, body.parameter, body.options):
@@ -159,7 +167,10 @@ def body_digest(body: RunCreate, key: bytes = b"") -> str:
     if body.from_run is not None:
         given["from_run"] = _given_fields(body.from_run)
     if body.webhooks:
-        given["webhooks"] = [_given_fields(each) for each in body.webhooks]
+        given["webhooks"] = [
+            {name: value for name, value in msgspec.structs.asdict(each).items() if value is not None}
+            for each in body.webhooks
+        ]
     if body.env:
         # With a key: nobody can guess a value by trying.
         seal = hmac.new(key, json.dumps(body.env, sort_keys=True).encode(), hashlib.sha256)

@@ -19,6 +19,7 @@ from askback.http.bodies import FORM, declared_length, form_file, while_connecte
 from askback.http.context import Context, json_response
 from askback.http.problems import BODY, RequestCode
 from askback.http.routing import Router
+from askback.process import uploads
 from askback.process.pools import Pool
 from askback.process.versions import Version
 from askback.process.workspace import Artifact
@@ -57,14 +58,19 @@ _ATTACHMENT = {"Content-Disposition": "Always `attachment`: a browser never show
 )
 async def upload(request: Request, context: Context) -> Response:
     """Upload a file. Use it in the `input` of a run, or in a reply, as `{"upload_id": "…"}`."""
+    kept = await keep_upload(request, context)
+    return json_response(Upload(upload_id=kept.upload_id, name=kept.name, size=kept.size), HTTPStatus.CREATED)
+
+
+async def keep_upload(request: Request, context: Context) -> uploads.Upload:
+    """Store the file of the form, within the caller's quota."""
     grant = request.scope["grant"]
     expected = declared_length(request.scope) or context.bodies.upload_bytes
     await context.pools.files.run(context.uploads.survey)
     with context.uploads.room(grant.name, expected, context.quotas.of(grant).upload_bytes):
         async with form_file(request) as file:
             name = file.filename or "file"
-            kept = await context.pools.files.run(context.uploads.keep, name, file.file, grant.name)
-    return json_response(Upload(upload_id=kept.upload_id, name=kept.name, size=kept.size), HTTPStatus.CREATED)
+            return await context.pools.files.run(context.uploads.keep, name, file.file, grant.name)
 
 
 @router.add(

@@ -16,7 +16,7 @@ from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, Refu
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InboxOrder, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
-from askback.core.webhooks import WebhookKind
+from askback.core.webhooks import DeliveryReason, WebhookKind
 from askback.http.auth import AccessScope
 from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
 from askback.http.routing import Access, Code, Operation
@@ -59,6 +59,7 @@ _TAGS = [
     {"name": "engines", "description": "The engines that execute runs."},
     {"name": "tokens", "description": "Tokens of people and programs, and invitations for their devices."},
     {"name": "sessions", "description": "Browsers that are signed in to the page."},
+    {"name": "push", "description": "Devices that get a push when a question is asked."},
     {"name": "server", "description": "Health, metrics and statistics."},
 ]
 _PATH_PARAMETERS = {
@@ -71,6 +72,7 @@ _PATH_PARAMETERS = {
     "token_name": ("The name of the token.", "anna"),
     "invitation_id": ("The ID of the invitation.", "9f2c01ab"),
     "session_id": ("The ID of the session.", "9f2c01ab"),
+    "subscription_id": ("The ID of the subscription.", "0f3c2a7b9d1e4c5a"),
 }
 _MACHINE = tuple(
     code for code, kind in REFUSAL_KINDS.items() if kind is Unavailable and code is not RefusalCode.PORT_UNUSABLE
@@ -86,6 +88,7 @@ _ENUMS = (
     AccessScope,
     AnsweredBy,
     ChangeStatus,
+    DeliveryReason,
     ErrorCode,
     EventType,
     InboxOrder,
@@ -114,7 +117,7 @@ def document(operations: Sequence[Operation]) -> Json:
             "version": __version__,
         },
         "paths": paths,
-        "webhooks": {"run.state": {"post": _NOTIFICATION}},
+        "webhooks": {name: {"post": _notification(name)} for name in _NOTIFICATIONS},
         "components": {
             "schemas": _schemas([*shapes, Problem, Notification, *_ENUMS]),
             "securitySchemes": _SECURITY_SCHEMES,
@@ -124,18 +127,26 @@ def document(operations: Sequence[Operation]) -> Json:
     }
 
 
-_NOTIFICATION = {
-    "summary": "A run changed its state",
-    "description": "Sent to `standard` webhooks, signed as Standard Webhooks describes.",
-    "operationId": "run_state",
-    "tags": ["notifications"],
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": _REF.format(name=Notification.__name__)}}},
-    },
-    "responses": {"2XX": {"description": "Received. Any other status is retried, except 410."}},
-    "security": [],
+_NOTIFICATIONS = {
+    "run.state": "A run changed its state",
+    "interaction.reminder": "A question is still open",
+    "interaction.expiring": "The deadline of a question is near",
 }
+
+
+def _notification(name: str) -> Json:
+    return {
+        "summary": _NOTIFICATIONS[name],
+        "description": "Sent to `standard` webhooks, signed as Standard Webhooks describes.",
+        "operationId": name.replace(".", "_"),
+        "tags": ["notifications"],
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": _REF.format(name=Notification.__name__)}}},
+        },
+        "responses": {"2XX": {"description": "Received. Any other status is retried, except 410."}},
+        "security": [],
+    }
 
 
 # Operations.

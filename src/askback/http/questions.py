@@ -10,12 +10,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from askback.core.actors import Actor, Via
-from askback.core.errors import Conflict, NotFound, RefusalCode
+from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
 from askback.http.auth import AccessScope, headers_of, host_of
 from askback.http.context import Context, json_response
-from askback.http.problems import JSON_BODY, RequestCode
+from askback.http.files import FORM_WITH_FILE, keep_upload
+from askback.http.problems import BODY, JSON_BODY, RequestCode
 from askback.http.routing import Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
 from askback.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
@@ -246,7 +247,8 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
     A browser is redirected to a page where the question can be answered.
     """
     if "text/html" in request.headers.get("accept", ""):
-        return RedirectResponse(ANSWER_PAGE + link, HTTPStatus.SEE_OTHER)
+        query = request.url.query
+        return RedirectResponse(f"{ANSWER_PAGE}{link}{'?' if query else ''}{query}", HTTPStatus.SEE_OTHER)
     held: Link = request.scope["grant"].link
     return json_response(wire.Interaction.of(_linked(await context.service.store.get(held.run_id), held)))
 
@@ -273,6 +275,44 @@ async def linked_reply(request: Request, context: Context, *, link: str, body: L
     _linked(await context.service.store.get(held.run_id), held)
     by = Actor(name=held.holder, via=Via.LINK)
     await context.service.reply(held.run_id, body.response, held.interaction_id, by=by)
+    return await _answered(context, held)
+
+
+@router.add(
+    "POST /v1/answers/{link}/file",
+    "Answer the question of a link with a file",
+    access=Access.LINK,
+    raw_body=FORM_WITH_FILE,
+    returns=wire.Interaction,
+    status=HTTPStatus.ACCEPTED,
+    description="The question with its answer.",
+    refusals=(
+        *BODY,
+        RequestCode.REQUEST_INVALID,
+        RefusalCode.INTERACTION_NOT_PENDING,
+        RefusalCode.INTERACTION_NOT_FOUND,
+        RefusalCode.RUN_NOT_FOUND,
+        RefusalCode.REPLY_INVALID,
+    ),
+)
+async def linked_file(request: Request, context: Context, *, link: str) -> Response:
+    """Answer the question of the link with a file. Requires no token. The limits are those of an upload."""
+    held: Link = request.scope["grant"].link
+    # Before the file is received.
+    _linked(await context.service.store.get(held.run_id), held)
+    kept = await keep_upload(request, context)
+    file = context.uploads.path(kept.upload_id)
+    by = Actor(name=held.holder, via=Via.LINK)
+    try:
+        run = await context.service.reply_with_file(held.run_id, file, held.interaction_id, by=by)
+    except AskbackError:
+        await context.pools.files.run(context.uploads.discard, kept.upload_id, admitted=True)
+        raise
+    await context.note_use([file], run)
+    return await _answered(context, held)
+
+
+async def _answered(context: Context, held: Link) -> Response:
     asked = await context.service.store.interactions(held.run_id)
     answered = next(each for each in asked if each.interaction_id == held.interaction_id)
     return json_response(wire.Interaction.of(answered), HTTPStatus.ACCEPTED)

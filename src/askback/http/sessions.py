@@ -115,6 +115,10 @@ class Sessions:
         valid = [each for each in found if self._is_valid(each) and self._holder(each.token_digest) is not None]
         return sorted(valid, key=lambda each: each.last_seen_at, reverse=True)
 
+    def has(self, session_id: str) -> bool:
+        """Whether the session with this public id is valid."""
+        return any(each.id == session_id for each in self.all())
+
     def make(
         self, grant: Grant, *, host: str, user_agent: str, instead_of: str | None = None, invited: bool = False
     ) -> str:

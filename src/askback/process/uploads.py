@@ -117,6 +117,11 @@ class Uploads:
                 with suppress(FileNotFoundError):
                     (file.parent / f"{_RUN}{run_id}").touch()
 
+    def discard(self, upload_id: str) -> None:
+        """Remove an upload that nothing will use."""
+        remove_tree(self._root / upload_id)
+        self._forget(upload_id)
+
     def release(self, run_id: str) -> None:
         """The run is deleted: remove the uploads that no other run has used."""
         with self._lock:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Protocol, Self
 
+from askback.core.chats import ChatMessage
 from askback.core.errors import Conflict
 from askback.core.events import Event, NewEvent
 from askback.core.interactions import InboxOrder, Interaction, Json
@@ -322,6 +323,17 @@ class Store(RunStore, Protocol):
 
     async def next_deadline(self, owners: Collection[str]) -> datetime | None: ...
 
+    async def expiring(self, owners: Collection[str], at: datetime, before: timedelta, limit: int) -> Sequence[Run]:
+        """Waiting runs of these owners whose deadline is ahead, at most `before` away, and not announced yet.
+
+        Deadlines that were no further away when the question was asked are left out.
+        """
+        ...
+
+    async def next_expiring(self, owners: Collection[str], at: datetime, before: timedelta) -> datetime | None:
+        """The earliest deadline after `at` that is to be announced `before` it passes."""
+        ...
+
     async def owners(self) -> Collection[str]:
         """The owners of all runs that are not final."""
         ...
@@ -332,8 +344,11 @@ class Store(RunStore, Protocol):
 
     # Notifications: an outbox, written in the same transaction as the state. It is also the delivery log.
 
-    async def register_webhooks(self, webhooks: Sequence[Webhook]) -> None:
-        """Replace the server's own webhooks, which are notified of all runs that servers own."""
+    async def register_webhooks(self, webhooks: Sequence[Webhook], at: datetime | None = None) -> None:
+        """Replace the server's own webhooks, which are notified of all runs that servers own.
+
+        If the reminders of one have changed, those that are not sent yet are replaced by the new ones after `at`.
+        """
         ...
 
     async def next_delivery(self, *, without_hosts: Collection[str] = ()) -> datetime | None:
@@ -349,8 +364,28 @@ class Store(RunStore, Protocol):
         """
         ...
 
+    async def is_due(self, delivery: Delivery) -> bool:
+        """Whether a claimed delivery is still to be sent: its question may be closed, or its claim be over."""
+        ...
+
     async def note_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
         """Record the result of an attempt, unless another process has claimed the delivery since."""
+        ...
+
+    # Messages in chats.
+
+    async def note_chat_message(self, message: ChatMessage) -> None:
+        """Remember a message that was sent."""
+        ...
+
+    async def close_chat_message(self, message: ChatMessage) -> None:
+        """The message no longer offers to answer its question."""
+        ...
+
+    async def chat_message(self, chat: int, message: int) -> ChatMessage | None: ...
+
+    async def outdated_chat_messages(self, run_id: str | None = None) -> Sequence[ChatMessage]:
+        """Open messages whose question is closed, of one run or of all."""
         ...
 
     # Retention.

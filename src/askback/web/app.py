@@ -28,6 +28,7 @@ from askback.web import (
     dashboard,
     engines,
     files,
+    installation,
     new_run,
     pages,
     people,
@@ -41,7 +42,7 @@ from askback.wire.server import Health
 
 log = logging.getLogger(__name__)
 
-_MODULES = (pages, new_run, files, changes, run_actions, skills, engines, dashboard, people)
+_MODULES = (pages, new_run, files, changes, run_actions, skills, engines, dashboard, people, installation)
 _PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in module.PAGES if not page.by_link)
 _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
 """A path on this site: it starts with exactly one slash, and nothing that a browser treats as one."""
@@ -152,7 +153,12 @@ def _problem(
 
 
 _FOLDER = Path(__file__).parent / "static"
-_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,12 +14,15 @@ from starlette.responses import Response
 
 from askback.core.forms import secret_fields
 from askback.core.interactions import InboxOrder
+from askback.core.labels import NAME_PATTERN, read_labels
 from askback.core.runs import Run, RunState
+from askback.links import AFTERWARDS
 from askback.service import Service
 from askback.store.base import InboxFilter, RunFilter, RunPage
 from askback.web import files
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
 from askback.web.run_actions import actions_of, source_of
+from askback.web.sign_in import invalid_link_page
 from askback.web.translations import Translations
 from askback.wire import runs as wire
 from askback.wire.base import plain
@@ -40,6 +44,8 @@ class Query:
     skill: str | None
     engine: str | None
     words: str
+    labels: tuple[str, ...]
+    """As `name:value`."""
 
     @classmethod
     def of(cls, request: Request) -> Query:
@@ -50,24 +56,35 @@ class Query:
             skill=given.get("skill") or None,
             engine=given.get("engine") or None,
             words=given.get("q", "").strip(),
+            labels=labels_in(request),
         )
 
     @property
     def is_filtered(self) -> bool:
-        return self != Query(state=None, skill=None, engine=None, words="")
+        return self != Query(state=None, skill=None, engine=None, words="", labels=())
 
     @property
     def filter(self) -> RunFilter:
-        return RunFilter(state=self.state, skill=self.skill, engine=self.engine)
+        labels = frozenset(read_labels(self.labels, ":", "label").items())
+        return RunFilter(state=self.state, skill=self.skill, engine=self.engine, labels=labels)
 
     @property
     def stream(self) -> str:
         """The stream of the runs that may be in this list."""
-        return _address("/v1/runs", {"skill": self.skill, "engine": self.engine})
+        return _address("/v1/runs", {"skill": self.skill, "engine": self.engine, "label": self.labels})
 
-    def address(self, **changes: str | None) -> str:
-        given = {"state": self.state, "skill": self.skill, "engine": self.engine, "q": self.words, **changes}
-        return _address("/runs", given)
+    @property
+    def without_label(self) -> dict[str, str]:
+        """For each label, the address of the list without it."""
+        return {text: self.address(label=tuple(each for each in self.labels if each != text)) for text in self.labels}
+
+    def address(self, **changes: str | Sequence[str] | None) -> str:
+        given = {"state": self.state, "skill": self.skill, "engine": self.engine, "q": self.words}
+        return _address("/runs", {**given, "label": self.labels, **changes})
+
+
+def labels_in(request: Request) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text.strip() for text in request.query_params.getlist("label") if text.strip()))
 
 
 async def runs(context: PageContext, request: Request) -> Response:
@@ -78,6 +95,7 @@ async def runs(context: PageContext, request: Request) -> Response:
         request,
         "runs.html",
         query=query,
+        label_pattern=f"{NAME_PATTERN}:.+".replace("._-", "._\\-"),
         counts=await _counts(context.service, query),
         runs=page.items,
         states=list(RunState),
@@ -112,14 +130,14 @@ async def _page(service: Service, query: Query, cursor: str | None) -> RunPage:
     return RunPage(items=tuple(found), next_cursor=cursor)
 
 
-def _address(path: str, given: Mapping[str, str | None]) -> str:
-    query = urlencode({name: value for name, value in given.items() if value})
+def _address(path: str, given: Mapping[str, str | Sequence[str] | None]) -> str:
+    query = urlencode({name: value for name, value in given.items() if value}, doseq=True)
     return f"{path}?{query}" if query else path
 
 
 def _matches(run: Run, words: str) -> bool:
     question, error = run.pending_interaction, run.error
-    texts = [run.id, run.skill.id, run.engine]
+    texts = [run.id, run.skill.id, run.engine, *run.labels.values()]
     texts += [run.summary] if run.summary else []
     texts += [question.prompt] if question else []
     texts += [error.code, error.message] if error else []
@@ -152,14 +170,17 @@ async def inbox(context: PageContext, request: Request) -> Response:
     where = InboxFilter(
         skill=given.get("skill") or None, engine=given.get("engine") or None, words=given.get("q", "")[:_MAX_WORDS]
     )
-    page = await context.service.inbox(limit=200, where=where, order=InboxOrder.DEADLINE)
+    service = context.service.restricted_to(read_labels(labels_in(request), ":", "label"))
+    page = await service.inbox(limit=200, where=where, order=InboxOrder.DEADLINE)
     asked_before = bool((await context.service.store.closed_questions(limit=1)).items)
     return context.show(request, "inbox.html", first=plain(page.shown()), asked_before=asked_before)
 
 
 async def answered(context: PageContext, request: Request) -> Response:
     cursor = request.query_params.get("cursor") or None
-    page = await context.service.store.closed_questions(cursor, PAGE_SIZE)
+    labels = labels_in(request)
+    wanted = frozenset(read_labels(labels, ":", "label").items())
+    page = await context.service.store.closed_questions(cursor, PAGE_SIZE, wanted)
     texts = context.translations_for(request)
     shown = [wire.ClosedQuestion.with_run(each) for each in page.items]
     return context.show(
@@ -169,7 +190,12 @@ async def answered(context: PageContext, request: Request) -> Response:
             plain(each) | {"answer": answer_text(each, texts), "answered_at": each.answered_at} for each in shown
         ],
         first=cursor is None,
-        further=_address("/answered", {"cursor": page.next_cursor}) if page.next_cursor else None,
+        labels=labels,
+        without_label={
+            text: _address("/answered", {"label": [each for each in labels if each != text]}) for text in labels
+        },
+        newest=_address("/answered", {"label": labels}),
+        further=_address("/answered", {"cursor": page.next_cursor, "label": labels}) if page.next_cursor else None,
     )
 
 
@@ -210,14 +236,22 @@ async def answer(context: PageContext, request: Request) -> Response:
     pending = asked is not None and asked.interaction_id == link.interaction_id
     first = plain(wire.PendingQuestion.in_run(run)) if pending else None
     closed = None if pending else await _closed(context, run.id, link.interaction_id)
+    if not pending and closed is None:
+        return invalid_link_page(context, request, HTTPStatus.UNAUTHORIZED)
     here = f"/answers/{request.path_params['link']}"
     about = {"skill": run.skill.id, "summary": run.summary}
     return context.show(request, "answer.html", first=first, closed=closed, about=about, here=here)
 
 
 async def _closed(context: PageContext, run_id: str, interaction_id: str) -> Any:
+    """How the question ended and with whom. None some time after that: then the link is no longer valid."""
     asked = await context.service.store.interactions(run_id)
-    return next((plain(wire.Interaction.of(each)) for each in asked if each.interaction_id == interaction_id), None)
+    found = next((each for each in asked if each.interaction_id == interaction_id), None)
+    if found is None or found.answered_at is None or context.clock() >= found.answered_at + AFTERWARDS:
+        return None
+    by = found.answered_with
+    who = None if by is None else {"name": by.name, "via": by.via.value}
+    return plain(wire.Interaction.of(found)) | {"answered_with": who}
 
 
 _ANSWER = (Page(path=PATH, show=answer, by_link=True),)

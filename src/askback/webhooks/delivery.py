@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Self, assert_never
+from typing import Protocol, Self, assert_never
 
 from askback.core.errors import Unavailable
 from askback.core.runs import RunState
-from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
+from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Webhook, WebhookKind
 from askback.links import AnswerLinks, Recipient
 from askback.store.base import Changes, Store
+from askback.webhooks import reminder_texts
 from askback.webhooks.mail_sender import MailResponse, MailSender, MailServer
 from askback.webhooks.messages import Message, MessageStyle, message
 from askback.webhooks.messages.http_request import HttpRequest
 from askback.webhooks.messages.mail import Mail
 from askback.webhooks.messages.notice import Notice
+from askback.webhooks.push import FINAL, PushChannel
 from askback.webhooks.sender import TIMEOUT_SEC, Failed, Refused, Response, WebhookSender, requested_delay_sec
 from askback.wire.runs import Notification
 
@@ -82,6 +84,18 @@ class Senders:
                 assert_never(sent)
 
 
+AnswerLink = Callable[[], Awaitable[str | None]]
+"""Makes a link to the question of a delivery, for its recipient. None if there can be none."""
+
+
+class Channel(Protocol):
+    """Sends the notifications of one kind in another way than a POST request to their address."""
+
+    async def send(self, due: DueDelivery, answer_link: AnswerLink) -> Response:
+        """Raises `Refused` or `Failed`."""
+        ...
+
+
 class Notifications:
     def __init__(
         self,
@@ -90,18 +104,29 @@ class Notifications:
         policy: DeliveryPolicy,
         clock: Callable[[], datetime],
         answer_links: AnswerLinks | None = None,
+        channels: Mapping[WebhookKind, Channel] | None = None,
     ) -> None:
         self._store = store
         self._policy = policy
         self._clock = clock
         self._answer_links = answer_links
+        self._channels = channels or {}
         self._of_settings = {(each.url, each.kind): each for each in policy.webhooks}
+        self.push: PushChannel | None = None
+        """Only a server with tokens has it."""
+        self._registering = asyncio.Lock()
         self._active: Counter[str] = Counter()
         self._wake = asyncio.Event()
 
     async def register(self) -> None:
-        """Store the webhooks of the settings, before any run changes. Every program on this store uses them from now on."""
-        await self._store.register_webhooks(self._policy.webhooks)
+        """Store the webhooks of the settings and the devices, before any run changes and when a device was added or removed.
+
+        Every program on this store uses them from now on.
+        """
+        # One after the other: an older list of devices must not replace a newer one.
+        async with self._registering:
+            devices = () if self.push is None else self.push.webhooks()
+            await self._store.register_webhooks((*self._policy.webhooks, *devices), self._clock())
 
     async def run(self) -> None:
         changes = self._store.changes()
@@ -160,19 +185,39 @@ class Notifications:
 
     async def _deliver(self, senders: Senders, due: DueDelivery) -> None:
         try:
-            attempt = await self._attempt(senders, due)
             # An attempt that cannot be stored is due again when its claim ends.
             with suppress(Unavailable):
-                await self._store.note_attempt(due.delivery, attempt)
+                if await self._is_wanted(due.delivery):
+                    attempt = await self._attempt(senders, due)
+                    await self._store.note_attempt(due.delivery, attempt)
+                    await self._note_device(due.delivery.webhook, attempt)
         finally:
             self._active.subtract((due.delivery.webhook.host,))
             self._active = +self._active
             self._wake.set()
 
+    async def _is_wanted(self, delivery: Delivery) -> bool:
+        """Nobody is reminded of a question that was closed after the reminder was claimed."""
+        return delivery.reason is DeliveryReason.STATE or await self._store.is_due(delivery)
+
+    async def _note_device(self, webhook: Webhook, attempt: Attempt) -> None:
+        channel = self.push
+        if channel is None or webhook.kind is not WebhookKind.PUSH:
+            return
+        try:
+            if attempt.delivered_at is not None:
+                await asyncio.to_thread(channel.devices.succeeded, webhook.url)
+            elif attempt.next_attempt_at is None and await asyncio.to_thread(
+                channel.ended, webhook.url, attempt.status
+            ):
+                await self.register()
+        except OSError as error:
+            log.error("cannot write the push subscriptions: %s", error)
+
     async def _attempt(self, senders: Senders, due: DueDelivery) -> Attempt:
         delivery = due.delivery
         try:
-            response = await senders.send(await self._message(due))
+            response = await self._send(senders, due)
         except Refused as error:
             return self._given_up(delivery, None, str(error))
         except Failed as error:
@@ -184,27 +229,41 @@ class Notifications:
             return self._mail_responded(delivery, response)
         return self._responded(delivery, response)
 
+    async def _send(self, senders: Senders, due: DueDelivery) -> Response | MailResponse:
+        if (channel := self._channels.get(due.delivery.webhook.kind)) is not None:
+            return await channel.send(due, lambda: self._answer_url(due))
+        return await senders.send(await self._message(due))
+
     async def _message(self, due: DueDelivery) -> Message:
+        if due.delivery.webhook.kind is WebhookKind.PUSH:
+            return await self._push_request(due)
         delivery, link = due.delivery, self._policy.link
         answer_url = await self._answer_url(due) if delivery.new is RunState.WAITING_USER else None
+        run_url = None if link is None else link.replace("{run}", due.run.id)
+        notice = Notice.of(due.run, delivery.new, answer_url=answer_url, run_url=run_url)
+        now = self._clock()
         return message(
             delivery.webhook,
             delivery.id,
-            self._clock(),
+            now,
             document=Notification.of(due, answer_url),
-            notice=Notice.of(
-                due.run,
-                delivery.new,
-                answer_url=answer_url,
-                run_url=None if link is None else link.replace("{run}", due.run.id),
-            ),
+            notice=replace(notice, title=reminder_texts.prefix(due, now) + notice.title),
             style=self._policy.style,
         )
+
+    async def _push_request(self, due: DueDelivery) -> HttpRequest:
+        if self.push is None:
+            raise Failed("this program sends no pushes")
+        return await self.push.request(due, self._clock())
 
     async def _answer_url(self, due: DueDelivery) -> str | None:
         if self._answer_links is None:
             return None
-        recipient = self._recipient(self._answer_links, due)
+        try:
+            recipient = self._recipient(self._answer_links, due)
+        except Unavailable as error:
+            log.error("a notification of run %s has no link: %s", due.run.id, error.message)
+            return None
         return None if recipient is None else await self._answer_links.answer_link(due.run, recipient)
 
     def _recipient(self, links: AnswerLinks, due: DueDelivery) -> Recipient | None:
@@ -229,11 +288,14 @@ class Notifications:
         status = response.status
         if 200 <= status < 300:
             return Attempt(status=status, delivered_at=self._clock())
+        if delivery.webhook.kind is WebhookKind.PUSH and status in FINAL:
+            return self._given_up(delivery, status, f"the push service returned {status}")
         if status == _GONE:
             return self._given_up(delivery, status, "the receiver is gone (410)")
         redirect = ": redirects are not followed" if 300 <= status < 400 else ""
+        said = f": {response.reason}" if response.reason else ""
         retry_after_sec = requested_delay_sec(response.retry_after, self._clock())
-        return self._failed(delivery, status, f"the receiver returned {status}{redirect}", retry_after_sec)
+        return self._failed(delivery, status, f"the receiver returned {status}{said or redirect}", retry_after_sec)
 
     def _failed(self, delivery: Delivery, status: int | None, error: str, retry_after_sec: float = 0.0) -> Attempt:
         """Retry after the delay of the policy, or the longer one that the receiver requested."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import smtplib
+import socket
 import ssl
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -94,12 +95,12 @@ class MailSender:
         except TimeoutError:
             raise Failed(f"the mail server did not accept the message within {self.total_sec:g} s") from None
         finally:
-            # Ends the thread if it still waits for the mail server.
-            connection.close()
+            _hang_up(connection)
 
     def _send(self, connection: smtplib.SMTP, mail: Mail) -> MailResponse:
         try:
-            return self._converse(connection, mail)
+            with closing(connection):
+                return self._converse(connection, mail)
         except smtplib.SMTPRecipientsRefused as error:
             return _response(*next(iter(error.recipients.values())))
         except smtplib.SMTPResponseException as error:
@@ -136,6 +137,12 @@ def _connection(server: MailServer, own_name: str) -> smtplib.SMTP:
     # The name that TLS verifies. Only the constructor sets it, and that would connect at once.
     connection._host = server.host  # type: ignore[attr-defined]
     return connection
+
+
+def _hang_up(connection: smtplib.SMTP) -> None:
+    """End the connection, and with it the thread that waits for the mail server. `close` would let it wait."""
+    with suppress(OSError, AttributeError):
+        connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
 
 
 def _start_tls(connection: smtplib.SMTP, server: MailServer) -> None:

@@ -16,7 +16,7 @@ from msgspec import Meta
 from askback.core.access import AccessScope
 from askback.core.interactions import InboxOrder
 from askback.core.runs import InheritedFiles, Mode, RunState
-from askback.core.webhooks import WebhookKind
+from askback.core.webhooks import MAX_REMINDER_SEC, MAX_REMINDERS, Reminders, WebhookKind
 from askback.wire.base import Shape, about
 
 _NAME_CHARS = 200
@@ -26,6 +26,30 @@ _HUNDRED_YEARS_SEC = 3_153_600_000
 
 class Body(Shape, forbid_unknown_fields=True):
     """A JSON body. Unknown fields are refused."""
+
+
+class ReminderCreate(Body):
+    """When a webhook is notified again of a question that is still open."""
+
+    after_sec: Annotated[
+        Annotated[tuple[Annotated[float, Meta(ge=1, le=MAX_REMINDER_SEC)], ...], Meta(max_length=MAX_REMINDERS)] | None,
+        about("So many seconds after the question was asked. Default: as in the settings.", [3600, 86400]),
+    ] = None
+    repeat_sec: Annotated[
+        Annotated[float, Meta(ge=1, le=MAX_REMINDER_SEC)] | None,
+        about("Then again and again, with so many seconds in between. Default: no more.", 86400),
+    ] = None
+    max: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_REMINDERS)] | None,
+        about("At most so many reminders of one question. Default: 10, and never less than `after_sec` has.", 10),
+    ] = None
+    expiring: Annotated[bool, about("Whether the webhook is notified of a near deadline.")] = True
+
+    def reminders(self, usual: Reminders | None) -> Reminders:
+        after_sec = self.after_sec
+        if after_sec is None:
+            after_sec = () if usual is None else usual.after_sec
+        return Reminders.repeated(after_sec, repeat_sec=self.repeat_sec, limit=self.max, expiring=self.expiring)
 
 
 class WebhookCreate(Body):
@@ -39,11 +63,35 @@ class WebhookCreate(Body):
             "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ=",
         ),
     ] = None
-    kind: Annotated[WebhookKind, about("The format of the request.")] = WebhookKind.STANDARD
+    kind: Annotated[
+        WebhookKind, about("The format of the request: `standard`, `ntfy` or `slack`. Others are refused in a request.")
+    ] = WebhookKind.STANDARD
     states: Annotated[
         Annotated[tuple[RunState, ...], Meta(max_length=50)] | None,
         about("Only notify about these states. Default: all.", ["waiting_user", "succeeded"]),
     ] = None
+    reminders: Annotated[
+        bool | ReminderCreate | None,
+        about("Whether open questions are notified again, or when. Default: as in the settings; never for `standard`."),
+    ] = None
+
+
+class PushKeys(Body):
+    """The keys of a push subscription, as the browser gives them: base64url."""
+
+    p256dh: Annotated[str, about("The public key of the browser.", "BCVxsr7N_eNgVRqvHtD0zTZs…", max_length=200)]
+    auth: Annotated[
+        str, about("The secret that the browser shares with the server.", "BTBZMqHH6r4Tts7J_aSIgg", max_length=100)
+    ]
+
+
+class PushSubscriptionCreate(Body):
+    """A browser that wants pushes: what `PushSubscription.toJSON()` returns there."""
+
+    endpoint: Annotated[
+        str, about("The URL of the push service for this browser.", "https://push.example.com/f3a9", max_length=2000)
+    ]
+    keys: Annotated[PushKeys, about("For the encryption of messages.")]
 
 
 class SkillUpload(Body):

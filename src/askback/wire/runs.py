@@ -12,7 +12,7 @@ from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
-from askback.core.webhooks import WebhookKind
+from askback.core.webhooks import DeliveryReason, WebhookKind
 from askback.wire.base import Moment, Page, RunId, Shape, WholeList, about, choice, one_of, utc
 
 QueueReason = Annotated[str, choice("slots", "engine_slots", "starting")]
@@ -583,8 +583,16 @@ class Result(Shape, omit_defaults=True):
 # Webhooks.
 
 
+_NOTIFICATION_TYPES = {
+    DeliveryReason.STATE: EventType.RUN_STATE.value,
+    DeliveryReason.REMINDER: "interaction.reminder",
+    DeliveryReason.EXPIRING: EventType.INTERACTION_EXPIRING.value,
+}
+_TYPES_SCHEMA = {"enum": list(_NOTIFICATION_TYPES.values())}
+
+
 class Delivery(Shape):
-    """The notification of one webhook about one change of state."""
+    """The notification of one webhook: of one change of state, or again of a question."""
 
     id: Annotated[
         str, about("The same for every attempt. Sent to the receiver as `webhook-id`.", "msg_1m7gekfsksrgk77s_2_1")
@@ -592,8 +600,15 @@ class Delivery(Shape):
     run_id: RunId
     url: Annotated[str, about("The URL of the webhook, without parts that may be secret.", "https://example.com/hook")]
     kind: Annotated[str, one_of(WebhookKind), about("The format of the request.")]
-    event: Annotated[str, about("The type of the event.", extra_json_schema={"const": "run.state"})]
-    seq: Annotated[int, about("The number of the event.", 2, ge=1)]
+    reason: Annotated[
+        str,
+        one_of(DeliveryReason),
+        about(
+            "`state`: the run changed its state. `reminder`: its question is still open. `expiring`: its deadline is near."
+        ),
+    ]
+    event: Annotated[str, about("The `type` of the notification.", extra_json_schema=_TYPES_SCHEMA)]
+    seq: Annotated[int, about("The number of the event. For a reminder: of the change to `waiting_user`.", 2, ge=1)]
     to: Annotated[RunState, about("The new state of the run.")]
     attempts: Annotated[int, about("The number of attempts so far.", 1, ge=0)]
     last_status: Annotated[int | None, about("The HTTP status of the last attempt; of an e-mail the SMTP status.", 204)]
@@ -608,7 +623,8 @@ class Delivery(Shape):
             run_id=delivery.run_id,
             url=delivery.webhook.shown_url,
             kind=delivery.webhook.kind,
-            event=EventType.RUN_STATE,
+            reason=delivery.reason,
+            event=_NOTIFICATION_TYPES[delivery.reason],
             seq=delivery.seq,
             to=delivery.new,
             attempts=delivery.attempts,
@@ -624,10 +640,13 @@ class DeliveryPage(Page[Delivery]):
 
 
 class StateChange(Shape, omit_defaults=True, rename={"old": "from", "new": "to"}):
-    """A run that has changed its state."""
+    """A run that has changed its state, or still waits with the same question."""
 
-    run: Annotated[Run, about("The run, as it was right after the change.")]
-    old: Annotated[RunState | None, about("The previous state. Null for a new run.", "running")]
+    run: Annotated[Run, about("The run, as it was right after the change; in a reminder, as it is now.")]
+    old: Annotated[
+        RunState | None,
+        about("The previous state. Null for a new run. The same as `to` if the run still waits.", "running"),
+    ]
     new: Annotated[RunState, about("The new state.", "waiting_user")]
     seq: Annotated[int, about("The number of the event.", 2, ge=1)]
     answer_url: Annotated[
@@ -643,8 +662,15 @@ class StateChange(Shape, omit_defaults=True, rename={"old": "from", "new": "to"}
 class Notification(Shape):
     """The body that a `standard` webhook receives."""
 
-    type: Annotated[str, about("The type of the event.", extra_json_schema={"const": "run.state"})]
-    timestamp: Annotated[Moment, about("When the state changed.")]
+    type: Annotated[
+        str,
+        about(
+            "`run.state`: the run changed its state. `interaction.reminder`: its question is still open. "
+            "`interaction.expiring`: the deadline of its question is near.",
+            extra_json_schema=_TYPES_SCHEMA,
+        ),
+    ]
+    timestamp: Annotated[Moment, about("When the state changed, the reminder was due or the deadline was announced.")]
     data: Annotated[StateChange, about("What changed.")]
 
     @classmethod
@@ -653,4 +679,4 @@ class Notification(Shape):
         change = StateChange(
             run=Run.of(due.run), old=delivery.old, new=delivery.new, seq=delivery.seq, answer_url=answer_url
         )
-        return cls(type=EventType.RUN_STATE, timestamp=delivery.at, data=change)
+        return cls(type=_NOTIFICATION_TYPES[delivery.reason], timestamp=delivery.at, data=change)

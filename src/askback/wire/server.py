@@ -157,6 +157,34 @@ class SessionList(WholeList[Session]):
     """Browser sessions, most recently used first."""
 
 
+class PushSubscription(Shape):
+    """A browser that gets a push when a question is asked."""
+
+    id: Annotated[str, about("Identifies the subscription when it is removed. Grants no access.", "0f3c2a7b9d1e4c5a")]
+    device: Annotated[str, about("The browser and system, from its `User-Agent`.", "Chrome, Android")]
+    service: Annotated[str, about("The host of the push service.", "push.example.com")]
+    current: Annotated[bool, about("Whether the session of this request added it.")]
+    created_at: Annotated[Moment, about("When it was added, or last renewed by its browser.")]
+    last_success_at: Annotated[
+        Moment | None, about("When the push service last accepted a push, accurate to a minute. Null if never.")
+    ]
+
+
+class Push(Shape):
+    """What a browser needs for pushes, and the subscriptions of the caller's token."""
+
+    public_key: Annotated[str, about("The `applicationServerKey` for `PushManager.subscribe()`.", "BP4z9KsN6nGRTbVY…")]
+    token: Annotated[str, about("The name of the caller's token. Subscriptions end with it.", "main")]
+    items: Annotated[tuple[PushSubscription, ...], about("The subscriptions of the caller's token, newest first.")]
+
+
+class PushTest(Shape):
+    """How a test push went."""
+
+    delivered: Annotated[bool, about("Whether the push service accepted it.")]
+    error: Annotated[str | None, about("Why it was not accepted.", "the push service returned 410")]
+
+
 class Slots(Shape):
     """Engine processes."""
 
@@ -224,6 +252,14 @@ class Health(Shape):
             "bubblewrap",
         ),
     ]
+    telegram: Annotated[
+        str | None,
+        about(
+            "The Telegram bot: `ok`, `starting`, `standby` if another server takes its answers, or what is wrong. Null if "
+            "there is none.",
+            "ok",
+        ),
+    ] = None
     limits: Annotated[
         Limits,
         about(

@@ -1,15 +1,19 @@
-"""Deadlines of waiting runs: an indexed column, and one task that sleeps until the earliest."""
+"""Deadlines of waiting runs: an indexed column, and one task that sleeps until the earliest.
+
+A deadline is announced before it passes, unless it was near from the start.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from askback.core.errors import Conflict, NotFound, Unavailable
-from askback.core.signals import DeadlinePassed
+from askback.core.runs import Run
+from askback.core.signals import DeadlineNear, DeadlinePassed
 from askback.store.base import Changes, Store, move
 
 log = logging.getLogger(__name__)
@@ -20,10 +24,15 @@ _BATCH = 100
 
 
 class Deadlines:
-    def __init__(self, *, store: Store, owners: Collection[str], clock: Callable[[], datetime]) -> None:
+    """Deadlines are announced `announce_sec` before they pass; 0: never."""
+
+    def __init__(
+        self, *, store: Store, owners: Collection[str], clock: Callable[[], datetime], announce_sec: float = 0
+    ) -> None:
         self._store = store
         self._owners = frozenset(owners)
         self._clock = clock
+        self._announced = timedelta(seconds=announce_sec)
 
     async def run(self) -> None:
         changes = self._store.changes()
@@ -41,21 +50,43 @@ class Deadlines:
     async def _fire(self) -> None:
         while runs := await self._store.overdue(self._owners, self._clock(), _BATCH):
             for run in runs:
-                assert run.pending_interaction is not None
-                signal = DeadlinePassed(interaction_id=run.pending_interaction.interaction_id, at=self._clock())
-                # A reply came first.
-                with suppress(Conflict, NotFound):
-                    await move(self._store, run.id, signal, seen=run)
+                await self._move(run, DeadlinePassed(interaction_id=_question(run), at=self._clock()))
+        while runs := await self._near():
+            for run in runs:
+                await self._move(run, DeadlineNear(interaction_id=_question(run), at=self._clock()))
+
+    async def _near(self) -> Sequence[Run]:
+        if not self._announced:
+            return ()
+        return await self._store.expiring(self._owners, self._clock(), self._announced, _BATCH)
+
+    async def _move(self, run: Run, signal: DeadlinePassed | DeadlineNear) -> None:
+        # A reply came first.
+        with suppress(Conflict, NotFound):
+            await move(self._store, run.id, signal, seen=run)
+
+    async def _next(self) -> datetime | None:
+        """When a deadline passes, or is to be announced."""
+        times = [await self._store.next_deadline(self._owners)]
+        if self._announced:
+            near = await self._store.next_expiring(self._owners, self._clock(), self._announced)
+            times.append(None if near is None else near - self._announced)
+        return min((each for each in times if each is not None), default=None)
 
     async def _sleep(self, changes: Changes) -> None:
-        """Until the earliest deadline, or until a run gets a new one."""
-        deadline = await self._store.next_deadline(self._owners)
+        """Until something is to be done, or until a run gets a new deadline."""
+        at = await self._next()
         seconds = None
-        if deadline is not None:
-            seconds = min(max((deadline - self._clock()).total_seconds(), 0), _MAX_SLEEP_SEC)
+        if at is not None:
+            seconds = min(max((at - self._clock()).total_seconds(), 0), _MAX_SLEEP_SEC)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
                     changed = await changes.wait()
                     if any(run is None or run.wait_deadline_at is not None for run in changed.values()):
                         return
+
+
+def _question(run: Run) -> str:
+    assert run.pending_interaction is not None
+    return run.pending_interaction.interaction_id

@@ -92,6 +92,7 @@ _LIST = "?"
     metavar="ID",
     help="Fork at this question of RUN: ask it again, and continue with another answer.",
 )
+@options.label("A label of the run, to find it again; repeatable. With --from, the default is that of RUN.")
 @click.option("--answer", "answers", multiple=True, metavar="TEXT", help="An answer in advance; repeatable.")
 @click.option(
     "--continue",
@@ -119,6 +120,7 @@ def command(
     from_files: str | None,
     from_session: bool,
     from_question: str | None,
+    label: tuple[str, ...],
     answers: tuple[str, ...],
     continued: str | None,
 ) -> int:
@@ -128,7 +130,7 @@ def command(
     4 waits for an answer, 130 interrupted.
     """
     given = engine or mode or inputs or params or run_options or variables or variable_files
-    submitted = given or source or workdir is not None
+    submitted = given or source or label or workdir is not None
     _check_usage(skill, continued, source, submitted=submitted, inherited=from_files or from_session or from_question)
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
@@ -150,6 +152,7 @@ def command(
             env=_env(variables, variable_files),
             origin=_origin(source, from_files, from_question, session=from_session, workdir=workdir),
             workdir=None if workdir is None else _absolute(workdir),
+            labels=options.labels_of(label) or None,
         )
         package = open_library(settings).find(skill)
         may_ask = can_ask or bool(answers) or from_question is not None
@@ -296,6 +299,7 @@ class Arguments:
     origin: Origin | None = None
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     workdir: str | None = None
+    labels: Mapping[str, str] | None = None
 
 
 def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
@@ -320,6 +324,7 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, ma
         env=arguments.env,
         origin=arguments.origin,
         workdir=arguments.workdir,
+        labels=arguments.labels,
     )
 
 

@@ -30,25 +30,36 @@ _STATES = ("queued", "running", "waiting_user", "succeeded", "failed", "canceled
         "askback runs",
         "askback runs --state waiting_user",
         "askback runs --skill trip-planner --json",
+        "askback runs --label customer=4711",
     ),
 )
 @click.option("--state", type=click.Choice(_STATES), help="Only runs in this state.")
 @click.option("--skill", metavar="ID", shell_complete=complete_skill, help="Only runs of this skill.")
 @click.option("--engine", metavar="E", shell_complete=complete_engine, help="Only runs on this engine.")
+@options.label("Only runs with this label; repeatable: runs that have all of them.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of runs.")
 @on_runs
 def runs_command(
-    access: Access, as_json: bool, state: str | None, skill: str | None, engine: str | None, limit: int
+    access: Access,
+    as_json: bool,
+    state: str | None,
+    skill: str | None,
+    engine: str | None,
+    label: tuple[str, ...],
+    limit: int,
 ) -> int:
     """List the runs, newest first: state, skill, engine, age, and the pending question or the error."""
     from askback.cli.terminal import render
 
     runs: list[Run] = []
+    labels = options.labels_of(label)
 
     async def read() -> int:
         async with access() as source:
             page_size = min(limit + 1, 200)
-            async for run in source.list_runs(state=state, skill=skill, engine=engine, page_size=page_size):
+            async for run in source.list_runs(
+                state=state, skill=skill, engine=engine, labels=labels, page_size=page_size
+            ):
                 runs.append(run)
                 if len(runs) > limit:
                     break
@@ -68,7 +79,7 @@ def runs_command(
         for line in lines:
             output.print_line(line)
     if not runs:
-        output.to_stderr("no run matches" if state or skill or engine else "there are no runs yet")
+        output.to_stderr("no run matches" if state or skill or engine or labels else "there are no runs yet")
     if len(runs) > limit:
         output.to_stderr(f"… there are more; list them with: --limit {2 * limit}")
     return 0
@@ -181,18 +192,20 @@ async def _show_event(runs: AsyncClient | LocalRuns, event: Event, display: Disp
         "askback inbox --url https://askback.example --token TOKEN",
     ),
 )
+@options.label("Only questions of runs with this label; repeatable: runs that have all of them.")
 @on_runs
-def inbox_command(access: Access, as_json: bool) -> int:
+def inbox_command(access: Access, as_json: bool, label: tuple[str, ...]) -> int:
     """List the pending questions of all runs, oldest first, with age, deadline and how to answer."""
     import msgspec
 
     from askback.cli.terminal import render
 
     questions: list[PendingQuestion] = []
+    labels = options.labels_of(label)
 
     async def read() -> int:
         async with access() as runs:
-            questions.extend([each async for each in runs.inbox()])
+            questions.extend([each async for each in runs.inbox(labels=labels)])
         return 0
 
     run_async(read)
@@ -201,11 +214,12 @@ def inbox_command(access: Access, as_json: bool) -> int:
         return 0
     for each in questions:
         about = f" · {one_line(each.summary, 200)}" if each.summary else ""
+        about += f" · {render.labels_text(each.labels)}" if each.labels else ""
         output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}{about}")
         for line in render.question(each.run_id, each, each.wait_deadline_at):
             output.print_line(line)
     if not questions:
-        output.to_stderr("no question is pending")
+        output.to_stderr("no question is pending" if not labels else "no question with these labels is pending")
     return 0
 
 

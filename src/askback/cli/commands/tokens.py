@@ -67,13 +67,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     help="What the token allows; repeatable.",
 )
 @click.option("--expires-in", metavar="TIME", help="Lifetime, such as 4w, 30d, 12h, 45m or 90s; default: no limit.")
-@click.option(
-    "--label",
-    "label_texts",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Restrict the token to runs with this label; repeatable: runs that have all of them.",
-)
+@options.label("Restrict the token to runs with this label; repeatable: runs that have all of them.")
 @options.common
 def create(
     settings: Settings,
@@ -81,11 +75,11 @@ def create(
     name: str,
     scopes: tuple[str, ...],
     expires_in: str | None,
-    label_texts: tuple[str, ...],
+    label: tuple[str, ...],
 ) -> int:
     """Create a token called NAME. It is printed once; only its digest is stored."""
     from askback.bootstrap import now
-    from askback.core.labels import read_labels, shown_labels
+    from askback.core.labels import shown_labels
     from askback.files.atomic import make_private
     from askback.http.auth import AccessScope
 
@@ -94,7 +88,7 @@ def create(
     expires_at = None if expires_in is None else now() + _duration(expires_in)
     make_private(settings.data_dir)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
-    labels = read_labels(label_texts, "=", "--label")
+    labels = options.labels_of(label)
     text = _tokens(settings).make(name, given, expires_at, labels)
     if as_json:
         expiry = rfc3339(expires_at) if expires_at else None

@@ -203,6 +203,9 @@ def lines(event: Event) -> list[str]:
             return [f"  · {one_line(data['name'] + ' ' + data.get('detail', ''), 100)}"]
         case EventType.TOOL_ENDED:
             return [] if data["ok"] else [f"    {printable(data['name'])} failed"]
+        case EventType.INTERACTION_EXPIRING:
+            deadline = datetime.fromisoformat(data["deadline_at"]).astimezone()
+            return [f"  ! the question is still open; it expires at {deadline:%H:%M:%S}"]
         case EventType.RUN_WARNING:
             return [f"  ! {printable(data['code'])}: {printable(data['message'])}"]
         case EventType.TURN_ENDED:

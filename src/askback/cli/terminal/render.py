@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,12 +14,13 @@ from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.failure import failure
 from askback.cli.terminal.forms import form_lines, said
 from askback.cli.terminal.question import choice_of_two, reply_command
-from askback.cli.terminal.values import readable
 from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
+from askback.core.labels import shown_labels
 from askback.core.runs import InheritedFiles, ProfileKind
+from askback.skills.field_values import readable
 from askback.text.formatting import count, duration, one_line, printable, size
 from askback.wire.runs import Origin
 
@@ -106,6 +107,8 @@ def page(
         yield f"  from     run {printable(run.from_run.run_id)}{_taken_over(run.from_run)}"
     if run.workdir is not None:
         yield f"  folder   {printable(run.workdir)}"
+    if run.labels:
+        yield f"  labels   {labels_text(run.labels)}"
     yield from _input(run)
     if run.interactive_profile.kind is not ProfileKind.RESUMABLE:
         yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
@@ -127,6 +130,10 @@ def page(
     for artifact in artifacts:
         yield f"  file     {printable(artifact.path)} ({size(artifact.size)})"
     yield from (f"  {line}" for line in changes_lines(run.workdir, changes))
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    return one_line(shown_labels(labels), 500)
 
 
 def _taken_over(origin: Origin) -> str:

@@ -18,26 +18,34 @@ from askback.text.json_text import clean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """Replaces the server's webhooks. A webhook with the same URL, kind and labels as before keeps its deliveries."""
+    """Replaces the server's webhooks. A webhook with the same URL, kind and labels as before keeps its deliveries.
+
+    If its reminders have changed, those of open questions are planned again from `at` on.
+    """
 
     webhooks: Sequence[rows.Columns]
+    at: datetime | None
 
     @classmethod
-    def of(cls, webhooks: Sequence[Webhook]) -> Registration:
-        return cls(webhooks=tuple(outbox.webhook_columns(webhook) for webhook in webhooks))
+    def of(cls, webhooks: Sequence[Webhook], at: datetime | None) -> Registration:
+        return cls(webhooks=tuple(outbox.webhook_columns(webhook) for webhook in webhooks), at=at)
 
     def write(self, connection: apsw.Connection) -> Change:
         sql = statements("outbox")
         known = fetch(connection, sql["server_webhooks"])
-        existing = {(url, kind, labels): number for number, url, kind, labels in known}
+        existing = {(url, kind, labels): (number, after) for number, url, kind, labels, after in known}
         for columns in self.webhooks:
-            number = existing.pop((columns["url"], columns["kind"], columns["labels"]), None)
+            same = (columns["url"], columns["kind"], columns["labels"])
+            number, after = existing.pop(same, (None, None))
             if number is None:
                 outbox.add_webhooks(connection, None, [columns])
-            else:
-                connection.execute(sql["update_webhook"], columns | {"number": number})
-        for number in existing.values():
+                continue
+            connection.execute(sql["update_webhook"], columns | {"number": number})
+            if after != columns["remind_after"]:
+                outbox.plan_again(connection, number, self.at)
+        for number, _ in existing.values():
             connection.execute(sql["retire_webhook"], {"number": number})
+            outbox.plan_again(connection, number, None)
             connection.execute(sql["retire_deliveries"], {"number": number})
         return Change()
 
@@ -57,7 +65,13 @@ class Claim:
             "without_hosts": json.dumps(sorted(self.without_hosts)),
         }
         numbers = sorted(number for (number,) in fetch(connection, statements("outbox")["claim"], which))
-        return Change(deliveries=tuple(outbox.due(connection, number) for number in numbers))
+        wanted = [number for number in numbers if not self._is_outdated(connection, number)]
+        return Change(deliveries=tuple(outbox.due(connection, number) for number in wanted))
+
+    def _is_outdated(self, connection: apsw.Connection, number: int) -> bool:
+        """Of the reminders of a question that were missed, or could not be sent, only the last one is sent."""
+        which = {"number": number, "at": rows.micros(self.at)}
+        return bool(fetch(connection, statements("outbox")["drop_outdated"], which))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

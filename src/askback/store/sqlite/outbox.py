@@ -1,18 +1,18 @@
-"""Webhooks and deliveries as rows: adds deliveries to the outbox on changes of state, and reads them."""
+"""Webhooks and deliveries as rows: adds deliveries to the outbox with the events that they are about, and reads them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import apsw
 
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import SHARED, Run, RunState
-from askback.core.webhooks import Delivery, DueDelivery, Webhook, WebhookKind
+from askback.core.webhooks import Delivery, DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
 from askback.store.base import LabelSet
 from askback.store.sqlite import rows
 from askback.store.sqlite.connection import fetch, statements
@@ -22,6 +22,7 @@ from askback.text.json_text import clean
 _COLUMNS = ", ".join(
     (
         "deliveries.number, deliveries.webhook, webhooks.url, webhooks.secret, webhooks.kind, webhooks.states",
+        "webhooks.remind_after, webhooks.expiring, deliveries.reason, deliveries.place",
         "runs.id, deliveries.seq, deliveries.old, deliveries.new, deliveries.at, deliveries.attempts",
         "deliveries.last_status, deliveries.last_error, deliveries.next_attempt_at, deliveries.delivered_at",
     )
@@ -29,21 +30,32 @@ _COLUMNS = ", ".join(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateChange:
-    """A change of state among the events of one write; `place` is the event's index."""
+class Notice:
+    """An event of a write that webhooks are notified of: a change of state, or a near deadline. `place` is its index."""
 
     place: int
+    reason: DeliveryReason
     old: RunState | None
     new: RunState
     at: int
 
 
-def state_changes(events: Sequence[NewEvent]) -> tuple[StateChange, ...]:
-    return tuple(
-        StateChange(place=place, old=event.data["from"], new=event.data["to"], at=rows.micros(event.at))
-        for place, event in enumerate(events)
-        if event.type is EventType.RUN_STATE
-    )
+def notices(events: Sequence[NewEvent]) -> tuple[Notice, ...]:
+    found = (_notice(place, event) for place, event in enumerate(events))
+    return tuple(notice for notice in found if notice is not None)
+
+
+def _notice(place: int, event: NewEvent) -> Notice | None:
+    at = rows.micros(event.at)
+    match event.type:
+        case EventType.RUN_STATE:
+            old, new = event.data["from"], event.data["to"]
+            return Notice(place=place, reason=DeliveryReason.STATE, old=old, new=new, at=at)
+        case EventType.INTERACTION_EXPIRING:
+            waits = RunState.WAITING_USER
+            return Notice(place=place, reason=DeliveryReason.EXPIRING, old=waits, new=waits, at=at)
+        case _:
+            return None
 
 
 def webhook_columns(webhook: Webhook) -> rows.Columns:
@@ -54,7 +66,15 @@ def webhook_columns(webhook: Webhook) -> rows.Columns:
         "kind": webhook.kind,
         "states": None if webhook.states is None else f",{','.join(webhook.states)},",
         "labels": json.dumps(webhook.labels, sort_keys=True) if webhook.labels else None,
+        **_reminder_columns(webhook.reminders),
     }
+
+
+def _reminder_columns(reminders: Reminders | None) -> rows.Columns:
+    times = () if reminders is None else reminders.after_sec
+    after = [rows.span(timedelta(seconds=seconds)) for seconds in times]
+    expiring = reminders is not None and reminders.expiring
+    return {"remind_after": json.dumps(after) if after else None, "expiring": expiring}
 
 
 def add_webhooks(connection: apsw.Connection, run: int | None, webhooks: Sequence[rows.Columns]) -> None:
@@ -63,13 +83,41 @@ def add_webhooks(connection: apsw.Connection, run: int | None, webhooks: Sequenc
 
 
 def add_deliveries(
-    connection: apsw.Connection, number: int, first_seq: int, run: Run, doc: str, changes: Sequence[StateChange]
+    connection: apsw.Connection, number: int, first_seq: int, run: Run, doc: str, found: Sequence[Notice]
 ) -> None:
     """Add a delivery for each webhook of the run and, if servers own the run, of the server."""
-    for change in changes:
-        columns = {"run": number, "seq": first_seq + change.place, "shared": run.owner == SHARED, "doc": doc}
-        columns |= {"old": change.old, "new": change.new, "at": change.at}
-        connection.execute(statements("outbox")["insert_deliveries"], columns)
+    for notice in found:
+        columns = {"run": number, "seq": first_seq + notice.place, "doc": doc, "at": notice.at}
+        match notice.reason:
+            case DeliveryReason.EXPIRING:
+                asked = run.pending_interaction
+                asked_at = None if asked is None else rows.micros(asked.asked_at)
+                connection.execute(statements("outbox")["insert_expiring"], columns | {"asked_at": asked_at})
+            case _:
+                columns |= {"shared": run.owner == SHARED, "old": notice.old, "new": notice.new}
+                connection.execute(statements("outbox")["insert_deliveries"], columns)
+                if notice.new is RunState.WAITING_USER and run.answerable:
+                    _plan_reminders(connection, columns, run.wait_deadline_at)
+
+
+def _plan_reminders(connection: apsw.Connection, asked: rows.Columns, deadline: datetime | None) -> None:
+    """Those that are due before the deadline."""
+    deadline_at = None if deadline is None else rows.micros(deadline)
+    connection.execute(statements("outbox")["insert_reminders"], asked | {"deadline_at": deadline_at})
+
+
+def stop_reminders(connection: apsw.Connection, number: int) -> None:
+    """The question of the run takes no answer any more: nobody is reminded of it."""
+    for name in ("forget_reminders", "stop_reminders"):
+        connection.execute(statements("outbox")[name], {"run": number})
+
+
+def plan_again(connection: apsw.Connection, webhook: int, at: datetime | None) -> None:
+    """Replace the reminders of a webhook that are not sent yet. Those that would have been due by `at` are left out."""
+    for name in ("forget_planned", "stop_planned"):
+        connection.execute(statements("outbox")[name], {"webhook": webhook})
+    if at is not None:
+        connection.execute(statements("outbox")["plan_again"], {"webhook": webhook, "at": rows.micros(at)})
 
 
 # Reading.
@@ -85,6 +133,11 @@ def next_delivery(connection: apsw.Connection, *, without_hosts: Collection[str]
     return None if at is None else rows.moment(at)
 
 
+def is_due(connection: apsw.Connection, delivery: Delivery) -> bool:
+    which = {"number": delivery.number, "attempts": delivery.attempts}
+    return bool(fetch(connection, statement("is_due"), which))
+
+
 def due(connection: apsw.Connection, number: int) -> DueDelivery:
     *delivery, doc = fetch(connection, statement("claimed"), {"number": number})[0]
     return DueDelivery(delivery=load_delivery(*delivery), run=rows.load_run(doc))
@@ -97,13 +150,27 @@ def page(connection: apsw.Connection, run: int | None, before: int, limit: int, 
     return tuple(load_delivery(*row) for row in fetch(connection, statement(name), where))
 
 
-def load_delivery(
+def load_delivery(number: int, webhook: int, *columns: Any) -> Delivery:
+    (url, secret, kind, states, remind_after, expiring), rest = columns[:6], columns[6:]
+    wanted = None if states is None else tuple(RunState(state) for state in states.split(",") if state)
+    reminders = _load_reminders(remind_after, expiring)
+    receiver = Webhook(url=url, secret=secret, kind=WebhookKind(kind), states=wanted, reminders=reminders)
+    return _load_delivery(number, webhook, receiver, *rest)
+
+
+def _load_reminders(remind_after: str | None, expiring: int) -> Reminders | None:
+    if remind_after is None and not expiring:
+        return None
+    times = () if remind_after is None else json.loads(remind_after)
+    return Reminders(after_sec=tuple(micros / 1_000_000 for micros in times), expiring=bool(expiring))
+
+
+def _load_delivery(
     number: int,
-    webhook: int,
-    url: str,
-    secret: str | None,
-    kind: str,
-    states: str | None,
+    webhook_number: int,
+    webhook: Webhook,
+    reason: str,
+    place: int,
     run_id: str,
     seq: int,
     old: str | None,
@@ -113,11 +180,12 @@ def load_delivery(
     *how: Any,
 ) -> Delivery:
     last_status, last_error, next_attempt_at, delivered_at = how
-    wanted = None if states is None else tuple(RunState(state) for state in states.split(",") if state)
     return Delivery(
         number=number,
-        webhook_number=webhook,
-        webhook=Webhook(url=url, secret=secret, kind=WebhookKind(kind), states=wanted),
+        webhook_number=webhook_number,
+        webhook=webhook,
+        reason=DeliveryReason(reason),
+        place=place,
         run_id=run_id,
         seq=seq,
         old=None if old is None else RunState(old),

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -200,6 +200,21 @@ def overdue(connection: apsw.Connection, owners: Collection[str], at: datetime, 
 def next_deadline(connection: apsw.Connection, owners: Collection[str]) -> datetime | None:
     at = connection.execute(statements("reads")["next_deadline"], {"owners": _set(owners)}).get
     return None if at is None else rows.moment(at)
+
+
+def expiring(
+    connection: apsw.Connection, owners: Collection[str], at: datetime, before: timedelta, limit: int
+) -> Sequence[Run]:
+    which = {"owners": _set(owners), "at": rows.micros(at), "limit": _bounded(limit)}
+    return _runs(fetch(connection, statements("reads")["expiring"], which | {"before": rows.span(before)}))
+
+
+def next_expiring(
+    connection: apsw.Connection, owners: Collection[str], at: datetime, before: timedelta
+) -> datetime | None:
+    which = {"owners": _set(owners), "at": rows.micros(at), "before": rows.span(before)}
+    deadline = connection.execute(statements("reads")["next_expiring"], which).get
+    return None if deadline is None else rows.moment(deadline)
 
 
 def owners(connection: apsw.Connection) -> Collection[str]:

@@ -40,6 +40,10 @@ def micros(at: datetime) -> int:
     return (at - _EPOCH) // _MICROSECOND
 
 
+def span(time: timedelta) -> int:
+    return time // _MICROSECOND
+
+
 def moment(at: int) -> datetime:
     return _EPOCH + at * _MICROSECOND
 
@@ -121,6 +125,7 @@ def run_columns(run: Run, doc: str, added: int) -> Columns:
         "created_at": micros(run.created_at),
         "asked_at": None if pending is None else micros(pending.asked_at),
         "deadline_at": None if deadline is None else micros(deadline),
+        "expiring": run.expiring,
         "added": added,
         "workdir": None if run.workdir is None else run.workdir.path,
         "doc": doc,

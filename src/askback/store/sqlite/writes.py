@@ -66,7 +66,7 @@ class Creation:
     run: Run
     columns: rows.Columns
     events: EventRows
-    changes: tuple[outbox.StateChange, ...]
+    notices: tuple[outbox.Notice, ...]
     webhooks: tuple[rows.Columns, ...]
     input: str
     parameter: str
@@ -94,7 +94,7 @@ class Creation:
             run=run,
             columns=rows.run_columns(run, doc, len(events)),
             events=events,
-            changes=outbox.state_changes(decision.events),
+            notices=outbox.notices(decision.events),
             webhooks=tuple(outbox.webhook_columns(webhook) for webhook in webhooks),
             input=rows.dump(request.input),
             parameter=rows.dump(request.parameter),
@@ -124,7 +124,7 @@ class Creation:
             connection.execute(sql["close_interaction"], self.closed | {"run": number})
         _keep_place(connection, number, None, self.run)
         outbox.add_webhooks(connection, number, self.webhooks)
-        outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.changes)
+        outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.notices)
         if self.key is not None:
             key = {"key": self.key.key, "body_digest": self.key.body_digest, "run": number}
             connection.execute(sql["insert_key"], key | {"created_at": self.columns["created_at"]})
@@ -159,7 +159,7 @@ class Move:
     run: Run
     columns: rows.Columns
     events: EventRows
-    changes: tuple[outbox.StateChange, ...]
+    notices: tuple[outbox.Notice, ...]
     asked: rows.Columns | None
     closed: rows.Columns | None
     result: str | None
@@ -174,7 +174,7 @@ class Move:
             run=run,
             columns=rows.run_columns(run, doc, len(events)) | {"before": before.version},
             events=events,
-            changes=outbox.state_changes(decision.events),
+            notices=outbox.notices(decision.events),
             asked=_interaction_columns(decision.asked),
             closed=_interaction_columns(decision.closed),
             result=rows.dump(decision.result) if run.state is RunState.SUCCEEDED else None,
@@ -188,7 +188,9 @@ class Move:
         number, last_seq = moved[0]
         first = _add_events(connection, number, last_seq, self.events)
         _keep_place(connection, number, self.before, self.run)
-        outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.changes)
+        if self.before.answerable and not self.run.answerable:
+            outbox.stop_reminders(connection, number)
+        outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.notices)
         if self.closed is not None and not fetch(connection, sql["close_interaction"], self.closed | {"run": number}):
             raise RuntimeError(f"run {self.run.id} has no open question {self.closed['interaction_id']} to close")
         if self.asked is not None:
@@ -302,13 +304,14 @@ def _searched(run: Run) -> tuple[object, ...]:
         run.owner,
         run.worker,
         run.wait_deadline_at,
+        run.expiring,
         run.cancel_requested,
         run.pending_interaction,
     )
 
 
 # Foreign keys: rows of a run are deleted before the run, and deliveries before their webhooks.
-_ORDER = ("deliveries", "webhooks", "keys", "labels", "events", "interactions", "request", "result", "run")
+_ORDER = ("deliveries", "webhooks", "messages", "keys", "labels", "events", "interactions", "request", "result", "run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,25 +1,48 @@
 // The page behind a link: one question, or how it ended.
 
-import { post, Problem } from "./api.js";
+import { post, Problem, upload } from "./api.js";
 import { deadline } from "./deadline.js";
 import { draftOf } from "./drafts.js";
-import { make } from "./elements.js";
+import { make, newId } from "./elements.js";
 import { questionForm } from "./form.js";
 import { formAnswers } from "./form_answers.js";
-import { outcomeText } from "./outcomes.js";
+import { inWords, outcomeText } from "./outcomes.js";
 import { questionText } from "./question_text.js";
-import { exactly } from "./time.js";
+import { refreshTimes, timeElement } from "./time.js";
 import { t } from "./translations.js";
+import { tree } from "./tree.js";
 
 const GONE = 409;
 const place = document.getElementById("question");
 const title = document.getElementById("answer-title");
 const given = (id) => JSON.parse(document.getElementById(id).textContent);
+const address = `/v1${location.pathname}`;
+const files = new Map();
+
+/** A link allows no uploads: a file waits here, and is sent as the answer. */
+async function hold(file) {
+  const id = newId("held");
+  files.set(id, file);
+  return { upload_id: id };
+}
+
+function isHeld(value) {
+  return typeof value === "object" && value !== null && files.has(value.upload_id);
+}
+
+/** @returns {Promise<object>} the answered question */
+function deliver(response) {
+  if (isHeld(response)) return upload(files.get(response.upload_id), `${address}/file`);
+  const inside = typeof response === "object" && response !== null ? Object.values(response) : [];
+  if (inside.some(isHeld)) throw new Problem(422, "FORBIDDEN", t("answer.no_files"));
+  return post(address, { response });
+}
 
 async function send(asked, response) {
   try {
-    showClosed(await post(`/v1${location.pathname}`, { response }), { mine: true });
+    showClosed(await deliver(response), { mine: true });
   } catch (problem) {
+    if (problem.status === 401) throw new Problem(401, problem.code, t("answer.invalid.text"));
     if (problem.status !== GONE) throw problem;
     // The server says how the question ended; the page shows it.
     draftOf(asked.run_id, asked)?.drop();
@@ -28,38 +51,49 @@ async function send(asked, response) {
   }
 }
 
-/** What was answered, and when. */
+/** What was answered. Nothing of a secret: the server does not send it. */
+function answerParts(closed) {
+  const { kind, response, outcome } = closed;
+  if (outcome !== "answered") return [make("strong", {}, outcomeText(closed))];
+  if (response === null) return [make("strong", {}, t("answer.sent"))];
+  if (typeof response === "object") return [make("strong", {}, t("answer.sent")), formAnswers(closed, response) ?? tree(response)];
+  const file = kind === "file" ? /([^/]+)$/.exec(String(response))?.[1] : undefined;
+  return [make("strong", {}, file === undefined ? t("answer.was", { text: inWords(response) }) : t("answer.file", { name: file }))];
+}
+
+/** `by anna · 10 minutes ago` */
+function byLine({ outcome, answered_with: by, answered_at: at }, mine) {
+  const parts = [];
+  if (outcome === "answered" && by?.name && !mine) parts.push(t("answer.by", { name: by.name }), " · ");
+  if (at) parts.push(timeElement(at));
+  return make("p", { class: "muted small" }, ...parts);
+}
+
+/** What was answered, by whom, and when. */
 function showClosed(closed, { mine = false } = {}) {
-  const answered = closed?.outcome === "answered";
-  title.textContent = t(answered ? "answer.answered.title" : "answer.closed.title");
+  const answered = closed.outcome === "answered";
+  title.textContent = t(mine ? "answer.answered.title" : answered ? "answer.already.title" : "answer.closed.title");
   document.title = `${title.textContent} · ${t("frame.product")}`;
-  place.replaceChildren();
-  if (closed === null) {
-    place.append(make("p", {}, t("inbox.row.closed")));
-    return;
-  }
-  const said = answered && typeof closed.response !== "object" ? t("answer.was", { text: wordsOf(closed.response) }) : answered ? t("answer.sent") : outcomeText(closed);
-  const when = make("p", { class: "muted small" }, closed.answered_at ? exactly(new Date(closed.answered_at)) : "");
-  const note = make("div", { class: "alert alert-ok", role: "status", id: "answered" }, make("p", {}, make("strong", {}, said)), when);
-  const answers = answered ? formAnswers(closed, closed.response) : null;
-  if (answers !== null) note.querySelector("p").after(answers);
-  place.append(...questionText(closed, { heading: true }), note, make("p", { class: "muted" }, t(mine ? "answer.thanks" : "answer.done")));
+  const note = make("div", { class: "alert alert-ok closed-answer", role: "status", id: "answered" }, ...answerParts(closed), byLine(closed, mine));
+  place.replaceChildren(...questionText(closed, { heading: true }), note, make("p", { class: "muted" }, t(mine ? "answer.thanks" : "answer.done")));
+  setInterval(refreshTimes, 20_000);
   if (mine) document.getElementById("main").focus();
 }
 
-function wordsOf(response) {
-  return typeof response === "boolean" ? t(response ? "form.yes" : "form.no") : String(response);
-}
-
-/** A link allows no uploads; they require a token. */
-async function noFiles() {
-  throw new Problem(403, "FORBIDDEN", t("answer.no_files"));
+/** The place of the option that the address names: `?choose=1`. Only a tap sends it. */
+function chosen() {
+  const text = new URLSearchParams(location.search).get("choose") ?? "";
+  return /^\d{1,4}$/.test(text) ? Number(text) : null;
 }
 
 function show(asked) {
   const draft = draftOf(asked.run_id, asked);
-  const form = questionForm(asked, { t, onSend: (response) => send(asked, response), files: noFiles, draft });
+  const form = questionForm(asked, { t, onSend: (response) => send(asked, response), files: hold, draft, chosen: chosen() });
   place.append(...[...questionText(asked, { heading: true }), deadline(asked, asked), form].filter(Boolean));
+}
+
+function showConnection() {
+  document.getElementById("offline").hidden = navigator.onLine;
 }
 
 for (const button of document.querySelectorAll("[data-language]")) {
@@ -68,6 +102,9 @@ for (const button of document.querySelectorAll("[data-language]")) {
     location.reload();
   });
 }
+window.addEventListener("online", showConnection);
+window.addEventListener("offline", showConnection);
+showConnection();
 const asked = given("first");
 if (asked === null) showClosed(given("closed"));
 else show(asked);

@@ -2,6 +2,7 @@
 
 import { make } from "./elements.js";
 import { followInbox, keyOf } from "./live.js";
+import { isKept, renew } from "./push.js";
 import { refreshTimes } from "./time.js";
 import { t } from "./translations.js";
 
@@ -111,8 +112,16 @@ function showCount(page) {
 /** A desktop notification, if allowed and if this page is not visible. */
 function notify(asked) {
   if (!("Notification" in window) || Notification.permission !== "granted" || document.hasFocus()) return;
+  // With pushes, the service worker shows it.
+  if (isKept()) return;
   const how = { body: asked.prompt.slice(0, 200), tag: keyOf(asked) };
-  const note = new Notification(t("frame.asked", { skill: asked.skill }), how);
+  let note;
+  try {
+    note = new Notification(t("frame.asked", { skill: asked.skill }), how);
+  } catch {
+    // On Android only a service worker can show notifications.
+    return;
+  }
   note.onclick = () => {
     window.focus();
     if (location.pathname !== "/") location.assign("/");
@@ -147,6 +156,7 @@ showTheme(chosenTheme());
 refreshTimes();
 setInterval(refreshTimes, 20_000);
 if (document.body.dataset.followInbox === "yes") {
+  if (isKept()) renew().catch(() => {});
   followInbox(
     (page) => inboxChanged(page, true),
     (live) => inboxChanged(null, live),

@@ -9,8 +9,10 @@ import { Batch } from "./inbox_batch.js";
 import { Filters } from "./inbox_filters.js";
 import { listenToKeys, showKeys } from "./inbox_keys.js";
 import { Row, sayOutcome } from "./inbox_rows.js";
+import { addressWithout, choose as chooseOption, explain, targetOf } from "./inbox_target.js";
 import { keyOf } from "./live.js";
 import { sentText } from "./outcomes.js";
+import { offerPush } from "./push_dialog.js";
 import { QuestionCard } from "./question_card.js";
 import { ignoreMoving, SETTLE_MS } from "./settling.js";
 import { t } from "./translations.js";
@@ -33,6 +35,7 @@ let further = 0;
 let renewal = null;
 let stale = false;
 let version = 0;
+let target = targetOf(location);
 
 const filters = new Filters(() => {
   further = 0;
@@ -240,9 +243,25 @@ function startAgain() {
 
 function openFirst() {
   if (current !== null || pane.hasChildNodes() || list.querySelector(".sent-row") !== null) return;
-  const before = [...rows.values()].find((row) => keyOf(row.asked) === history.state?.open);
+  const wanted = target?.key ?? history.state?.open;
+  const before = [...rows.values()].find((row) => keyOf(row.asked) === wanted);
+  if (target !== null) return openTarget(before);
   const first = before ?? (wide.matches || rows.size === 1 ? ordered()[0] : undefined);
   if (first !== undefined) open(first);
+}
+
+/** Open the question that a notification has led to, or say why it is not here. */
+function openTarget(row) {
+  const { choose: place } = target;
+  history.replaceState(history.state, "", addressWithout(location));
+  if (row === undefined) {
+    explain(target, at("inbox-note"));
+    target = null;
+    return openFirst();
+  }
+  target = null;
+  open(row, { focus: true });
+  if (place !== null) chooseOption(row.card, place);
 }
 
 /** The nearest deadline first. Questions without one keep their order, the oldest first. */
@@ -331,19 +350,9 @@ function showConnection(live) {
   connection.textContent = t(live ? "frame.live" : "frame.reconnecting");
 }
 
-function offerNotifications() {
-  const button = at("notify");
-  button.hidden = !("Notification" in window) || Notification.permission !== "default";
-  button.addEventListener("click", async () => {
-    const answer = await Notification.requestPermission();
-    button.hidden = answer !== "default";
-    toast(t(answer === "granted" ? "inbox.notify.on" : "inbox.notify.off"));
-  });
-}
-
 const guard = ignoreMoving(at("main"), () => toast(t("inbox.moved")));
 show(JSON.parse(at("first").textContent), 0);
-offerNotifications();
+offerPush(at("notify"));
 more.querySelector("button").addEventListener("click", showMore);
 at("inbox-clear").addEventListener("click", () => filters.clear());
 at("show-keys").addEventListener("click", showKeys);

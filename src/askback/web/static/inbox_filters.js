@@ -1,4 +1,4 @@
-// The filters of the inbox: skill, engine and words. They are in the URL, so that reloading and going back keep them.
+// The filters of the inbox: skill, engine, labels and words. They are in the URL, so that reloading and going back keep them.
 
 import { make } from "./elements.js";
 import { t } from "./translations.js";
@@ -13,6 +13,7 @@ export class Filters {
     this.search = document.getElementById("inbox-search");
     this.engine = document.getElementById("inbox-engine");
     this.chips = document.getElementById("inbox-skills");
+    this.labelChips = document.getElementById("inbox-labels");
     this.timer = null;
     this.read();
     this.search.addEventListener("input", () => {
@@ -29,6 +30,10 @@ export class Filters {
       const chip = event.target.closest("button");
       if (chip !== null) this.change({ skill: chip.dataset.skill });
     });
+    this.labelChips.addEventListener("click", (event) => {
+      const chip = event.target.closest("button");
+      if (chip !== null) this.change({ labels: this.wanted.labels.filter((each) => each !== chip.dataset.label) });
+    });
     window.addEventListener("popstate", () => {
       this.read();
       this.onChange();
@@ -38,21 +43,23 @@ export class Filters {
   read() {
     const given = new URLSearchParams(location.search);
     this.wanted = Object.fromEntries(NAMES.map((name) => [name, given.get(name) ?? ""]));
+    this.wanted.labels = given.getAll("label").filter((each) => each !== "");
     if (this.search.value.trim() !== this.wanted.q) this.search.value = this.wanted.q;
   }
 
   get any() {
-    return NAMES.some((name) => this.wanted[name] !== "");
+    return NAMES.some((name) => this.wanted[name] !== "") || this.wanted.labels.length > 0;
   }
 
   /** As the query of a URL. */
   get query() {
-    return new URLSearchParams(NAMES.filter((name) => this.wanted[name] !== "").map((name) => [name, this.wanted[name]]));
+    const texts = NAMES.filter((name) => this.wanted[name] !== "").map((name) => [name, this.wanted[name]]);
+    return new URLSearchParams([...texts, ...this.wanted.labels.map((each) => ["label", each])]);
   }
 
   clear() {
     this.search.value = "";
-    this.change({ skill: "", engine: "", q: "" });
+    this.change({ skill: "", engine: "", q: "", labels: [] });
   }
 
   change(changes, how = "pushState") {
@@ -80,7 +87,17 @@ export class Filters {
     this.engine.replaceChildren(make("option", { value: "" }, t("inbox.filter.engine.all")), ...options);
     this.engine.value = engine;
     this.engine.hidden = names.length < 2 && engine === "";
+    this.labelChips.replaceChildren(...this.wanted.labels.map(labelChip));
+    this.labelChips.hidden = this.wanted.labels.length === 0;
   }
+}
+
+/** A label that is asked for; a click removes it. */
+function labelChip(label) {
+  const cross = make("span", { class: "chip-count", "aria-hidden": "true" }, "×");
+  const said = make("span", { class: "visually-hidden" }, t("frame.labels.remove"));
+  const shown = { class: "chip label", type: "button", "data-label": label, "aria-pressed": "true", title: t("frame.labels.remove") };
+  return make("button", shown, label, " ", cross, said);
 }
 
 function chip(skill, label, count, chosen) {

@@ -57,12 +57,22 @@ function differing(options) {
   );
 }
 
+/** One label in each line: `name: value`. */
+function labels() {
+  const lines = document.getElementById("labels").value.split("\n").map((line) => line.trim());
+  const pairs = lines.filter((line) => line !== "").map((line) => [line.split(":", 1)[0], line.slice(line.indexOf(":") + 1 || line.length)]);
+  return Object.fromEntries(pairs.map(([name, value]) => [name.trim(), value.trim()]));
+}
+
 function body() {
   const chosen = new FormData(form);
   const made = { skill: given.skill, mode: chosen.get("mode"), input: parts.input.value() };
   if (chosen.get("engine")) made.engine = chosen.get("engine");
   if (chosen.get("workdir")) made.workdir = chosen.get("workdir");
   Object.assign(made, given.follow_up);
+  const chosenLabels = labels();
+  // A run that continues another one would have its labels.
+  if (given.follow_up || Object.keys(chosenLabels).length > 0) made.labels = chosenLabels;
   if (parts.parameter !== null) made.parameter = parts.parameter.value();
   const options = differing(parts.options);
   if (Object.keys(options).length > 0) made.options = options;
@@ -111,7 +121,7 @@ function busy(yes) {
 
 function refused(error) {
   let left = error.problems ?? [];
-  if (left.some((line) => line.startsWith("options"))) parts.options.element.closest("details").open = true;
+  if (left.some((line) => /^(options|labels)/.test(line))) parts.options.element.closest("details").open = true;
   for (const part of [parts.options, parts.parameter, parts.input]) left = part === null ? left : part.place(left);
   const placed = left.length < (error.problems ?? []).length;
   say(placed ? t("new.fix") : error.message, left);

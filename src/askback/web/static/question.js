@@ -14,11 +14,11 @@ const TOUCH = window.matchMedia("(pointer: coarse)");
 
 /**
  * @param {{interaction_id: string, kind: string, prompt: string, options: unknown[], default: unknown, response_schema: ?object}} interaction
- * @param {{t: Function, onSend: (response: unknown, label: ?string) => Promise<void>, files?: Function, draft?: ?{read(): unknown, keep(value: unknown): void, drop(): void}}} how
- *   `label` is the answer in words, or null if it is secret or a form. `onSend` throws an Error with a `message` for the user, and optionally a `status` and `problems`; one that is `withdrawn` is not shown.
+ * @param {{t: Function, onSend: (response: unknown, label: ?string) => Promise<void>, files?: Function, chosen?: ?number, draft?: ?{read(): unknown, keep(value: unknown): void, drop(): void}}} how
+ *   `chosen` is the place of an option that only has to be confirmed. `label` is the answer in words, or null if it is secret or a form. `onSend` throws an Error with a `message` for the user, and optionally a `status` and `problems`; one that is `withdrawn` is not shown.
  * @returns {HTMLElement}
  */
-export function questionForm(interaction, { t, onSend, files = upload, draft = null }) {
+export function questionForm(interaction, { t, onSend, files = upload, draft = null, chosen = null }) {
   const inside = make("fieldset", { class: "answer-parts" });
   const status = make("p", { class: "answer-status", role: "status" });
   const trouble = make("p", { class: "answer-trouble", role: "alert", hidden: true });
@@ -67,6 +67,8 @@ export function questionForm(interaction, { t, onSend, files = upload, draft = n
   const parts = [optionButtons, fieldsPart, filePart].map((make) => make(interaction, { t, send, files, draft }));
   inside.append(...parts.filter(Boolean));
   if (!interaction.response_schema) inside.append(ownWords(interaction, { t, send, draft, aside: parts.some(Boolean) }));
+  const wanted = chosen === null ? undefined : optionsOf(interaction, t)[chosen];
+  if (wanted !== undefined) confirmFirst(inside, wanted, { t, send });
   return form;
 }
 
@@ -84,6 +86,23 @@ function optionButtons(interaction, { t, send }) {
   const short = offered.length > 1 && offered.every(({ label, help }) => label.length <= SHORT_LABEL && !help);
   const shape = short ? "options options-short" : "options";
   return make("div", { class: shape, role: "group", "aria-label": t("form.options") }, ...buttons);
+}
+
+/** Show the chosen option with a button that sends it; everything else on request. */
+function confirmFirst(inside, { label, value, help }, { t, send }) {
+  const rest = make("div", { class: "answer-parts", hidden: true }, ...inside.children);
+  const yes = make("button", { type: "button", class: "button button-primary chosen-send" }, t("form.chosen.send"));
+  const other = make("button", { type: "button", class: "button button-quiet" }, t("form.chosen.other"));
+  const note = help ? make("small", { class: "muted" }, help) : null;
+  const title = make("p", { class: "muted small" }, t("form.chosen"));
+  const block = make("div", { class: "chosen" }, title, make("p", { class: "chosen-label" }, label), note, yes, other);
+  yes.addEventListener("click", () => send(value, { label }));
+  other.addEventListener("click", () => {
+    block.remove();
+    rest.hidden = false;
+    rest.querySelector("button, input, textarea, select")?.focus();
+  });
+  inside.append(block, rest);
 }
 
 /** What can be answered by one click; nothing where a form has to be filled in. */

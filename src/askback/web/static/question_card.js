@@ -31,6 +31,16 @@ function aboutLine(asked) {
   return make("p", { class: "about-line muted small" }, ...parts);
 }
 
+/** The labels of the run, each with a link to the questions that have it; null if there are none. */
+function labelLine({ labels }) {
+  if (!labels) return null;
+  const links = Object.entries(labels).map(([name, value]) => {
+    const href = `/?${new URLSearchParams({ label: `${name}:${value}` })}`;
+    return make("a", { class: "tag label", href }, `${name}: ${value}`);
+  });
+  return make("p", { class: "labels small" }, ...links);
+}
+
 export class QuestionCard {
   /**
    * @param {{mayAnswer: boolean, onSent: (label: ?string) => void, onTaken: () => void, onNext: () => void}} how
@@ -49,7 +59,7 @@ export class QuestionCard {
     if (mayAnswer) this.answer.append(questionForm(asked, { t, draft: this.draft, onSend: (...what) => this.send(...what) }));
     else this.answer.append(make("p", { class: "muted small" }, t("inbox.readonly")));
     this.deadline = deadline(asked, asked);
-    const head = make("header", { class: "question-head" }, aboutLine(asked), runLink(asked));
+    const head = make("header", { class: "question-head" }, make("div", {}, aboutLine(asked), labelLine(asked)), runLink(asked));
     this.element = make("article", { class: "question", "aria-labelledby": this.title.id }, head, ...text);
     if (this.deadline !== null) this.element.append(this.deadline);
     this.element.append(this.answer);

@@ -23,6 +23,7 @@ const TYPES = [
   "tool.started",
   "tool.ended",
   "interaction.asked",
+  "interaction.expiring",
   "interaction.closed",
   "usage",
 ];

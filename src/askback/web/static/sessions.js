@@ -3,6 +3,7 @@
 import { get, remove } from "./api.js";
 import { make } from "./elements.js";
 import { confirmDialog } from "./frame.js";
+import { turnOff } from "./push.js";
 import { timeElement } from "./time.js";
 import { t } from "./translations.js";
 
@@ -57,6 +58,8 @@ async function show() {
 
 function leave(path, ends) {
   return attempt(async () => {
+    // Nothing more is shown on a device whose user has signed out.
+    if (ends) await turnOff().catch(() => {});
     await remove(path);
     if (ends) location.assign("/");
     else await show();

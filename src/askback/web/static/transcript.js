@@ -5,7 +5,7 @@ import { formAnswers, formQuestions } from "./form_answers.js";
 import { markdown } from "./markdown.js";
 import { menu, textDialog } from "./menu.js";
 import { questionText } from "./question_text.js";
-import { dayOf, duration, exactly, momentText } from "./time.js";
+import { dayOf, duration, exactly, momentText, untilTime } from "./time.js";
 import { tree } from "./tree.js";
 import { t } from "./translations.js";
 
@@ -53,6 +53,8 @@ export class Transcript {
         return this.toolEnded(data, at);
       case "interaction.asked":
         return this.asked(data, at);
+      case "interaction.expiring":
+        return note(t("run.expiring", { time: untilTime(new Date(data.deadline_at)) }));
       case "interaction.closed":
         return this.closed(data, at);
       case "turn.started":

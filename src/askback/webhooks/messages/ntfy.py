@@ -5,6 +5,7 @@ The limits are those of an ntfy server with default settings. A longer message b
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -66,8 +67,8 @@ def _text(notice: Notice) -> str:
 
 def _action(choice: Choice, *, answer: bool) -> dict[str, Any]:
     label = one_line(choice.label, _LABEL_CHARS)
-    reply = msgspec.json.encode({"response": choice.value}).decode()
-    if not answer or len(reply.encode()) > _REPLY_BYTES:
+    reply = json.dumps({"response": choice.value})
+    if not answer or len(reply) > _REPLY_BYTES:
         return {"action": "view", "label": label, "url": choice.url, "clear": True}
     page, _, _ = choice.url.partition("?")
     return {

@@ -1,15 +1,17 @@
 -- name: insert_webhook
-INSERT INTO webhooks (run, url, host, secret, kind, states, labels)
-VALUES (:run, :url, :host, :secret, :kind, :states, :labels)
+INSERT INTO webhooks (run, url, host, secret, kind, states, labels, remind_after, expiring)
+VALUES (:run, :url, :host, :secret, :kind, :states, :labels, :remind_after, :expiring)
 
 -- name: server_webhooks
-SELECT number, url, kind, labels FROM webhooks WHERE run IS NULL
+SELECT number, url, kind, labels, remind_after FROM webhooks WHERE run IS NULL
 
 -- name: update_webhook
-UPDATE webhooks SET secret = :secret, states = :states, active = 1 WHERE number = :number
+UPDATE webhooks
+SET secret = :secret, states = :states, remind_after = :remind_after, expiring = :expiring, active = 1
+WHERE number = :number
 
 -- name: retire_webhook
-UPDATE webhooks SET active = 0, secret = NULL WHERE number = :number
+UPDATE webhooks SET active = 0, secret = NULL, remind_after = NULL, expiring = 0 WHERE number = :number
 
 -- name: retire_deliveries
 UPDATE deliveries
@@ -30,6 +32,60 @@ WHERE (run = :run OR (:shared AND run IS NULL))
         )
     ))
 
+-- A webhook is reminded of a question that it was notified of.
+
+-- name: insert_reminders
+INSERT INTO deliveries (webhook, run, seq, place, reason, old, new, at, next_attempt_at)
+SELECT asked.webhook, asked.run, asked.seq, times.key + 1, 'reminder', asked.new, asked.new,
+    asked.at + times.value, asked.at + times.value
+FROM deliveries AS asked
+    JOIN webhooks ON webhooks.number = asked.webhook
+    CROSS JOIN json_each(webhooks.remind_after) AS times
+WHERE asked.run = :run AND asked.seq = :seq AND asked.place = 0
+    AND (:deadline_at IS NULL OR asked.at + times.value < :deadline_at)
+
+-- name: insert_expiring
+INSERT INTO deliveries (webhook, run, seq, reason, old, new, at, doc, next_attempt_at)
+SELECT asked.webhook, asked.run, :seq, 'expiring', asked.new, asked.new, :at, :doc, :at
+FROM deliveries AS asked JOIN webhooks ON webhooks.number = asked.webhook
+WHERE asked.run = :run AND asked.at = :asked_at AND asked.new = 'waiting_user' AND asked.reason = 'state'
+    AND webhooks.active AND webhooks.expiring
+
+-- name: forget_reminders
+DELETE FROM deliveries
+WHERE run = :run AND reason <> 'state' AND next_attempt_at IS NOT NULL AND attempts = 0
+
+-- name: stop_reminders
+UPDATE deliveries
+SET next_attempt_at = NULL, doc = NULL, last_error = 'the question is closed'
+WHERE run = :run AND reason <> 'state' AND next_attempt_at IS NOT NULL
+
+-- A webhook of the server whose reminders have changed.
+
+-- name: forget_planned
+DELETE FROM deliveries
+WHERE webhook = :webhook AND reason = 'reminder' AND next_attempt_at IS NOT NULL AND attempts = 0
+
+-- name: stop_planned
+UPDATE deliveries
+SET next_attempt_at = NULL, doc = NULL, last_error = 'the reminders of this webhook have changed'
+WHERE webhook = :webhook AND reason = 'reminder' AND next_attempt_at IS NOT NULL
+
+-- name: plan_again
+INSERT INTO deliveries (webhook, run, seq, place, reason, old, new, at, next_attempt_at)
+SELECT asked.webhook, asked.run, asked.seq, times.key + 1, 'reminder', asked.new, asked.new,
+    asked.at + times.value, asked.at + times.value
+FROM runs INDEXED BY runs_waiting
+    JOIN deliveries AS asked ON asked.webhook = :webhook AND asked.run = runs.number AND asked.at = runs.asked_at
+    JOIN webhooks ON webhooks.number = asked.webhook
+    CROSS JOIN json_each(webhooks.remind_after) AS times
+WHERE runs.state = 'waiting_user' AND runs.asked_at IS NOT NULL
+    AND json_extract(runs.doc, '$.cancel_requested_at') IS NULL
+    AND asked.reason = 'state' AND asked.new = 'waiting_user'
+    AND asked.at + times.value > :at
+    AND (runs.deadline_at IS NULL OR asked.at + times.value < runs.deadline_at)
+ON CONFLICT (webhook, run, seq, place) DO NOTHING
+
 -- name: next_delivery
 SELECT next_attempt_at FROM deliveries INDEXED BY deliveries_due
 WHERE next_attempt_at IS NOT NULL
@@ -39,7 +95,8 @@ LIMIT 1
 
 -- name: claim
 UPDATE deliveries
-SET attempts = attempts + 1, next_attempt_at = :until
+SET attempts = attempts + 1, next_attempt_at = :until,
+    doc = coalesce(doc, (SELECT runs.doc FROM runs WHERE runs.number = deliveries.run))
 WHERE number IN (
     SELECT number FROM deliveries AS due INDEXED BY deliveries_due
     WHERE due.next_attempt_at <= :at
@@ -48,6 +105,19 @@ WHERE number IN (
     LIMIT :limit
 )
 RETURNING number
+
+-- name: drop_outdated
+UPDATE deliveries AS claimed
+SET attempts = attempts - 1, next_attempt_at = NULL, doc = NULL, last_error = 'a later reminder has taken its place'
+WHERE number = :number AND place > 0 AND EXISTS (
+    SELECT 1 FROM deliveries AS later
+    WHERE later.webhook = claimed.webhook AND later.run = claimed.run AND later.seq = claimed.seq
+        AND later.place > claimed.place AND (later.attempts > 0 OR later.next_attempt_at <= :at)
+)
+RETURNING number
+
+-- name: is_due
+SELECT 1 FROM deliveries WHERE number = :number AND attempts = :attempts AND next_attempt_at IS NOT NULL
 
 -- name: claimed
 SELECT {columns}, deliveries.doc
@@ -58,9 +128,12 @@ WHERE deliveries.number = :number
 
 -- name: note_attempt
 UPDATE deliveries
-SET last_status = :status, last_error = :error, next_attempt_at = :next_attempt_at, delivered_at = :delivered_at,
-    doc = iif(:next_attempt_at IS NULL, NULL, doc)
-WHERE number = :number AND attempts = :attempts AND next_attempt_at IS NOT NULL
+SET last_status = :status,
+    last_error = iif(next_attempt_at IS NULL AND :delivered_at IS NULL, last_error, :error),
+    next_attempt_at = iif(next_attempt_at IS NULL, NULL, :next_attempt_at),
+    delivered_at = :delivered_at,
+    doc = iif(next_attempt_at IS NULL OR :next_attempt_at IS NULL, NULL, doc)
+WHERE number = :number AND attempts = :attempts AND delivered_at IS NULL
 
 -- name: deliveries
 SELECT {columns}

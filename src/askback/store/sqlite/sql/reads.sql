@@ -147,6 +147,27 @@ LIMIT :limit
 SELECT min((SELECT min(deadline_at) FROM runs WHERE owner = owners.value AND deadline_at IS NOT NULL))
 FROM json_each(:owners) AS owners
 
+-- name: expiring
+SELECT runs.doc
+FROM json_each(:owners) AS owners CROSS JOIN runs
+WHERE runs.number IN (
+    SELECT number FROM runs AS near INDEXED BY runs_unannounced
+    WHERE near.owner = owners.value AND near.deadline_at > :at AND near.deadline_at <= :at + :before
+        AND near.deadline_at IS NOT NULL AND NOT near.expiring AND near.deadline_at - near.asked_at > :before
+    ORDER BY near.deadline_at LIMIT :limit
+)
+ORDER BY runs.deadline_at, runs.number
+LIMIT :limit
+
+-- name: next_expiring
+SELECT min((
+    SELECT near.deadline_at FROM runs AS near INDEXED BY runs_unannounced
+    WHERE near.owner = owners.value AND near.deadline_at > :at
+        AND near.deadline_at IS NOT NULL AND NOT near.expiring AND near.deadline_at - near.asked_at > :before
+    ORDER BY near.deadline_at LIMIT 1
+))
+FROM json_each(:owners) AS owners
+
 -- name: owners
 WITH RECURSIVE found (owner) AS (
     SELECT min(owner) FROM runs INDEXED BY runs_open WHERE state IN ('queued', 'running', 'waiting_user')

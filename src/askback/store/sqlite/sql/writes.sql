@@ -16,24 +16,24 @@ INSERT INTO idempotency_keys (key, body_digest, run, created_at) VALUES (:key, :
 -- name: insert_run
 INSERT INTO runs
     (id, version, epoch, state, ended, skill, engine, owner, creator, worker, created_at, asked_at, deadline_at,
-     last_seq, workdir, doc)
+     expiring, last_seq, workdir, doc)
 VALUES
     (:id, :version, :epoch, :state, :ended, :skill, :engine, :owner, :creator, :worker, :created_at, :asked_at,
-     :deadline_at, :added, :workdir, :doc)
+     :deadline_at, :expiring, :added, :workdir, :doc)
 ON CONFLICT (id) DO NOTHING
 RETURNING number, last_seq
 
 -- name: end_run
 UPDATE runs
 SET version = :version, epoch = :epoch, state = :state, ended = :ended, owner = :owner, worker = :worker,
-    asked_at = :asked_at, deadline_at = :deadline_at, last_seq = last_seq + :added, doc = :doc
+    asked_at = :asked_at, deadline_at = :deadline_at, expiring = :expiring, last_seq = last_seq + :added, doc = :doc
 WHERE id = :id AND version = :before
 RETURNING number, last_seq
 
 -- name: update_run
 UPDATE runs
 SET version = :version, epoch = :epoch, state = :state, owner = :owner, worker = :worker, asked_at = :asked_at,
-    deadline_at = :deadline_at, last_seq = last_seq + :added, doc = :doc
+    deadline_at = :deadline_at, expiring = :expiring, last_seq = last_seq + :added, doc = :doc
 WHERE id = :id AND version = :before
 RETURNING number, last_seq
 

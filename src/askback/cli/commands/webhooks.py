@@ -1,0 +1,104 @@
+"""`askback webhooks`: the webhooks of the settings, and whether their messages arrive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from askback.cli import exit_codes, options, output
+from askback.cli.help import Command, Group
+from askback.core.errors import Invalid, RefusalCode
+from askback.text.formatting import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from askback.core.webhooks import Webhook
+    from askback.settings import Settings
+    from askback.webhooks.trial import Trial
+
+
+@click.group(
+    "webhooks",
+    cls=Group,
+    invoke_without_command=True,
+    examples=("askback webhooks", "askback webhooks test", "askback webhooks test ntfy anna@example.org"),
+)
+@options.common
+@click.pass_context
+def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
+    """Without a subcommand: list the webhooks of the settings, which are notified of every run of a server."""
+    from askback.settings import webhooks
+
+    if ctx.invoked_subcommand is not None:
+        return 0
+    found = webhooks(settings)
+    if as_json:
+        output.print_json([_view(webhook) for webhook in found])
+        return 0
+    if found:
+        output.print_heading(f"{'NAME':<24} {'KIND':<9} {'STATES':<24} URL")
+    for webhook in found:
+        states = "all" if webhook.states is None else ", ".join(webhook.states)
+        line = f"{printable(webhook.recipient):<24} {webhook.kind:<9} {states:<24} {webhook.shown_url}"
+        output.print_line(line, indent=2)
+    if not found:
+        output.to_stderr(_NONE)
+    return 0
+
+
+@command.command("test", cls=Command, examples=("askback webhooks test", "askback webhooks test ntfy"))
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@options.common
+def test(settings: Settings, as_json: bool, names: tuple[str, ...]) -> int:
+    """Send a test message to every webhook of the settings, or to those called NAME. Exit code 1 if one fails.
+
+    It needs no server. The result is that of the receiver: a mail server or a push service may still lose the message.
+    """
+    from askback.bootstrap import delivery_policy, now
+    from askback.settings import webhooks
+    from askback.webhooks.trial import try_webhooks
+
+    chosen = _chosen(webhooks(settings), names)
+
+    async def main() -> int:
+        trials = await try_webhooks(delivery_policy(settings), chosen, now(), url=settings.server.public_url)
+        _print(trials, as_json=as_json)
+        return 0 if all(each.ok for each in trials) else exit_codes.FAILED
+
+    return exit_codes.run_async(main)
+
+
+_NONE = "the settings have no webhooks; add one as [[webhooks]] to askback.toml"
+
+
+def _print(trials: Sequence[Trial], *, as_json: bool) -> None:
+    if as_json:
+        results = [_view(each.webhook) | {"ok": each.ok, "status": each.status, "error": each.error} for each in trials]
+        output.print_json({"ok": all(each.ok for each in trials), "results": results})
+        return
+    for trial in trials:
+        output.print_line(_line(trial), indent=2)
+
+
+def _chosen(webhooks: Sequence[Webhook], names: Sequence[str]) -> list[Webhook]:
+    if not webhooks:
+        raise Invalid(RefusalCode.SETTINGS_INVALID, _NONE)
+    known = [webhook.recipient for webhook in webhooks]
+    for name in names:
+        if name not in known:
+            raise Invalid(RefusalCode.INPUT_INVALID, f"there is no webhook {name!r}; known: {', '.join(known)}")
+    return [webhook for webhook in webhooks if not names or webhook.recipient in names]
+
+
+def _view(webhook: Webhook) -> dict[str, Any]:
+    states = None if webhook.states is None else list(webhook.states)
+    return {"name": webhook.recipient, "kind": webhook.kind, "url": webhook.shown_url, "states": states}
+
+
+def _line(trial: Trial) -> str:
+    where = f"{printable(trial.webhook.recipient):<24} {trial.webhook.shown_url}"
+    if trial.error is not None:
+        return f"✘ {where}: {printable(trial.error)}"
+    return f"✔ {where}: the receiver accepted the message ({trial.status})"

@@ -1,0 +1,179 @@
+"""Push subscriptions: the devices that are notified of questions. Each is bound to a token, and to the session that added it.
+
+What the token may see is looked up for every push.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
+from askback.core.runs import Run
+from askback.files.atomic import RecordFile
+from askback.http.auth import AccessScope, Grant
+from askback.webhooks.push import PushChannel
+from askback.webhooks.sender import Failed, Refused, WebhookSender
+
+if TYPE_CHECKING:
+    from askback.webhooks.encryption import Recipient
+
+log = logging.getLogger(__name__)
+
+SCOPES = (AccessScope.READ, AccessScope.ANSWER)
+"""A token with one of these may see questions."""
+MAX_PER_TOKEN = 20
+_ACCURACY = timedelta(minutes=1)
+"""Of the time of the last push: writing a file for each push would cost more than the push."""
+_ID_CHARACTERS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A stored subscription."""
+
+    digest: str
+    """Of the endpoint, which is a secret of the browser and its push service."""
+    endpoint: str = field(repr=False)
+    p256dh: str
+    auth: str = field(repr=False)
+    token_digest: str
+    session_id: str | None
+    """None if a program added it with the token itself."""
+    device: str
+    created_at: datetime
+    last_success_at: datetime | None = None
+
+    @property
+    def id(self) -> str:
+        """Public; grants no access."""
+        return self.digest[:_ID_CHARACTERS]
+
+    @property
+    def service(self) -> str:
+        return urlsplit(self.endpoint).netloc
+
+    @property
+    def recipient(self) -> Recipient:
+        from askback.webhooks.encryption import Recipient
+
+        return Recipient.of(self.p256dh, self.auth)
+
+
+class Subscriptions:
+    """The subscriptions of one data folder. Methods that write a file are called in a thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], datetime],
+        *,
+        holder: Callable[[str], Grant | None],
+        is_session: Callable[[str], bool],
+    ) -> None:
+        self._file = RecordFile(path, Subscription)
+        self._clock = clock
+        self._holder = holder
+        self._is_session = is_session
+
+    def of(self, token_digest: str) -> list[Subscription]:
+        """The valid subscriptions of a token, newest first."""
+        found = [each for each in self._file.read().values() if each.token_digest == token_digest]
+        return sorted(filter(self._is_valid, found), key=lambda each: each.created_at, reverse=True)
+
+    def find(self, subscription_id: str, token_digest: str) -> Subscription:
+        for each in self.of(token_digest):
+            if each.id == subscription_id:
+                return each
+        raise NotFound(RefusalCode.SUBSCRIPTION_NOT_FOUND, f"there is no subscription {subscription_id!r}")
+
+    def add(self, made: Subscription) -> None:
+        """Store it. The browser that adds itself again replaces what it had. Writes a file."""
+        with self._file.changing() as stored:
+            for each in list(stored.values()):
+                if not self._is_valid(each):
+                    del stored[each.digest]
+            old = stored.get(made.digest)
+            # Only the browser itself knows the secret. Another caller must not take its subscription over.
+            if old is not None and not hmac.compare_digest(old.auth.encode(), made.auth.encode()):
+                raise Conflict(RefusalCode.STATE_UNSUITABLE, "this endpoint belongs to another subscription")
+            others = [each for each in stored.values() if each.token_digest == made.token_digest and each is not old]
+            if len(others) >= MAX_PER_TOKEN:
+                message = f"this token already has {MAX_PER_TOKEN} devices; remove one first"
+                raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
+            same_token = old is not None and old.token_digest == made.token_digest
+            stored[made.digest] = replace(made, last_success_at=old.last_success_at) if old and same_token else made
+
+    # What the sender of pushes needs.
+
+    def endpoints(self) -> Sequence[str]:
+        try:
+            return sorted(each.endpoint for each in self._file.read().values())
+        except Unavailable as error:
+            # Everything else works without pushes.
+            log.error("cannot read the push subscriptions: %s", error.message)
+            return ()
+
+    def recipient(self, endpoint: str, run: Run) -> Recipient:
+        stored = self._file.read().get(digest(endpoint))
+        if stored is None or not self._is_valid(stored):
+            raise Refused("the token or the session of this device has ended")
+        grant = self._holder(stored.token_digest)
+        if grant is None or not grant.labels.items() <= run.labels.items():
+            raise Refused("the token of this device may not see the run")
+        return stored.recipient
+
+    def has_ended(self, endpoint: str) -> bool:
+        stored = self._file.read().get(digest(endpoint))
+        return stored is None or not self._is_valid(stored)
+
+    def succeeded(self, endpoint: str) -> None:
+        now, stored = self._clock(), self._file.read().get(digest(endpoint))
+        if stored is None or (stored.last_success_at is not None and now - stored.last_success_at < _ACCURACY):
+            return
+        with self._file.changing() as changed:
+            if stored.digest in changed:
+                changed[stored.digest] = replace(changed[stored.digest], last_success_at=now)
+
+    def end(self, endpoint: str) -> None:
+        with self._file.changing() as stored:
+            stored.pop(digest(endpoint), None)
+
+    def _is_valid(self, subscription: Subscription) -> bool:
+        grant = self._holder(subscription.token_digest)
+        if grant is None or not grant.allows(*SCOPES):
+            return False
+        return subscription.session_id is None or self._is_session(subscription.session_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """What the routes need: the subscriptions, the channel that uses them, and who must know of a change."""
+
+    subscriptions: Subscriptions
+    channel: PushChannel
+    changed: Callable[[], Awaitable[None]]
+    """Called after a subscription was added or removed."""
+    allow_private: bool
+    clock: Callable[[], datetime]
+
+    async def test(self, subscription: Subscription) -> str | None:
+        """Send a test push at once. Returns why it was not accepted."""
+        request = self.channel.test_request(subscription.endpoint, subscription.recipient, self.clock())
+        try:
+            async with WebhookSender(allow_private=self.allow_private) as sender:
+                response = await sender.post(subscription.endpoint, request.headers, request.body)
+        except (Refused, Failed) as error:
+            return str(error)
+        return None if 200 <= response.status < 300 else f"the push service returned {response.status}"
+
+
+def digest(endpoint: str) -> str:
+    return hashlib.sha256(endpoint.encode()).hexdigest()
