@@ -23,7 +23,7 @@ LAYERS = (
     ("cli",),
     ("bootstrap",),
     ("web",),
-    ("http",),
+    ("http", "telegram"),
     ("service", "webhooks", "work"),
     ("submission",),
     ("deletion", "following", "inheritance", "installed", "links", "recovery", "testing"),

@@ -19,6 +19,7 @@ HERE = "x"
 HIDDEN = {
     "server.token": Shown.NOTHING,
     "webhooks": Shown.NOTHING,
+    "telegram.token": Shown.NOTHING,
     "engines.name.env": Shown.NAMES,
     "notifications.email.password": Shown.NOTHING,
     "telemetry.otlp_headers": Shown.NAMES,

@@ -212,6 +212,41 @@ def test_an_empty_path_is_not_the_working_directory(tmp_path: Path, monkeypatch:
     assert refused.value.problems == ("data_dir: the path is empty",)
 
 
+MAIL = '[[webhooks]]\nurl = "mailto:anna@example.org"\nkind = "email"\n'
+SERVER = '[notifications.email]\nurl = "smtps://mail.example.org"\nsender = "askback@example.org"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (MAIL, "webhooks.0.kind: e-mails need notifications.email.url and notifications.email.sender"),
+        (MAIL.replace("mailto:", "https://") + SERVER, "webhooks.0.url: must be mailto: and one e-mail address"),
+        (MAIL.replace("example.org", "example.org,eve@example.org") + SERVER, "webhooks.0.url: must be mailto:"),
+        (MAIL.replace("anna@example.org", "anna@example.org?bcc=eve") + SERVER, "webhooks.0.url: must be mailto:"),
+        (MAIL.replace("anna@", "anna\\r\\n@") + SERVER, "webhooks.0.url: must be mailto:"),
+        (MAIL + 'secret = "x"\n' + SERVER, "webhooks.0.secret: an e-mail has none"),
+        (SERVER.replace("smtps:", "https:"), "notifications.email.url: string should match"),
+        (SERVER.replace("smtps://mail", "smtps://user@mail"), "notifications.email.url: string should match"),
+        (SERVER.replace("mail.example.org", "mail.example.org:99999"), "notifications.email.url: "),
+        (SERVER.replace("askback@example.org", "nobody"), "notifications.email.sender: must be one e-mail address"),
+        (SERVER.replace("askback@", "A\\nBcc: x <askback@"), "notifications.email.sender: must be one e-mail address"),
+        ('[[webhooks]]\nurl = "https://ntfy.sh/"\nkind = "ntfy"\n', "webhooks.0.url: must end with the topic"),
+    ],
+)
+def test_what_is_wrong_with_a_channel_is_said(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        load(write(tmp_path / "channel.toml", text))
+    assert [each for each in refused.value.problems if each.startswith(problem)], refused.value.problems
+
+
+def test_a_mailbox_gets_questions_and_ends_unless_the_settings_say_otherwise(tmp_path: Path) -> None:
+    (usual,) = webhooks(load(write(tmp_path / "usual.toml", MAIL + SERVER)))
+    (other,) = webhooks(load(write(tmp_path / "other.toml", MAIL + 'states = ["queued"]\nname = "Anna"\n' + SERVER)))
+    assert usual.states == ("waiting_user", "succeeded", "failed", "canceled")
+    assert (usual.recipient, usual.shown_url) == ("anna@example.org", "mailto:anna@example.org")
+    assert (other.states, other.recipient) == (("queued",), "Anna")
+
+
 POLICY = "[notifications.reminders]\nafter_sec = [60, 30]\nrepeat_sec = 100\nmax = 4\n"
 
 

@@ -48,7 +48,7 @@ from askback.submission import Submission, Submissions, check_answer
 from askback.text.diff import Diff, diff
 
 _MAX_VIEWS = 256
-"""Of restricted views. One that is dropped goes on for those who have it."""
+"""Of restricted views. One that is dropped continues for those who have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+from askback.core.labels import NAME_PATTERN, label_problems
 from askback.core.runs import RunState
 from askback.core.webhooks import (
     MAX_REMINDER_SEC,
@@ -333,6 +334,11 @@ class WebhookSettings(_Section):
         None,
         description="Notify only of these states; default: all, and for `email` only questions and the end of a run.",
     )
+    labels: dict[str, str] = Field(
+        default_factory=dict,
+        description='Notify only of runs with all of these labels: `{ customer = "4711" }`; default: of all runs.',
+    )
+
     reminders: WebhookReminders | None = Field(
         None,
         description="`false`: open questions are not notified again. `true`, or a table: they are. Default: as `notifications.reminders`; `standard`: not.",
@@ -342,6 +348,13 @@ class WebhookSettings(_Section):
     @classmethod
     def _switch(cls, given: object) -> object:
         return {"enabled": given} if isinstance(given, bool) else given
+
+    @field_validator("labels")
+    @classmethod
+    def _valid_labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        if problem := next(label_problems(labels, "labels"), None):
+            raise ValueError(problem)
+        return labels
 
 
 class EmailSettings(_Section):
@@ -409,6 +422,59 @@ class NotificationSettings(_Section):
     )
 
 
+class TelegramChat(_Section):
+    id: int = Field(
+        description="The id of a user, or that of a group, which is negative. The bot tells users their ids."
+    )
+    name: str = Field(
+        min_length=1, max_length=100, description="The person's name, shown with the answers; for a group, any name."
+    )
+    notify: bool = Field(True, description="Whether this chat gets messages. `false`: the user only answers in groups.")
+    labels: dict[str, str] = Field(
+        default_factory=dict,
+        description="Only questions of runs with all of these labels are shown here, and may be answered by this user.",
+    )
+
+    @field_validator("labels")
+    @classmethod
+    def _valid(cls, labels: dict[str, str]) -> dict[str, str]:
+        if problems := list(label_problems(labels)):
+            raise ValueError(problems[0])
+        return labels
+
+
+class TelegramSettings(_Section):
+    token: Annotated[str | None, Shown.NOTHING] = Field(
+        None,
+        pattern=r"^[0-9]{1,20}:[A-Za-z0-9_-]{20,100}$",
+        repr=False,
+        description="The token of the bot, from @BotFather. Without one there is no bot.",
+    )
+    chats: tuple[TelegramChat, ...] = Field(
+        (),
+        max_length=1000,
+        description="Who gets questions and who may answer: `id`, `name`, `notify` and `labels`. In a group, only users who are listed here may answer.",
+    )
+    states: tuple[RunState, ...] = Field(
+        (), description="States of runs that are reported besides questions, such as `failed` and `succeeded`."
+    )
+    language: Literal["en", "zh"] = Field("en", description="The language of the bot's own words.")
+    api_url: str = Field(
+        "https://api.telegram.org",
+        pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*[^?#/\s])?$",
+        max_length=500,
+        description="The Bot API server, without the token. Change it for one of your own.",
+    )
+
+    @field_validator("chats")
+    @classmethod
+    def _listed_once(cls, chats: tuple[TelegramChat, ...]) -> tuple[TelegramChat, ...]:
+        ids = [chat.id for chat in chats]
+        if twice := sorted({each for each in ids if ids.count(each) > 1}):
+            raise ValueError(f"the id {twice[0]} is listed twice")
+        return chats
+
+
 class Retention(_Section):
     days: float | None = Field(None, gt=0, le=36_500, description="How long a finished run is kept; default: forever.")
     max_gb: float | None = Field(
@@ -451,6 +517,11 @@ class TelemetrySettings(_Section):
     )
     metrics_sec: float = Field(
         60, ge=1, description="How often metrics are sent to the collector, in seconds. Only a server sends them."
+    )
+    metric_labels: tuple[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], ...] = Field(
+        (),
+        max_length=8,
+        description='Names of run labels that metrics count by: `["customer"]`. Each has at most 100 values; further ones count as `other`.',
     )
 
 

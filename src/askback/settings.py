@@ -51,6 +51,7 @@ from askback.setting_sections import (
     ReminderSettings,
     Retention,
     ServerSettings,
+    TelegramSettings,
     TelemetrySettings,
     WarmSettings,
     WebhookSettings,
@@ -180,6 +181,10 @@ class Settings(BaseSettings):
     )
     notifications: NotificationSettings = Field(
         default_factory=NotificationSettings, description="Where webhooks may point, and what their messages link to."
+    )
+    telegram: TelegramSettings = Field(
+        default_factory=TelegramSettings,
+        description="A bot that shows questions in chats and takes answers. See [the guide](../guides/telegram.md).",
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
     log: LogSettings = Field(default_factory=LogSettings, description="What a server logs, and how.")
@@ -346,6 +351,7 @@ def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
         states=_FOR_MAILBOXES if given.kind == "email" and given.states is None else given.states,
         reminders=reminders_of(kind, wanted, usual.policy),
         name=given.name,
+        labels=given.labels,
     )
 
 

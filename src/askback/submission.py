@@ -314,6 +314,8 @@ class Submissions:
             problems += tuple(webhook_problems(webhook, path, allow_private=self._private_webhooks))
             if webhook.kind is WebhookKind.EMAIL:
                 problems += (f"{path}.kind: e-mails are only sent to addresses in the server's settings",)
+            if webhook.kind is WebhookKind.TELEGRAM:
+                problems += (f"{path}.kind: chats of the Telegram bot are only in the server's settings",)
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
         secrets = secret_inputs(given, package.input_schema)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from askback.cli.terminal.question import hint, read_answer, refusal, reply_command, show
-from askback.cli.terminal.values import in_words
+from askback.cli.terminal.question import hint, reply_command, show
 from askback.core.interactions import Interaction
+from askback.skills.field_values import in_words
+from askback.skills.typed_answers import read_answer, refusal
 from askback.text.formatting import count, duration, one_line, printable, size
 
 PEOPLE = ({"label": "Ann", "value": 1}, {"label": "Bob", "value": 2}, {"label": "3", "value": "three"})

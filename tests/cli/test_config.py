@@ -24,6 +24,8 @@ env = { OPENAI_API_KEY = "n0t-to-be-shown" }
 [[webhooks]]
 url = "https://hooks.example.org/services/n0t-to-be-shown"
 secret = "whsec_bjB0LXRvLWJlLXNob3duLW4wdC10by1iZS1zaG93bg=="
+[notifications.email]
+password = "n0t-to-be-shown"
 """
 
 
@@ -57,7 +59,7 @@ def test_no_secret_is_shown(tmp_path: Path, form: list[str]) -> None:
     assert ran.code == 0
     assert "n0t-to-be-shown" not in ran.stdout.lower()
     assert "whsec_" not in ran.stdout
-    assert ran.stdout.count("[redacted]") == 5
+    assert ran.stdout.count("[redacted]") == 6
     assert "https://hooks.example.org/" in ran.stdout
     assert "--verbose" in ran.stdout
 

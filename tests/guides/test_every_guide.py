@@ -8,7 +8,7 @@ import pytest
 
 from support.guide import GUIDES, ROOT, blocks
 
-PROGRAMS = ("fastapi", "node", "n8n", "slack", "github-actions")
+PROGRAMS = ("fastapi", "node", "n8n", "slack", "github-actions", "user-questions")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

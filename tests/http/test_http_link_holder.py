@@ -5,16 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from starlette.requests import Request
 
+from askback.bootstrap import App
+from askback.bootstrap.links import make_links, make_tokens
 from askback.http import app as http_app
+from askback.http.auth import Grant
+from askback.links import Links
 from askback.web import app as site
-from support.api import PATIENCE_SEC, calling, exchange, get, get_exactly, operations, over, refused, reply, waiting
-from support.data_folder import World
+from askback.web import pages
+from support.api import (
+    PATIENCE_SEC,
+    calling,
+    exchange,
+    get,
+    get_exactly,
+    operations,
+    over,
+    refused,
+    reply,
+    waiting,
+    within,
+)
+from support.data_folder import World, run_async, submit
+from support.data_folder import waiting as waiting_run
 from support.server import Server
 
 PAGE = {"accept": "text/html", "accept-language": "en"}
@@ -229,6 +249,34 @@ def test_the_page_tells_for_some_days_how_the_question_ended(server: Server, cli
     assert shown.status_code == 200
     assert '"response": "blue"' in shown.text
     assert '"answered_with": {' in shown.text
+
+
+def test_some_days_after_the_close_a_link_tells_nothing(own_world: World) -> None:
+    async def scene() -> None:
+        async with within(own_world) as (app, _, client):
+            run = await waiting_run(app, (await submit(app, "asking", mode="interactive")).id)
+            made = (await client.post(f"/v1/runs/{run.id}/interaction/link", json={"expires_in_sec": 2_000_000})).json()
+            link = app_links(app).read(made["url"].rpartition("/")[2])
+            assert link is not None
+            await app.service.reply(run.id, "blue", "colour")
+            for days, status in ((6, 200), (7, 401)):
+                later = site.Pages(app.service, lambda days=days: app.clock() + timedelta(days=days), no_health)
+                grant = Grant(name="link", scopes=frozenset(), link=link)
+                scope = {"type": "http", "method": "GET", "path": "/answers/x", "headers": [], "query_string": b""}
+                request = Request(scope | {"path_params": {"link": "x"}, "grant": grant})
+                shown = await pages.answer(later._context, request)
+                assert (shown.status_code, b"blue" in shown.body) == (status, status == 200)
+                assert (b"<h1>This link does not work" in shown.body) == (status == 401)
+
+    run_async(scene)
+
+
+async def no_health() -> Any:
+    raise AssertionError("nobody asks")
+
+
+def app_links(app: App) -> Links:
+    return make_links(app.settings, app.workspaces, make_tokens(app.settings, app.clock), app.clock)
 
 
 def test_a_secret_answer_is_not_on_the_page(server: Server, client: httpx.Client) -> None:

@@ -78,7 +78,7 @@ def listed(client: httpx.Client) -> list[dict[str, Any]]:
 
 
 def settled(client: httpx.Client, run_id: str, service: PushService) -> list[dict[str, Any]]:
-    """The deliveries of a run to this service, once nothing will be sent any more."""
+    """The deliveries of a run to this service, once nothing will be sent any more but reminders."""
 
     def look() -> tuple[list[dict[str, Any]], ...]:
         found = deliveries(client, run_id, service)
@@ -89,7 +89,8 @@ def settled(client: httpx.Client, run_id: str, service: PushService) -> list[dic
 
 def deliveries(client: httpx.Client, run_id: str, service: PushService) -> list[dict[str, Any]]:
     items = client.get(f"/v1/runs/{run_id}/deliveries").json()["items"]
-    return [each for each in items if each["url"] == f"http://127.0.0.1:{service.receiver.port}/…"]
+    changes = [each for each in items if each["reason"] == "state"]
+    return [each for each in changes if each["url"] == f"http://127.0.0.1:{service.receiver.port}/…"]
 
 
 # What is sent.
@@ -133,6 +134,20 @@ def test_without_push_text_a_push_names_the_skill_alone(tmp_path: Path, service:
     (push,) = service.pushes
     assert push.content == {"kind": "question", "skill": "asking", "run": run_id, "question": "colour"}
     assert push.contact == "mailto:ops@example.com"
+
+
+@pytest.mark.contract("N-4", "N-8")
+def test_a_device_is_reminded_of_an_open_question(tmp_path: Path, service: PushService) -> None:
+    world = World(tmp_path)
+    world.skill([ASK], [FINISH], name="asking")
+    env = ALLOWED | {"ASKBACK_NOTIFICATIONS__REMINDERS__AFTER_SEC": "[1]"}
+    with Server(world, env=env) as server, calling(server.url, server.token) as client:
+        subscribe(client, service)
+        run_id = waiting(client)
+        until(lambda: [each for each in service.pushes if each.content.get("again")])
+        client.post(f"/v1/runs/{run_id}/cancel")
+    first, *_, second = service.pushes
+    assert second.content == first.content | {"again": True, "reason": "reminder"}
 
 
 def test_a_test_push_says_what_the_push_service_said(main: httpx.Client, service: PushService) -> None:

@@ -29,6 +29,7 @@ FOR_PEOPLE = {"count_runs", "inbox_count"}
 STATEMENTS = {
     **statements("writes"),
     **statements("deletion"),
+    **statements("chats"),
     **{name: outbox.statement(name) for name in statements("outbox")},
     **{
         name: sql

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import yaml
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from askback.http.metrics import Gauges, Metrics
+from askback.core.runs import Mode, Profile, ProfileKind, Run, RunOptions, RunState, SkillRef, TurnKind, TurnOrder
+from askback.http.metrics import MAX_LABEL_VALUES, Gauges, Metrics
+from askback.telemetry.observations import Episode, EpisodeKind
 from support.api import calling, over, reply, start, waiting
 from support.collector import Collector, collecting
 from support.data_folder import ASK, FINISH, World
@@ -53,10 +56,10 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     world.skill([{"misbehave": "auth"}], name="failing")
     with (
         collecting() as collector,
-        Server(world, env=collector.settings) as server,
+        Server(world, env=collector.settings | {"ASKBACK_TELEMETRY__METRIC_LABELS": '["customer"]'}) as server,
         calling(server.url, server.token) as client,
     ):
-        run_id = waiting(client, "stranger")
+        run_id = waiting(client, "stranger", labels={"customer": '47"11\\', "secret": "unnamed"})
         follow_reply(client, run_id)
         over(client, start(client, "failing"))
         until(lambda: 'askback_telemetry_spans_total{outcome="sent"} 0.0' not in client.get("/metrics").text)
@@ -145,9 +148,51 @@ def test_every_delay_of_a_run_with_a_question_is_measured(watched: Watched) -> N
 def test_nothing_that_a_caller_chooses_is_a_label(watched: Watched) -> None:
     samples = [sample for family in watched.families.values() for sample in family.samples]
     names = {name for sample in samples for name in sample.labels}
-    assert names == {"engine", "error", "kind", "le", "outcome", "reason", "result", "state", "turn", "version"}
+    fixed = {"engine", "error", "kind", "le", "outcome", "reason", "result", "state", "turn", "version"}
+    assert names == fixed | {"label", "value"}
+    assert "unnamed" not in watched.text
     assert "stranger" not in watched.text
     assert watched.run_id not in watched.text
+
+
+@pytest.mark.contract("N-5")
+def test_runs_are_counted_by_the_labels_that_the_settings_name(watched: Watched) -> None:
+    samples = watched.families["askback_labelled_runs_finished"].samples
+    assert [(sample.labels, sample.value) for sample in samples] == [
+        ({"label": "customer", "value": '47"11\\', "state": "succeeded"}, 1.0)
+    ]
+    tokens = watched.families["askback_labelled_tokens"].samples
+    assert {sample.labels["kind"]: sample.value for sample in tokens} == {"input": 30, "output": 4, "cached": 2}
+
+
+@pytest.mark.contract("N-5")
+def test_a_label_has_a_bounded_number_of_series() -> None:
+    metrics = Metrics(Gauges(), run_labels=["customer"])
+    for number in range(3 * MAX_LABEL_VALUES):
+        metrics.observe(finished_run({"customer": str(number)}))
+        metrics.observe(finished_run({}))
+    families = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
+    counted = {each.labels["value"]: each.value for each in families["askback_labelled_runs_finished"].samples}
+    assert len(counted) == MAX_LABEL_VALUES + 1
+    assert counted["other"] == 2 * MAX_LABEL_VALUES
+
+
+def finished_run(labels: dict[str, str]) -> Episode:
+    now = datetime.now(UTC)
+    run = Run(
+        id="run",
+        state=RunState.SUCCEEDED,
+        skill=SkillRef(id="skill", version=None, digest=""),
+        engine="scripted",
+        mode=Mode.AUTO,
+        profile=Profile(kind=ProfileKind.RESUMABLE, reason="", session_timeout_sec=1),
+        options=RunOptions(),
+        next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
+        created_at=now,
+        updated_at=now,
+        labels=labels,
+    )
+    return Episode(kind=EpisodeKind.RUN, run=run, began=now, ended=now, outcome=run.state)
 
 
 def test_history_is_no_lag(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.message import EmailMessage
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from askback.core.forms import FormField
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Mode, Profile, ProfileKind, Run, RunOptions, RunState, SkillRef, TurnKind, TurnOrder
 from askback.core.webhooks import Webhook, WebhookKind
@@ -235,6 +237,21 @@ def test_an_e_mail_says_the_same_in_both_parts() -> None:
     assert mail["Message-ID"] == "<msg_1@example.org>"
     assert mail["List-Id"] == "Askback <askback.example.org>"
     assert mail["Subject"] == "tested has a question: Which colour? Take your time."
+
+
+def test_a_form_is_listed_question_by_question() -> None:
+    run = asking("Before we start:", [])
+    assert run.pending_interaction is not None
+    fields = (
+        FormField(id="colour", prompt="Which colour?", options=("red", {"label": "Deep blue", "value": "blue"})),
+        FormField(id="size", prompt="Which\nsize?"),
+        FormField(id="pin", prompt="The PIN?", kind="secret", options=("1234",)),
+    )
+    run = run.evolve(pending_interaction=replace(run.pending_interaction, questions=fields))
+    expected = "Before we start: (3 questions)\n1. Which colour? (red / Deep blue)\n2. Which size?\n3. The PIN?"
+    assert ntfy_body(run)["message"].startswith(expected)
+    assert expected in slack_body(run)["blocks"][0]["text"]["text"]
+    assert expected in plain_of(mail_message(run)).replace("\r\n", "\n")
 
 
 def test_a_secret_has_no_buttons() -> None:

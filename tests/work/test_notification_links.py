@@ -10,18 +10,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from askback.bootstrap import App, delivery_policy, now, opened
 from askback.bootstrap.links import make_answer_links
+from askback.bootstrap.server import web_server
+from askback.core.actors import Via
 from askback.core.errors import Invalid
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from askback.links import MAX_PER_RUN, AnswerLinks, Link, Recipient, StoredLink
+from askback.links import AFTERWARDS, MAX_PER_RUN, AnswerLinks, Link, Recipient, StoredLink
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
-from support.data_folder import ASK, FINISH, World, run_async, submit, until, waiting
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 from support.receiver import ALLOWED, Receiver, receiving
 
 PUBLIC = "https://askback.example"
@@ -121,7 +124,7 @@ def test_a_revoked_link_does_not_come_back_with_the_next_attempt(tmp_path: Path)
     run_async(main)
 
 
-def test_a_link_ends_with_the_deadline_of_its_question(tmp_path: Path) -> None:
+def test_a_link_ends_a_week_after_the_deadline_of_its_question(tmp_path: Path) -> None:
     world = World(tmp_path)
 
     async def main() -> None:
@@ -132,7 +135,8 @@ def test_a_link_ends_with_the_deadline_of_its_question(tmp_path: Path) -> None:
             url = await links.answer_link(run, ANNA)
             (kept,) = stored(app, run)
             assert run.wait_deadline_at is not None
-            assert timedelta(0) <= kept.expires_at - run.wait_deadline_at < timedelta(seconds=1)
+            # Until then it tells how the question ended.
+            assert timedelta(0) <= kept.expires_at - AFTERWARDS - run.wait_deadline_at < timedelta(seconds=1)
             assert url == await links.answer_link(run, ANNA)
             assert url != await links.answer_link(run, Recipient(name="anna", key="webhook 2"))
             held = links.links.read(str(url).rpartition("/")[2])
@@ -255,6 +259,28 @@ def test_a_webhook_of_the_settings_gets_a_link_whoever_created_the_run(tmp_path:
                 (kept,) = stored(app, run)
         assert (kept.recipient, kept.token) == ("Anna", None)
         assert url_in(receiver) is not None
+
+    run_async(main)
+
+
+def test_an_answer_by_a_link_names_the_recipient_of_the_message(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def main() -> None:
+        with receiving(Receiver()) as receiver:
+            config = f'{CONFIG}[[webhooks]]\nurl = "{receiver.url}"\nname = "Anna"\nstates = ["waiting_user"]\n'
+            async with world.working(config, serving=True) as app:
+                run = await submit(app, world.skill([ASK], [FINISH]))
+                await settled_after(app, run.id)
+                transport = httpx.ASGITransport(app=web_server(app, 8765).application)
+                async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8765") as person:
+                    path = str(url_in(receiver)).removeprefix(PUBLIC).replace("/answers/", "/v1/answers/")
+                    response = await person.post(path, json={"response": "blue"})
+                assert response.status_code == 202, response.text
+                await over(app, run.id)
+                (closed,) = await app.store.interactions(run.id)
+        assert closed.answered_with is not None
+        assert (closed.answered_with.name, closed.answered_with.via) == ("Anna", Via.LINK)
 
     run_async(main)
 

@@ -226,6 +226,9 @@ export interface DeliveryPage {
   next_cursor: string | null;
 }
 
+/** Why something is sent. */
+export type DeliveryReason = "state" | "reminder" | "expiring";
+
 /** A coding-agent CLI. */
 export interface Engine {
   /** The name for `POST /v1/runs`. */
@@ -373,6 +376,8 @@ export interface Health {
   stuck: Array<string>;
   /** How engines are isolated. `bubblewrap`: an engine sees only its own processes and few files, and no process outlives its run. `guardian`: no process outlives its run. `none`: only its process group is ended. */
   sandbox: "bubblewrap" | "guardian" | "none";
+  /** The Telegram bot: `ok`, `starting`, `standby` if another server takes its answers, or what is wrong. Null if there is none. */
+  telegram: string | null;
   /** What enforces the limits on engines. `cgroup v2`: the kernel, at once. `watchdog`: a check several times a second, so an engine can briefly exceed the limit. `rlimit`: the kernel, for each process. */
   limits: Limits;
   /** The files and networks that engines can access. */
@@ -1116,7 +1121,7 @@ export interface WebhookCreate {
   url: string;
   /** `standard`: the key of the Standard Webhooks signature. `ntfy`: the access token. */
   secret?: string | null;
-  /** The format of the request. */
+  /** The format of the request: `standard`, `ntfy` or `slack`. Others are refused in a request. */
   kind?: WebhookKind;
   /** Only notify about these states. Default: all. */
   states?: Array<RunState> | null;
@@ -1125,4 +1130,4 @@ export interface WebhookCreate {
 }
 
 /** The format of the message. */
-export type WebhookKind = "standard" | "ntfy" | "slack" | "email" | "push";
+export type WebhookKind = "standard" | "ntfy" | "slack" | "email" | "telegram" | "push";

@@ -204,6 +204,28 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
   return found;
 }
 
+test("runs and questions are found by their labels, and a restricted token sees no others", async () => {
+  const labels = { customer: "a:b & c", plan: "trial" };
+  const run = await client.createRun({ skill: "asks", engine: "scripted", mode: "interactive", labels });
+  await client.wait(run.id, limit);
+  assert.deepEqual((await client.run(run.id)).labels, labels);
+  const only = { customer: "a:b & c" };
+  assert.deepEqual((await all(client.runs({ labels }))).map((each) => each.id), [run.id]);
+  assert.deepEqual((await all(client.inbox({ labels: only }))).map((each) => each.run_id), [run.id]);
+  assert.deepEqual(await all(client.runs({ labels: { customer: "a" } })), []);
+  assert.equal((await client.statistics(1, { labels: only })).unfinished.waiting_user, 1);
+  const made = await client.createToken("bob", ["read", "answer"], { labels: only });
+  const bob = new askback.Client(url, { token: made.token });
+  const other = await asked();
+  assert.deepEqual((await all(bob.inbox())).map((each) => each.run_id), [run.id]);
+  await assert.rejects(bob.run(other.id), askback.NotFound);
+  await bob.reply(run.id, "colour", "red");
+  await client.wait(run.id, limit);
+  assert.deepEqual((await all(client.closedQuestions({ labels: only }))).map((each) => each.run_id), [run.id]);
+  await client.revokeToken("bob");
+  await client.cancel(other.id);
+});
+
 test("links are listed and revoked, one or all", async () => {
   const run = await asked();
   const [first, second, third] = [await client.link(run.id), await client.link(run.id), await client.link(run.id)];

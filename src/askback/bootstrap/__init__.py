@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
+from askback.bootstrap.telegram import chat_webhooks, make_bot
 from askback.bootstrap.telemetry import make_exporter
 from askback.core.runs import SHARED
+from askback.core.webhooks import WebhookKind
 from askback.deletion import Deletion
 from askback.engines import registry
 from askback.engines.registry import Engines
@@ -57,6 +59,7 @@ from askback.work.vitals import Vitals
 from askback.work.worker import Worker
 
 if TYPE_CHECKING:
+    from askback.telegram.bot import TelegramBot
     from askback.telemetry.exporter import Exporter
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -87,6 +90,8 @@ class App:
     notifications: Notifications | None
     """Only a server has it, like `retention`."""
     retention: Retention | None
+    telegram: TelegramBot | None
+    """Only a server with a bot in its settings has it."""
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
@@ -97,7 +102,7 @@ class App:
             worker = group.create_task(self.worker.run())
             self.vitals.worker = worker
             server_only = (self.recovery, self.vitals) if self.serving else ()
-            services = [self.deadlines, self.notifications, self.retention, *server_only]
+            services = [self.deadlines, self.notifications, self.retention, self.telegram, *server_only]
             tasks = [group.create_task(each.run()) for each in services if each is not None]
             try:
                 yield
@@ -200,6 +205,8 @@ def _app(parts: _Parts) -> App:
         clock=clock,
     )
     deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
+    service = _service(parts, recovery, deletion, prewarming)
+    telegram = make_bot(settings, service, store, clock) if serving else None
     return App(
         settings=settings,
         serving=serving,
@@ -213,7 +220,7 @@ def _app(parts: _Parts) -> App:
         warm=parts.warm,
         spawner=parts.spawner,
         prewarming=prewarming,
-        service=_service(parts, recovery, deletion, prewarming),
+        service=service,
         worker=_worker(parts, prewarming),
         deadlines=Deadlines(
             store=store,
@@ -224,7 +231,8 @@ def _app(parts: _Parts) -> App:
         recovery=recovery,
         deletion=deletion,
         vitals=Vitals(store=store, pools=parts.pools, clock=clock),
-        notifications=_notifications(parts) if serving else None,
+        notifications=_notifications(parts, telegram) if serving else None,
+        telegram=telegram,
         retention=_retention(parts, deletion) if serving else None,
     )
 
@@ -333,7 +341,7 @@ def _warm_limits(settings: Settings) -> WarmLimits:
     )
 
 
-def _notifications(parts: _Parts) -> Notifications:
+def _notifications(parts: _Parts, telegram: TelegramBot | None) -> Notifications:
     from askback.bootstrap.links import make_answer_links
 
     return Notifications(
@@ -341,6 +349,7 @@ def _notifications(parts: _Parts) -> Notifications:
         policy=delivery_policy(parts.settings),
         clock=parts.clock,
         answer_links=make_answer_links(parts.settings, parts.store, parts.workspaces, parts.clock),
+        channels={} if telegram is None else {WebhookKind.TELEGRAM: telegram.channel},
     )
 
 
@@ -352,11 +361,12 @@ def delivery_policy(settings: Settings) -> DeliveryPolicy:
         else MailServer(url=email.url, user=email.user, password=email.password, allow_plaintext=email.allow_plaintext)
     )
     return DeliveryPolicy(
-        webhooks=webhooks(settings),
+        webhooks=(*webhooks(settings), *chat_webhooks(settings)),
         allow_private=notifications.allow_private,
         link=notifications.link,
         style=MessageStyle(answer_buttons=notifications.allow_answer_buttons, sender=email.sender),
         mail_server=server,
+        reminders=notifications.reminders.policy,
     )
 
 

@@ -40,7 +40,7 @@ def _check_access(data_dir: Path, *, serving: bool) -> None:
 
 
 def own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
-    """What an engine could find on this machine and must not reveal: the server's token and its keys."""
+    """What an engine could find on this machine and must not reveal: tokens, and the server's keys."""
     names = ["link-key", "push-key", *([] if settings.server.token else ["token"])]
     paths = [settings.data_dir / name for name in names]
     if serving:
@@ -49,7 +49,8 @@ def own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
         found = [stored_secret(path) for path in paths]
     else:
         found = [path.read_text().strip() for path in paths if path.is_file()]
-    return (*found, *([settings.server.token] if settings.server.token else []))
+    given = (settings.server.token, settings.telegram.token)
+    return (*found, *(token for token in given if token))
 
 
 @contextmanager

@@ -132,7 +132,8 @@ def _metrics(app: App, streams: Streams) -> Metrics:
             prewarmed_starts=lambda: {"hit": app.prewarming.hits, "miss": app.prewarming.misses},
             warm_drops=lambda: {reason: app.warm.drops[reason] for reason in DropReason},
             spans=lambda: {} if exporter is None else exporter.counts,
-        )
+        ),
+        run_labels=app.settings.telemetry.metric_labels,
     )
     streams.measure_lag = metrics.event_lag.observe
     app.observer.measure_commit = metrics.commit.observe
@@ -191,6 +192,7 @@ async def _health(app: App) -> wire.Health:
         loop_lag_sec=round(vitals.loop_lag_sec, 3),
         stuck=tuple(vitals.stuck),
         sandbox=isolation.level,
+        telegram=None if app.telegram is None else app.telegram.state,
         limits=wire.Limits(**{name: tuple(means) for name, means in (await app.spawner.enforcement()).means.items()}),
         isolation=wire.Isolation(
             files="run" if isolation.hides_files else "user",

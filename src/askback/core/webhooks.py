@@ -38,6 +38,8 @@ class WebhookKind(StrEnum):
     SLACK = "slack"
     EMAIL = "email"
     """Only in the settings: otherwise every caller could let the server write to anybody."""
+    TELEGRAM = "telegram"
+    """A chat of the bot, only in the settings as well."""
     PUSH = "push"
     """To a browser, by its push service. Only a subscription of a device has this kind."""
 

@@ -1,6 +1,7 @@
 """The metrics of a server, in one registry: `/metrics` shows it, and an OpenTelemetry collector gets the same numbers.
 
-Labels have few values: engines, states and codes. Nothing that a caller chooses is a label.
+Labels have few values: engines, states and codes. Callers choose the labels of runs, so these are counted only if the
+settings name them, and only so many values of each.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from askback import __version__
 from askback.core.errors import Unavailable
+from askback.core.runs import Run
 from askback.store.base import RunStore
 from askback.telemetry.observations import Episode, EpisodeKind, Observation, ReplyReached, StateChanged, TurnStep
 
@@ -27,6 +29,10 @@ _DELAY = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900,
 _TURN = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 3600)
 _WAIT = (1, 10, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400, 3 * 86_400, 7 * 86_400, 30 * 86_400)
 """Upper bounds of buckets, in seconds: of our own work, of what a user waits for, of engines, of people."""
+
+MAX_LABEL_VALUES = 100
+"""How many values of a run label have their own series. Further ones count as `OTHER`."""
+OTHER = "other"
 
 # A second series for every other one, which nothing here uses.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -63,8 +69,27 @@ class Gauges:
     """Spans for the collector, by what became of them."""
 
 
+class _LabelValues:
+    """The values of run labels that have their own series."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._known: dict[str, set[str]] = {name: set() for name in names}
+
+    def of(self, run: Run) -> Iterator[tuple[str, str]]:
+        """The name and the value of each label that is counted."""
+        for name, known in self._known.items():
+            value = run.labels.get(name)
+            if value is None:
+                continue
+            if value not in known and len(known) >= MAX_LABEL_VALUES:
+                value = OTHER
+            known.add(value)
+            yield name, value
+
+
 class Metrics:
-    def __init__(self, gauges: Gauges) -> None:
+    def __init__(self, gauges: Gauges, run_labels: Sequence[str] = ()) -> None:
+        self._labels = _LabelValues(run_labels)
         self.registry = CollectorRegistry()
         self.descriptions: list[Description] = []
         self._declare_runs()
@@ -87,6 +112,20 @@ class Metrics:
         )
         self._tokens = self._counter(
             "askback_tokens", "Tokens that engines reported, by kind: `input`, `output`, `cached`.", "engine", "kind"
+        )
+        self._labelled_runs = self._counter(
+            "askback_labelled_runs_finished",
+            "Runs that this server has ended, by the labels that `telemetry.metric_labels` names.",
+            "label",
+            "value",
+            "state",
+        )
+        self._labelled_tokens = self._counter(
+            "askback_labelled_tokens",
+            "Tokens that engines reported, by the same labels and by kind: `input`, `output`, `cached`.",
+            "label",
+            "value",
+            "kind",
         )
         self._unfinished = self._gauge("askback_runs_unfinished", "Runs in the store that are not over.", "state")
 
@@ -219,6 +258,8 @@ class Metrics:
         match seen.kind:
             case EpisodeKind.RUN:
                 self._finished.labels(engine, seen.outcome, seen.error or "").inc()
+                for name, value in self._labels.of(seen.run):
+                    self._labelled_runs.labels(name, value, seen.outcome).inc()
             case EpisodeKind.QUEUED:
                 self._queue.labels(engine, seen.run.next_turn.kind).observe(seen.seconds)
             case EpisodeKind.TURN:
@@ -235,6 +276,8 @@ class Metrics:
             counts = {"input": usage.input_tokens, "output": usage.output_tokens, "cached": usage.cached_tokens}
             for kind, count in counts.items():
                 self._tokens.labels(seen.run.engine, kind).inc(count)
+                for name, value in self._labels.of(seen.run):
+                    self._labelled_tokens.labels(name, value, kind).inc(count)
 
     # Reading.
 

@@ -16,7 +16,7 @@ from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, Refu
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InboxOrder, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
-from askback.core.webhooks import WebhookKind
+from askback.core.webhooks import DeliveryReason, WebhookKind
 from askback.http.auth import AccessScope
 from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
 from askback.http.routing import Access, Code, Operation
@@ -88,6 +88,7 @@ _ENUMS = (
     AccessScope,
     AnsweredBy,
     ChangeStatus,
+    DeliveryReason,
     ErrorCode,
     EventType,
     InboxOrder,

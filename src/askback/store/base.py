@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Protocol, Self
 
+from askback.core.chats import ChatMessage
 from askback.core.errors import Conflict
 from askback.core.events import Event, NewEvent
 from askback.core.interactions import InboxOrder, Interaction, Json
@@ -369,6 +370,22 @@ class Store(RunStore, Protocol):
 
     async def note_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
         """Record the result of an attempt, unless another process has claimed the delivery since."""
+        ...
+
+    # Messages in chats.
+
+    async def note_chat_message(self, message: ChatMessage) -> None:
+        """Remember a message that was sent."""
+        ...
+
+    async def close_chat_message(self, message: ChatMessage) -> None:
+        """The message no longer offers to answer its question."""
+        ...
+
+    async def chat_message(self, chat: int, message: int) -> ChatMessage | None: ...
+
+    async def outdated_chat_messages(self, run_id: str | None = None) -> Sequence[ChatMessage]:
+        """Open messages whose question is closed, of one run or of all."""
         ...
 
     # Retention.

@@ -155,7 +155,7 @@ class VisibleStore:
 
 
 class _VisibleChanges:
-    """Implements `Changes`. A run that another process has changed is looked up by whoever needs it, and is then checked."""
+    """Implements `Changes`. A run that another process has changed is looked up when it is needed, and is then checked."""
 
     def __init__(self, store: VisibleStore, changes: Changes) -> None:
         self._store = store

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Self, assert_never
+from typing import Protocol, Self, assert_never
 
 from askback.core.errors import Unavailable
 from askback.core.runs import RunState
-from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Webhook, WebhookKind
+from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
 from askback.links import AnswerLinks, Recipient
 from askback.store.base import Changes, Store
 from askback.webhooks import reminder_texts
@@ -52,6 +52,8 @@ class DeliveryPolicy:
     retries_sec: Sequence[float] = RETRIES_SEC
     style: MessageStyle = field(default_factory=MessageStyle)
     mail_server: MailServer | None = None
+    reminders: Reminders | None = None
+    """Of devices: they have no settings of their own."""
 
 
 class Senders:
@@ -84,6 +86,18 @@ class Senders:
                 assert_never(sent)
 
 
+AnswerLink = Callable[[], Awaitable[str | None]]
+"""Makes a link to the question of a delivery, for its recipient. None if there can be none."""
+
+
+class Channel(Protocol):
+    """Sends the notifications of one kind in another way than a POST request to their address."""
+
+    async def send(self, due: DueDelivery, answer_link: AnswerLink) -> Response:
+        """Raises `Refused` or `Failed`."""
+        ...
+
+
 class Notifications:
     def __init__(
         self,
@@ -92,11 +106,13 @@ class Notifications:
         policy: DeliveryPolicy,
         clock: Callable[[], datetime],
         answer_links: AnswerLinks | None = None,
+        channels: Mapping[WebhookKind, Channel] | None = None,
     ) -> None:
         self._store = store
         self._policy = policy
         self._clock = clock
         self._answer_links = answer_links
+        self._channels = channels or {}
         self._of_settings = {(each.url, each.kind): each for each in policy.webhooks}
         self.push: PushChannel | None = None
         """Only a server with tokens has it."""
@@ -112,6 +128,7 @@ class Notifications:
         # One after the other: an older list of devices must not replace a newer one.
         async with self._registering:
             devices = () if self.push is None else self.push.webhooks()
+            devices = tuple(replace(each, reminders=self._policy.reminders) for each in devices)
             await self._store.register_webhooks((*self._policy.webhooks, *devices), self._clock())
 
     async def run(self) -> None:
@@ -176,7 +193,8 @@ class Notifications:
                 if await self._is_wanted(due.delivery):
                     attempt = await self._attempt(senders, due)
                     await self._store.note_attempt(due.delivery, attempt)
-                    await self._note_device(due.delivery.webhook, attempt)
+                    if self.push is not None and due.delivery.webhook.kind is WebhookKind.PUSH:
+                        await self._note_device(self.push, due.delivery.webhook.url, attempt)
         finally:
             self._active.subtract((due.delivery.webhook.host,))
             self._active = +self._active
@@ -186,16 +204,11 @@ class Notifications:
         """Nobody is reminded of a question that was closed after the reminder was claimed."""
         return delivery.reason is DeliveryReason.STATE or await self._store.is_due(delivery)
 
-    async def _note_device(self, webhook: Webhook, attempt: Attempt) -> None:
-        channel = self.push
-        if channel is None or webhook.kind is not WebhookKind.PUSH:
-            return
+    async def _note_device(self, channel: PushChannel, endpoint: str, attempt: Attempt) -> None:
         try:
             if attempt.delivered_at is not None:
-                await asyncio.to_thread(channel.devices.succeeded, webhook.url)
-            elif attempt.next_attempt_at is None and await asyncio.to_thread(
-                channel.ended, webhook.url, attempt.status
-            ):
+                await asyncio.to_thread(channel.devices.succeeded, endpoint)
+            elif attempt.next_attempt_at is None and await asyncio.to_thread(channel.ended, endpoint, attempt.status):
                 await self.register()
         except OSError as error:
             log.error("cannot write the push subscriptions: %s", error)
@@ -203,7 +216,7 @@ class Notifications:
     async def _attempt(self, senders: Senders, due: DueDelivery) -> Attempt:
         delivery = due.delivery
         try:
-            response = await senders.send(await self._message(due))
+            response = await self._send(senders, due)
         except Refused as error:
             return self._given_up(delivery, None, str(error))
         except Failed as error:
@@ -214,6 +227,11 @@ class Notifications:
         if isinstance(response, MailResponse):
             return self._mail_responded(delivery, response)
         return self._responded(delivery, response)
+
+    async def _send(self, senders: Senders, due: DueDelivery) -> Response | MailResponse:
+        if (channel := self._channels.get(due.delivery.webhook.kind)) is not None:
+            return await channel.send(due, lambda: self._answer_url(due))
+        return await senders.send(await self._message(due))
 
     async def _message(self, due: DueDelivery) -> Message:
         if due.delivery.webhook.kind is WebhookKind.PUSH:
@@ -274,8 +292,9 @@ class Notifications:
         if status == _GONE:
             return self._given_up(delivery, status, "the receiver is gone (410)")
         redirect = ": redirects are not followed" if 300 <= status < 400 else ""
+        said = f": {response.reason}" if response.reason else ""
         retry_after_sec = requested_delay_sec(response.retry_after, self._clock())
-        return self._failed(delivery, status, f"the receiver returned {status}{redirect}", retry_after_sec)
+        return self._failed(delivery, status, f"the receiver returned {status}{said or redirect}", retry_after_sec)
 
     def _failed(self, delivery: Delivery, status: int | None, error: str, retry_after_sec: float = 0.0) -> Attempt:
         """Retry after the delay of the policy, or the longer one that the receiver requested."""

@@ -43,10 +43,11 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """The response of the receiver; `retry_after` is its `Retry-After` header."""
+    """The response of the receiver; `retry_after` is its `Retry-After` header, `reason` what it says about a failure."""
 
     status: int
     retry_after: str | None = None
+    reason: str | None = None
 
 
 def resolve(host: str, port: int) -> Sequence[str]:

@@ -63,7 +63,9 @@ class WebhookCreate(Body):
             "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ=",
         ),
     ] = None
-    kind: Annotated[WebhookKind, about("The format of the request.")] = WebhookKind.STANDARD
+    kind: Annotated[
+        WebhookKind, about("The format of the request: `standard`, `ntfy` or `slack`. Others are refused in a request.")
+    ] = WebhookKind.STANDARD
     states: Annotated[
         Annotated[tuple[RunState, ...], Meta(max_length=50)] | None,
         about("Only notify about these states. Default: all.", ["waiting_user", "succeeded"]),

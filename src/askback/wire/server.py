@@ -252,6 +252,14 @@ class Health(Shape):
             "bubblewrap",
         ),
     ]
+    telegram: Annotated[
+        str | None,
+        about(
+            "The Telegram bot: `ok`, `starting`, `standby` if another server takes its answers, or what is wrong. Null if "
+            "there is none.",
+            "ok",
+        ),
+    ] = None
     limits: Annotated[
         Limits,
         about(

@@ -98,7 +98,7 @@ def _masked(path: Path, value: Any) -> Any:
         return value
     match path:
         case (
-            ("server", "token")
+            ("server" | "telegram", "token")
             | ("webhooks", _, "secret")
             | ("notifications", "email", "password")
             | ("engines", _, "env", _)

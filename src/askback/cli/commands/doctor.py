@@ -6,7 +6,7 @@ import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 import click
 
 from askback.cli import options, output
+from askback.cli.finding import Finding
 from askback.cli.help import Command
+from askback.cli.telegram_check import telegram_findings
 from askback.text.formatting import count, printable, size
 
 if TYPE_CHECKING:
@@ -25,17 +27,6 @@ if TYPE_CHECKING:
 
 _LOW_DISK = 1_000_000_000
 _CONNECT_SEC = 3.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """`ok` is None for something worth knowing that is not wrong; with `warning`, for something to act on."""
-
-    what: str
-    ok: bool | None
-    message: str
-    advice: str = ""
-    warning: bool = False
 
 
 @click.command(
@@ -54,6 +45,7 @@ def command(settings: Settings, as_json: bool) -> int:
     async def main() -> int:
         findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir), *_telemetry(settings)]
         findings += _variables()
+        findings += [finding async for finding in telegram_findings(settings)]
         try:
             # A problem with the telemetry is reported above, and must not hide the rest.
             async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()})) as app:

@@ -111,12 +111,13 @@ async def _response(pending: Interaction, text: str | None, display: Display, se
     """The meaning of the text, or of what is typed here before the question is settled."""
     from askback.cli.terminal import question
     from askback.cli.terminal.prompt import interrupt_leaves
+    from askback.skills.typed_answers import read_answer, refusal
 
     if text is not None:
-        response = question.read_answer(pending, text)
+        response = read_answer(pending, text)
         if response == "":
             raise Invalid(RefusalCode.REPLY_INVALID, "the answer is empty, and the question has no default")
-        if why_not := question.refusal(pending, text):
+        if why_not := refusal(pending, text):
             raise Invalid(RefusalCode.REPLY_INVALID, why_not)
         if isinstance(response, str) and question.is_form(pending):
             message = f"this question is a form; answer it with: {question.reply_command(run_id, pending)}, or give a JSON object"

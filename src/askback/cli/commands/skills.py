@@ -218,7 +218,7 @@ def _use(use: FieldUse) -> dict[str, str]:
 
 def _listed(what: str, schema: Mapping[str, Any] | None, otherwise: str) -> Iterator[str]:
     """The fields of a schema, one in a line."""
-    from askback.cli.terminal.values import describe
+    from askback.skills.field_values import describe
 
     fields = (schema or {}).get("properties", {})
     required = (schema or {}).get("required", ())

@@ -25,6 +25,7 @@ from askback.core.interactions import Interaction, InteractionOutcome, Json
 from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
 from askback.process.workspace import ARTIFACTS_DIR
+from askback.skills.typed_answers import read_answer, refusal
 from askback.text.formatting import count, printable, size
 from askback.wire import runs as wire
 from askback.wire.base import plain
@@ -145,13 +146,13 @@ class Conversation:
     async def _answer(self, pending: Interaction) -> Json:
         if self._answers:
             line = self._answers.popleft()
-            response = question.read_answer(pending, line)
+            response = read_answer(pending, line)
             question.show(pending, self._display.write)
             self._display.write(f"  > {printable(said(pending, response))}")
-            refusal = question.refusal(pending, line) if response != "" else ANSWER_NEEDED
-            if refusal is None:
+            why_not = refusal(pending, line) if response != "" else ANSWER_NEEDED
+            if why_not is None:
                 return response
-            self._display.write(f"    {refusal}")
+            self._display.write(f"    {why_not}")
         elif not self._can_ask:
             question.show(pending, self._display.write)
         if not self._can_ask:

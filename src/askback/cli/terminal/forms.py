@@ -7,9 +7,9 @@ from typing import Any
 
 from askback.cli.terminal.fields import Write, ask_fields
 from askback.cli.terminal.prompt import Settled, read_line
-from askback.cli.terminal.values import describe, readable
 from askback.core.forms import FormField, secret_fields
 from askback.core.interactions import Interaction, Json
+from askback.skills.field_values import describe, readable
 from askback.text.formatting import one_line, printable
 from askback.wire import runs as wire
 

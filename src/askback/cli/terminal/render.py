@@ -14,13 +14,13 @@ from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.failure import failure
 from askback.cli.terminal.forms import form_lines, said
 from askback.cli.terminal.question import choice_of_two, reply_command
-from askback.cli.terminal.values import readable
 from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
 from askback.core.labels import shown_labels
 from askback.core.runs import InheritedFiles, ProfileKind
+from askback.skills.field_values import readable
 from askback.text.formatting import count, duration, one_line, printable, size
 from askback.wire.runs import Origin
 

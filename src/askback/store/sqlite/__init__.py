@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
+from askback.core.chats import ChatMessage
 from askback.core.errors import AskbackError
 from askback.core.events import NewEvent
 from askback.core.lifecycle import Decision
@@ -18,8 +19,9 @@ from askback.core.runs import Run, RunRequest
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 from askback.store.base import IdempotencyKey, StoreObserver
 from askback.store.listeners import EventListener, Listeners, RunListener
+from askback.store.sqlite import chats, outbox, reads, statistics
 from askback.store.sqlite import errors as faults
-from askback.store.sqlite import outbox, reads, statistics
+from askback.store.sqlite.chats import MessageClosing, MessageNote
 from askback.store.sqlite.connection import open_writer, refuse_unsound
 from askback.store.sqlite.cross_process_wake import Wake
 from askback.store.sqlite.deliveries import Claim, Note, Registration
@@ -117,6 +119,12 @@ class SqliteStore:
     async def note_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
         await self._writer.write(Note(delivery=delivery, attempt=attempt))
 
+    async def note_chat_message(self, message: ChatMessage) -> None:
+        await self._writer.write(MessageNote(message=message))
+
+    async def close_chat_message(self, message: ChatMessage) -> None:
+        await self._writer.write(MessageClosing(message=message))
+
     async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
         return (await self._writer.write(Forgetting.of(run_ids))).forgotten
 
@@ -154,6 +162,8 @@ class SqliteStore:
     deliveries = _reading(reads.deliveries)
     is_due = _reading(outbox.is_due)
     next_delivery = _reading(outbox.next_delivery)
+    chat_message = _reading(chats.chat_message)
+    outdated_chat_messages = _reading(chats.outdated_chat_messages)
 
     # Listeners and health.
 

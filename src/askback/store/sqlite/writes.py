@@ -311,7 +311,7 @@ def _searched(run: Run) -> tuple[object, ...]:
 
 
 # Foreign keys: rows of a run are deleted before the run, and deliveries before their webhooks.
-_ORDER = ("deliveries", "webhooks", "keys", "labels", "events", "interactions", "request", "result", "run")
+_ORDER = ("deliveries", "webhooks", "messages", "keys", "labels", "events", "interactions", "request", "result", "run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

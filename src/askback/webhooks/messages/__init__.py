@@ -13,7 +13,7 @@ from askback.webhooks.messages.notice import Notice
 from askback.webhooks.messages.ntfy import ntfy
 from askback.webhooks.messages.slack import slack
 from askback.webhooks.messages.standard import standard
-from askback.webhooks.sender import Refused
+from askback.webhooks.sender import Failed, Refused
 
 Message = HttpRequest | Mail
 
@@ -43,6 +43,8 @@ def message(
             if style.sender is None:
                 raise Refused("the settings have no notifications.email.sender")
             return mail(webhook, notice, message_id, style.sender, now)
+        case WebhookKind.TELEGRAM:
+            raise Failed("this server has no telegram.token; another server has to send it")
         case WebhookKind.PUSH:
             raise Refused("a push is encrypted for its device")
         case kind:

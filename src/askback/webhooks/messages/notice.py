@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,6 +12,7 @@ from askback.text.formatting import one_line, printable
 
 _TITLE_CHARS = 100
 _LABEL_CHARS = 200
+_FIELD_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +113,18 @@ def _happened(state: RunState) -> str:
 
 def _text(run: Run, state: RunState, asked: Interaction | None) -> str:
     if asked is not None:
-        return printable(asked.heading).strip()
+        return printable("\n".join((asked.heading, *_fields(asked)))).strip()
     if state is RunState.FAILED and run.error is not None:
         return printable(f"{run.error.code}: {run.error.message}")
     return f"Run {run.id}"
+
+
+def _fields(asked: Interaction) -> Iterator[str]:
+    """The questions of a form, a line each, with their options."""
+    for number, field in enumerate(asked.questions, 1):
+        options = [] if field.secret else [one_line(option_label(option), _LABEL_CHARS) for option in field.options]
+        listed = f" ({' / '.join(options)})" if options else ""
+        yield f"{number}. {one_line(field.prompt, _FIELD_CHARS)}{listed}"
 
 
 def _label(number: int, option: Json) -> str:

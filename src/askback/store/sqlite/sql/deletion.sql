@@ -16,6 +16,9 @@ DELETE FROM webhooks WHERE run = ?
 -- name: forget_labels
 DELETE FROM run_labels WHERE run = ?
 
+-- name: forget_messages
+DELETE FROM chat_messages WHERE run = ?
+
 -- name: forget_keys
 DELETE FROM idempotency_keys WHERE run = ?
 

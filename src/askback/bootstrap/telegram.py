@@ -1,0 +1,62 @@
+"""The Telegram bot of the settings. Nothing of it is imported if there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from askback.core.webhooks import Webhook
+from askback.service import Service
+from askback.settings import Settings
+from askback.store.base import Store
+
+if TYPE_CHECKING:
+    from askback.telegram.bot import TelegramBot
+    from askback.telegram.people import Chat
+
+LOCK = "telegram.lock"
+
+
+def chat_webhooks(settings: Settings) -> Sequence[Webhook]:
+    """The entries of the chats in the outbox."""
+    telegram = settings.telegram
+    if telegram.token is None:
+        return ()
+    from askback.telegram.channel import webhook_of
+
+    usual = settings.notifications.reminders.policy
+    chats = [chat for chat in _chats(settings) if chat.notify]
+    return [webhook_of(chat, telegram.api_url, telegram.states, usual) for chat in chats]
+
+
+def make_bot(settings: Settings, service: Service, store: Store, clock: Callable[[], datetime]) -> TelegramBot | None:
+    telegram = settings.telegram
+    if telegram.token is None:
+        return None
+    from askback.telegram.answering import Answering
+    from askback.telegram.api import BotApi
+    from askback.telegram.bot import TelegramBot
+    from askback.telegram.channel import TelegramChannel
+    from askback.telegram.closing import Closing
+    from askback.telegram.people import People
+    from askback.telegram.texts import Texts
+
+    api = BotApi(token=telegram.token, url=telegram.api_url)
+    people, texts = People(_chats(settings)), Texts(telegram.language)
+    closing = Closing(store=store, api=api, texts=texts)
+    return TelegramBot(
+        api=api,
+        lock_path=settings.data_dir / "locks" / LOCK,
+        closing=closing,
+        channel=TelegramChannel(store=store, api=api, texts=texts, closing=closing, clock=clock),
+        answering=Answering(service=service, store=store, api=api, people=people, texts=texts, clock=clock),
+    )
+
+
+def _chats(settings: Settings) -> Sequence[Chat]:
+    from askback.telegram.people import Chat
+
+    return [
+        Chat(id=each.id, name=each.name, notify=each.notify, labels=each.labels) for each in settings.telegram.chats
+    ]

@@ -1,0 +1,1 @@
+"""The Telegram bot: questions as messages in chats, and answers from them."""

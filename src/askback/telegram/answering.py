@@ -1,0 +1,232 @@
+"""What a tap or a message means: an answer, a late one, or none. Changes runs through the service alone.
+
+Telegram repeats an update until it is confirmed. Taking one twice is harmless: the question is closed by then, and the
+person gets the same response again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, assert_never
+
+from askback.core.actors import Actor, Via
+from askback.core.chats import ChatMessage
+from askback.core.errors import Conflict, Invalid, NotFound
+from askback.core.interactions import Interaction, InteractionOutcome, Json
+from askback.core.labels import has_labels
+from askback.service import Service
+from askback.skills.field_values import in_words
+from askback.skills.typed_answers import read_answer, refusal
+from askback.store.base import Store
+from askback.telegram.api import BotApi, Refused
+from askback.telegram.choices import ButtonKey, choices_of, in_chat
+from askback.telegram.messages import MAX_NOTICE, MAX_TEXT, answer_text, cut, too_late
+from askback.telegram.people import Chat, People, Strangers
+from askback.telegram.texts import Texts
+from askback.telegram.updates import MessageRef, Tap, User, Written
+from askback.text.formatting import printable
+
+log = logging.getLogger(__name__)
+
+_PRIVATE = "private"
+_START = "/start"
+_TRIES = 20
+_TRY_SEC = 0.1
+
+
+class WrongAnswer(Exception):
+    """The question does not allow this answer. The message says why."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Answering:
+    service: Service
+    store: Store
+    api: BotApi
+    people: People
+    texts: Texts
+    clock: Callable[[], datetime]
+    strangers: Strangers = field(default_factory=Strangers)
+
+    async def take(self, update: Written | Tap) -> None:
+        """Raises `Unavailable` or `Unreachable` if the update must be taken again later."""
+        match update:
+            case Tap():
+                notice = await self._tapped(update)
+                await self._quietly("answerCallbackQuery", callback_query_id=update.id, **notice)
+            case Written():
+                await self._written(update)
+            case _:
+                assert_never(update)
+
+    # Taps.
+
+    async def _tapped(self, tap: Tap) -> dict[str, Any]:
+        """The parameters of the answer to a tap: every tap gets one, or the button keeps turning."""
+        person = self.people.person(tap.sender.id)
+        if person is None:
+            refused = self._for_stranger(tap.sender)
+            return {"text": refused, "show_alert": True} if refused else {}
+        key = ButtonKey.parse(tap.data)
+        found = None if key is None else await self._asked(key)
+        if key is None or found is None:
+            return self._notice("no_button" if key is None else "gone", alert=True)
+        offered = choices_of(found, self.texts)
+        if key.index >= len(offered):
+            return self._notice("no_button", alert=True)
+        if not await self._may_answer(person, key.run_id):
+            return self._notice("not_yours", alert=True)
+        await self._remember(tap.message, key.run_id, found)
+        try:
+            text = await self._reply(key.run_id, found, offered[key.index].answer, person)
+        except WrongAnswer as error:
+            return {"text": cut(str(error), MAX_NOTICE), "show_alert": True}
+        return {"text": cut(text, MAX_NOTICE), "show_alert": False}
+
+    def _notice(self, key: str, *, alert: bool) -> dict[str, Any]:
+        return {"text": self.texts(key), "show_alert": alert}
+
+    async def _asked(self, key: ButtonKey) -> Interaction | None:
+        return next((each for each in await self._questions(key.run_id) if key.belongs_to(each)), None)
+
+    async def _remember(self, shown: MessageRef | None, run_id: str, asked: Interaction) -> None:
+        """A server that was killed after it sent a message does not know the message. Now it does."""
+        if shown is None or await self.store.chat_message(shown.chat.id, shown.message_id) is not None:
+            return
+        await self._note(shown.chat.id, shown.message_id, run_id, asked.interaction_id, is_open=True)
+
+    # Messages.
+
+    async def _written(self, message: Written) -> None:
+        sender, replied = message.sender, message.reply_to_message
+        if sender is None or sender.is_bot:
+            return
+        person = self.people.person(sender.id)
+        shown = None if replied is None else await self._shown(replied, patient=person is not None)
+        is_private = message.chat.type == _PRIVATE
+        if shown is None and not is_private:
+            return
+        if person is None:
+            if refused := self._for_stranger(sender):
+                await self._say(message, refused)
+        elif shown is not None:
+            await self._replied(message, shown, person)
+        else:
+            is_start = (message.text or "").split(" ")[0] == _START
+            await self._say(message, self.texts("hello", name=person.name) if is_start else self.texts("which"))
+
+    async def _shown(self, replied: MessageRef, *, patient: bool) -> ChatMessage | None:
+        """What a message shows. A quick person may reply before the server that sent it has stored that."""
+        is_own = replied.sender is not None and replied.sender.is_bot
+        for _ in range(_TRIES if patient and is_own else 1):
+            found = await self.store.chat_message(replied.chat.id, replied.message_id)
+            if found is not None:
+                return found
+            await asyncio.sleep(_TRY_SEC)
+        return None
+
+    async def _replied(self, message: Written, shown: ChatMessage, person: Chat) -> None:
+        questions = await self._questions(shown.run_id)
+        asked = next((each for each in questions if each.interaction_id == shown.interaction_id), None)
+        if asked is None:
+            await self._say(message, self.texts("gone"))
+        elif not await self._may_answer(person, shown.run_id):
+            await self._say(message, self.texts("not_yours"))
+        elif not in_chat(asked):
+            is_open = asked.outcome is InteractionOutcome.PENDING
+            await self._say(message, self.texts("open_page") if is_open else too_late(asked, self.texts))
+        elif message.text is None:
+            await self._ask_again(message, shown, self.texts("only_text"))
+        else:
+            try:
+                text = await self._reply(shown.run_id, asked, self._meant(asked, message.text), person)
+                await self._say(message, text)
+            except WrongAnswer as error:
+                await self._ask_again(message, shown, self.texts("wrong", problems=error))
+
+    def _meant(self, asked: Interaction, line: str) -> Json:
+        """The answer that a typed text means."""
+        for choice in choices_of(asked, self.texts):
+            if line.strip().casefold() == choice.label.casefold():
+                return choice.answer
+        if asked.outcome is InteractionOutcome.PENDING and (why_not := refusal(asked, line)):
+            raise WrongAnswer(why_not)
+        return read_answer(asked, line)
+
+    async def _ask_again(self, message: Written, shown: ChatMessage, text: str) -> None:
+        """A reply to this message is a reply to the question, too."""
+        sent = await self._say(message, text, force_reply=True)
+        if sent is not None:
+            await self._note(shown.chat, sent, shown.run_id, shown.interaction_id, is_open=False)
+
+    # Both.
+
+    async def _reply(self, run_id: str, asked: Interaction, response: Json, person: Chat) -> str:
+        """Answer the question. Returns the response to the person; raises `WrongAnswer`."""
+        actor = Actor(name=person.name, via=Via.TELEGRAM)
+        try:
+            await self.service.reply(run_id, response, asked.interaction_id, by=actor)
+        except Invalid as error:
+            problems = [in_words(each, asked.response_schema) for each in error.problems] or [error.message]
+            raise WrongAnswer(printable("; ".join(problems))) from None
+        except (Conflict, NotFound):
+            pass  # what was stored says why
+        stored = next(
+            (each for each in await self._questions(run_id) if each.interaction_id == asked.interaction_id), None
+        )
+        if stored is None:
+            return self.texts("gone")
+        if stored.answered_with == actor and stored.response == response:
+            return self.texts("taken", answer=answer_text(stored, self.texts))
+        return too_late(stored, self.texts)
+
+    async def _may_answer(self, person: Chat, run_id: str) -> bool:
+        if not person.labels:
+            return True
+        try:
+            return has_labels((await self.store.get(run_id)).labels, person.labels)
+        except NotFound:
+            return False
+
+    async def _questions(self, run_id: str) -> tuple[Interaction, ...]:
+        """The questions of a run; none if it was deleted."""
+        try:
+            return tuple(await self.store.interactions(run_id))
+        except NotFound:
+            return ()
+
+    def _for_stranger(self, sender: User) -> str | None:
+        if not self.strangers.is_first(sender.id, self.clock()):
+            return None
+        log.info("Telegram user %d is not in telegram.chats and may not answer", sender.id)
+        return self.texts("stranger", id=sender.id)
+
+    async def _note(self, chat: int, message: int, run_id: str, interaction_id: str, *, is_open: bool) -> None:
+        note = ChatMessage(chat=chat, message=message, run_id=run_id, interaction_id=interaction_id, open=is_open)
+        await self.store.note_chat_message(note)
+
+    async def _say(self, to: Written, text: str, *, force_reply: bool = False) -> int | None:
+        """Reply to a message. Returns the number of the new one."""
+        sent = await self._quietly(
+            "sendMessage",
+            chat_id=to.chat.id,
+            text=cut(text, MAX_TEXT),
+            link_preview_options={"is_disabled": True},
+            reply_parameters={"message_id": to.message_id, "allow_sending_without_reply": True},
+            reply_markup={"force_reply": True, "selective": True} if force_reply else None,
+        )
+        return sent["message_id"] if isinstance(sent, dict) else None
+
+    async def _quietly(self, method: str, **parameters: Any) -> Any:
+        """A call whose refusal changes nothing: the chat may be gone, or the tap too old."""
+        try:
+            return await self.api.call(method, **parameters)
+        except Refused as error:
+            if error.retry_after_sec or error.of_token:
+                raise
+            log.info("Telegram refused %s: %s", method, error.description)
+            return None

@@ -1,0 +1,110 @@
+"""Calls of the Telegram Bot API. The token is part of every address, so no error here contains an address."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from askback import __version__
+
+if TYPE_CHECKING:
+    import httpx
+
+API_URL = "https://api.telegram.org"
+_TIMEOUT_SEC = 15.0
+_CONNECT_SEC = 10.0
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+class BotApiError(Exception):
+    """A call failed. The message does not contain the token."""
+
+
+class Unreachable(BotApiError):
+    """There was no response, or none of the Bot API."""
+
+
+class Refused(BotApiError):
+    """The Bot API refused the call."""
+
+    def __init__(self, status: int, description: str, parameters: Mapping[str, Any]) -> None:
+        super().__init__(description)
+        self.status = status
+        self.description = description
+        self.retry_after_sec = _number(parameters.get("retry_after"))
+        self.migrated_to = parameters.get("migrate_to_chat_id")
+
+    @property
+    def of_token(self) -> bool:
+        """Whether the token is wrong: 401, or 404 if it does not even have the form of one."""
+        return self.status in (401, 404)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class BotApi:
+    """One bot. The connection is opened with the first call."""
+
+    token: str = field(repr=False)
+    url: str = API_URL
+    _client: httpx.AsyncClient | None = None
+
+    async def call(self, method: str, *, waits_sec: float = 0.0, **parameters: Any) -> Any:
+        """The result of a method. Parameters that are None are left out. `waits_sec`: how long the API may wait.
+
+        Raises `Refused` or `Unreachable`.
+        """
+        import httpx
+
+        given = {name: value for name, value in parameters.items() if value is not None}
+        timeout = httpx.Timeout(_TIMEOUT_SEC + waits_sec, connect=_CONNECT_SEC)
+        try:
+            response = await self._opened().post(f"{self.url}/bot{self.token}/{method}", json=given, timeout=timeout)
+            document = response.json()
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise Unreachable(_why(error)) from None
+        if not isinstance(document, Mapping) or "ok" not in document:
+            raise Unreachable(f"the response with status {response.status_code} is not one of the Bot API")
+        if document["ok"] is not True:
+            description = str(document.get("description", "no reason given")).replace(self.token, "[token]")
+            parameters_given = document.get("parameters")
+            more = parameters_given if isinstance(parameters_given, Mapping) else {}
+            raise Refused(response.status_code, description, more)
+        return document.get("result")
+
+    async def close(self) -> None:
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.aclose()
+
+    def _opened(self) -> httpx.AsyncClient:
+        import httpx
+
+        if self._client is None:
+            self._client = httpx.AsyncClient(
+                headers={"User-Agent": f"askback/{__version__}"},
+                follow_redirects=False,
+                # A proxy cannot reach a server on this machine.
+                trust_env=urlsplit(self.url).hostname not in _LOCAL,
+            )
+        return self._client
+
+
+def _why(error: Exception) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror):
+            return "the host name was not found"
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"the certificate is invalid: {cause.verify_message}"
+        if isinstance(cause, ConnectionRefusedError):
+            return "the connection was refused"
+        cause = cause.__cause__ or cause.__context__
+    return f"the connection failed ({type(error).__name__})"
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and value > 0 else 0.0

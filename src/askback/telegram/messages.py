@@ -1,0 +1,216 @@
+"""The messages of the bot: a question, how it was closed, and the end of a run. Pure.
+
+Texts are sent as they are, with the bold part given by its position, so nothing in them is ever read as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from askback.core.actors import ASKBACK
+from askback.core.interactions import Interaction, InteractionOutcome
+from askback.core.runs import Run, RunState
+from askback.core.webhooks import DeliveryReason
+from askback.skills.field_values import kind_of, numbered, readable
+from askback.telegram.choices import ButtonKey, Choice, choices_of, in_chat, label_of
+from askback.telegram.texts import Texts
+from askback.text.formatting import duration, one_line, printable
+
+MAX_TEXT = 4096
+MAX_NOTICE = 200
+"""The limit of an answer to a tap."""
+_MAX_TITLE = 200
+_MAX_LABEL = 40
+_MAX_BUTTONS = 50
+_MAX_ANSWER = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A message that is not sent yet. The first line is bold."""
+
+    text: str
+    keyboard: tuple[tuple[Mapping[str, str], ...], ...] = ()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of `sendMessage` and `editMessageText`. Without a keyboard, an edit removes the buttons."""
+        bold = {"type": "bold", "offset": 0, "length": units(self.text.partition("\n")[0])}
+        return {
+            "text": self.text,
+            "entities": [bold],
+            # A preview would let Telegram open addresses that an engine wrote.
+            "link_preview_options": {"is_disabled": True},
+            "reply_markup": {"inline_keyboard": self.keyboard} if self.keyboard else None,
+        }
+
+
+def question(
+    run: Run,
+    asked: Interaction,
+    texts: Texts,
+    now: datetime,
+    link: str | None,
+    reason: DeliveryReason = DeliveryReason.STATE,
+) -> Draft:
+    """A pending question. `link` leads to it."""
+    offered = choices_of(asked, texts)
+    keyboard = [
+        ({"text": one_line(each.label, _MAX_LABEL) or "…", "callback_data": key},)
+        for each, key in _keys(run, asked, offered)
+    ]
+    if link is not None:
+        keyboard.append(({"text": texts("open"), "url": link},))
+    foot = [_how(asked, offered, texts, link), _deadline(run, texts, now), texts("run", run=run.id)]
+    title = texts("question" if reason is DeliveryReason.STATE else reason, skill=_title(run))
+    return Draft(text=_joined(title, asked, offered, texts, foot), keyboard=tuple(keyboard))
+
+
+def with_link_as_text(draft: Draft, link: str, texts: Texts) -> Draft:
+    """For an address that a button may not have, such as one without a domain."""
+    kept = tuple(row for row in draft.keyboard if not any("url" in button for button in row))
+    text = f"{cut(draft.text, MAX_TEXT - units(link) - 100)}\n{texts('link', link=link)}"
+    return Draft(text=text, keyboard=kept)
+
+
+def closed(run: Run, asked: Interaction, texts: Texts) -> Draft:
+    """The question with how it ended, and without buttons."""
+    offered = choices_of(asked, texts)
+    foot = [outcome(asked, texts), texts("run", run=run.id)]
+    title = texts("question", skill=_title(run))
+    return Draft(text=_joined(title, asked, offered, texts, foot))
+
+
+def ended(run: Run, state: RunState, texts: Texts) -> Draft:
+    """A run that has reached a state."""
+    lines = [texts(state, skill=_title(run))]
+    if state is RunState.FAILED and run.error is not None:
+        lines.append(f"{run.error.code}: {one_line(run.error.message, _MAX_ANSWER)}")
+    return Draft(text="\n".join([*lines, texts("run", run=run.id)]))
+
+
+def outcome(asked: Interaction, texts: Texts) -> str:
+    """How a question was closed, in one line."""
+    by = asked.answered_with
+    match asked.outcome:
+        case InteractionOutcome.ANSWERED if by is not None:
+            return _answered("answered", asked, texts)
+        case InteractionOutcome.CANCELED if by is not None and by != ASKBACK:
+            return texts("canceled_by", name=one_line(by.name, 100), via=by.via)
+        case InteractionOutcome.CANCELED:
+            return texts("canceled_question")
+        case InteractionOutcome.ANSWERED:
+            return texts("answered_by_nobody")
+        case InteractionOutcome.AUTO_DECIDED | InteractionOutcome.EXPIRED as key:
+            return texts(key)
+        case _:
+            return texts("abandoned")
+
+
+def too_late(asked: Interaction, texts: Texts) -> str:
+    """The response to somebody whose answer came after the question was closed."""
+    if asked.outcome is InteractionOutcome.ANSWERED and asked.answered_with is not None:
+        return _answered("first_was", asked, texts)
+    return outcome(asked, texts)
+
+
+def _answered(key: str, asked: Interaction, texts: Texts) -> str:
+    """A value is shown only if the chat could have taken it: others may be secret."""
+    by = asked.answered_with
+    assert by is not None
+    who = {"name": one_line(by.name, 100), "via": by.via}
+    if not in_chat(asked):
+        return texts(f"{key}_unshown", **who)
+    return texts(key, **who, answer=answer_text(asked, texts))
+
+
+def answer_text(asked: Interaction, texts: Texts) -> str:
+    label = label_of(asked, asked.response, texts)
+    return one_line(readable(asked.response, asked.response_schema) if label is None else label, _MAX_ANSWER)
+
+
+# The parts of a question.
+
+
+def _keys(run: Run, asked: Interaction, offered: Sequence[Choice]) -> list[tuple[Choice, str]]:
+    numbered = enumerate(offered[:_MAX_BUTTONS])
+    return [(each, str(ButtonKey.of(run.id, asked.interaction_id, index))) for index, each in numbered]
+
+
+def _joined(title: str, asked: Interaction, offered: Sequence[Choice], texts: Texts, foot: Sequence[str]) -> str:
+    """Title, question and foot. The question is cut so that the whole has the size of a message."""
+    end = "\n".join(line for line in foot if line)
+    parts = [printable(asked.heading).strip()]
+    if asked.context:
+        parts.append(printable(readable(asked.context)).strip())
+    if listed := _listed(asked, offered):
+        parts.append(listed)
+    body = "\n\n".join(part for part in parts if part)
+    room = MAX_TEXT - units(title) - units(end) - len("\n\n\n")
+    if units(body) > room:
+        note = "\n" + texts("cut")
+        body = cut(body, room - units(note)) + note
+    return f"{title}\n{body}\n\n{end}"
+
+
+def _title(run: Run) -> str:
+    about = f"{run.skill.id} ({run.summary})" if run.summary else run.skill.id
+    return one_line(about, _MAX_TITLE)
+
+
+def _listed(asked: Interaction, offered: Sequence[Choice]) -> str:
+    """The options with their numbers, if the buttons do not show all of them in full."""
+    if not offered:
+        return "\n".join(numbered(asked.response_schema or {})) if in_chat(asked) else ""
+    details = [_description(each) for each in asked.options] or [""] * len(offered)
+    is_short = all(units(each.label) <= _MAX_LABEL and "\n" not in each.label for each in offered)
+    if is_short and len(offered) <= _MAX_BUTTONS and not any(details):
+        return ""
+    labels = (printable(each.label) for each in offered)
+    return "\n".join(
+        f"{number}) {label}{detail}" for number, (label, detail) in enumerate(zip(labels, details, strict=True), 1)
+    )
+
+
+def _description(option: Any) -> str:
+    about = option.get("description") if isinstance(option, Mapping) else None
+    return f": {printable(str(about))}" if about else ""
+
+
+def _how(asked: Interaction, offered: Sequence[Choice], texts: Texts, link: str | None) -> str:
+    if not in_chat(asked):
+        return texts("open_page" if link is None else "open_link")
+    if asked.options and asked.response_schema is None:
+        return texts("or_reply")
+    if offered:
+        return texts("tap")
+    if asked.response_schema is not None:
+        return f"{texts('reply_here')} {texts('kind', kind=kind_of(asked.response_schema))}"
+    return texts("reply_here")
+
+
+def _deadline(run: Run, texts: Texts, now: datetime) -> str:
+    at = run.wait_deadline_at
+    if at is None:
+        return ""
+    left = (at - now).total_seconds()
+    shown = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return texts("deadline", at=shown, left=duration(left)) if left > 0 else texts("late")
+
+
+# Lengths, as Telegram counts them.
+
+
+def units(text: str) -> int:
+    """The number of UTF-16 code units."""
+    return len(text.encode("utf-16-le", errors="replace")) // 2
+
+
+def cut(text: str, most: int) -> str:
+    if units(text) <= most:
+        return text
+    kept = text.encode("utf-16-le", errors="replace")[: 2 * max(most - 1, 0)]
+    return kept.decode("utf-16-le", errors="ignore") + "…"
