@@ -47,6 +47,7 @@ from askback.store.base import InboxFilter, RunStats, RunStore, StaleWrite, move
 from askback.store.visible import VisibleStore, visible
 from askback.submission import Submission, Submissions, check_answer
 from askback.text.diff import Diff, diff
+from askback.text.redaction import Redactor, answer_secrets
 
 _MAX_VIEWS = 256
 """Of restricted views. One that is dropped continues for those who have it."""
@@ -300,11 +301,18 @@ class Service:
         run = await self.store.get(run_id)
         workspace = self._workspaces.of(run_id)
         turn = run.attempt_number if run.state is RunState.RUNNING else None
-        return await self.pools.files.run_abandonable(
+        found = await self.pools.files.run_abandonable(
             lambda checkpoint: Versions(workspace).with_turns(
                 itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED), turn
             )
         )
+        return found if run.state.final else await self._masked(run_id, found)
+
+    async def _masked(self, run_id: str, found: Sequence[Artifact]) -> Sequence[Artifact]:
+        """At the end of its turn, a file whose name contains a secret answer gets another name. Until then it is hidden."""
+        secrets = answer_secrets(each.secret_response for each in await self.store.interactions(run_id))
+        redactor = Redactor((), secrets)
+        return [replace(each, path=redactor.text(each.path)) for each in found] if secrets else found
 
     async def versions(self, run_id: str, path: str) -> Sequence[Version]:
         """The versions of one artifact at the ends of turns, oldest first."""

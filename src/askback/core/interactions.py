@@ -90,6 +90,11 @@ class Interaction:
         return Closing(interaction_id=self.interaction_id, outcome=self.outcome, answered_with=self.answered_with)
 
     @property
+    def asks_secrets(self) -> bool:
+        """Whether the answer, or a part of it, is secret."""
+        return self.secret or bool(secret_fields(self.response_schema))
+
+    @property
     def heading(self) -> str:
         """The question for one line, such as that of a list or of a notification."""
         return heading(self.prompt, self.questions)

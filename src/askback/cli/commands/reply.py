@@ -69,7 +69,9 @@ def command(
 
 def _piped() -> str:
     if sys.stdin.isatty():
-        raise click.UsageError("give the answer: askback reply RUN TEXT, or pipe it in")
+        raise click.UsageError(
+            "pipe the answer in: askback reply RUN < FILE; or, unless it is secret, give it: askback reply RUN TEXT"
+        )
     from askback.skills.validation import MAX_REPLY_BYTES
 
     content = sys.stdin.buffer.read(MAX_REPLY_BYTES + 2)
@@ -81,7 +83,9 @@ def _piped() -> str:
     except UnicodeDecodeError:
         raise Invalid(RefusalCode.INPUT_INVALID, "the answer from the pipe is not UTF-8 text") from None
     if not text:
-        raise click.UsageError("the pipe is empty; give the answer: askback reply RUN TEXT, or pipe it in")
+        raise click.UsageError(
+            "the pipe is empty; pipe the answer in, or, unless it is secret, give it: askback reply RUN TEXT"
+        )
     return text.removesuffix("\n")
 
 

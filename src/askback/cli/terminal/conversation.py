@@ -103,10 +103,18 @@ class Conversation:
             # The user may press Ctrl-C as soon as this is shown.
             self.open(opening)
             async for event in service.follow(self._run_id, after):
-                self._display.event(event)
+                if not await self._is_outdated(event):
+                    self._display.event(event)
                 if event.type is EventType.INTERACTION_ASKED and not await self._settle(event):
                     break
         return await service.store.get(self._run_id)
+
+    async def _is_outdated(self, event: Event) -> bool:
+        """Whether it announces the deadline of a question that was answered at the prompt since."""
+        if event.type is not EventType.INTERACTION_EXPIRING:
+            return False
+        pending = (await self._app.service.store.get(self._run_id)).pending_interaction
+        return pending is None or pending.interaction_id != event.data["interaction_id"]
 
     def warn_of_unused_answers(self) -> None:
         if self._answers:
