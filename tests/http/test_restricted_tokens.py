@@ -273,7 +273,7 @@ def test_a_run_of_the_token_has_its_labels_and_may_have_more(case: Case) -> None
     )
     assert again.json()["labels"] == {"plan": "x", "customer": "4711"}
     closed = case.restricted.get("/v1/interactions").json()["items"]
-    assert [(each["run_id"], each["labels"]) for each in closed] == [(run_id, {"plan": "x", "customer": "4711"})]
+    assert {each["run_id"]: each["labels"] for each in closed}[run_id] == {"plan": "x", "customer": "4711"}
     case.restricted.post(f"/v1/runs/{again.json()['id']}/cancel")
     for each in (run_id, over(case.restricted, again.json()["id"])["id"]):
         assert case.restricted.delete(f"/v1/runs/{each}").status_code == 204
