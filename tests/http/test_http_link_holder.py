@@ -260,7 +260,9 @@ def test_some_days_after_the_close_a_link_tells_nothing(own_world: World) -> Non
             assert link is not None
             await app.service.reply(run.id, "blue", "colour")
             for days, status in ((6, 200), (7, 401)):
-                later = site.Pages(app.service, lambda days=days: app.clock() + timedelta(days=days), no_health)
+                later = site.Pages(
+                    app.service, lambda days=days: app.clock() + timedelta(days=days), no_health, app.store
+                )
                 grant = Grant(name="link", scopes=frozenset(), link=link)
                 scope = {"type": "http", "method": "GET", "path": "/answers/x", "headers": [], "query_string": b""}
                 request = Request(scope | {"path_params": {"link": "x"}, "grant": grant})

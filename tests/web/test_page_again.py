@@ -91,7 +91,7 @@ def test_only_who_may_read_and_submit_may_run_again(site: Site, furnished_server
     tokens = Tokens(furnished_server.world.data_dir / "tokens.json", now)
     seen: dict[str, list[bool]] = {}
     for scope in (AccessScope.READ, AccessScope.SUBMIT):
-        session = furnished_server.session(tokens.make(f"again {scope}", (scope,), None))
+        session = furnished_server.session(tokens.make(f"again-{scope}", (scope,), None))
         with httpx.Client(base_url=furnished_server.url, headers={"accept": "text/html"} | session) as client:
             filled = client.get("/new", params={"skill": "reads", "again": run_id})
             assert (filled.status_code, "French" in filled.text) == (403, False)

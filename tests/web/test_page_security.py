@@ -111,7 +111,7 @@ def test_a_page_is_for_whoever_has_its_scope(furnished_server: FurnishedServer) 
     tokens = Tokens(furnished_server.world.data_dir / "tokens.json", now)
     seen: dict[str, list[int]] = {}
     for scope in (AccessScope.READ, AccessScope.ANSWER, AccessScope.SUBMIT):
-        token = tokens.make(f"only {scope}", (scope,), None)
+        token = tokens.make(f"only-{scope}", (scope,), None)
         headers = HTML | furnished_server.session(token)
         with httpx.Client(base_url=furnished_server.url, headers=headers) as client:
             answers = [client.get(path) for path in ("/", "/runs", "/skills", "/new?skill=asking")]

@@ -267,9 +267,7 @@ async def _closed(context: PageContext, run_id: str, interaction_id: str) -> Any
     found = next((each for each in asked if each.interaction_id == interaction_id), None)
     if found is None or found.answered_at is None or context.clock() >= found.answered_at + AFTERWARDS:
         return None
-    by = found.answered_with
-    who = None if by is None else {"name": by.name, "via": by.via.value}
-    return plain(wire.Interaction.of(found)) | {"answered_with": who}
+    return plain(wire.Interaction.of(found))
 
 
 _ANSWER = (Page(path=PATH, show=answer, by_link=True),)
