@@ -168,6 +168,7 @@ def test_the_link_of_a_message_answers_the_question_without_a_token(channels: Ch
         assert response.status_code == 202, response.text
         over(client, run_id)
         assert client.get(f"/v1/runs/{run_id}/result").json()["data"] == {"colour": "blue"}
+        assert answered(client, run_id)["answered_with"] == {"name": channel, "via": "link"}
     assert (channels.ntfy.problems, channels.slack.problems) == ([], [])
 
 
