@@ -130,7 +130,7 @@ def question_payload(run: Run, asked: Interaction, *, shows_text: bool) -> dict[
         "question": asked.interaction_id,
     }
     if shows_text:
-        payload["text"] = _short(asked.prompt, _MAX_TEXT)
+        payload["text"] = _short(asked.heading, _MAX_TEXT)
         payload["options"] = [_short(option_label(each), _MAX_OPTION) for each in _offered(asked)]
     return payload
 
