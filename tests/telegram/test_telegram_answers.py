@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from askback.bootstrap.data_folder import DATABASE
 from askback.client import Client
-from askback.store.sqlite import reads
-from askback.store.sqlite.connection import open_reader
 from support.data_folder import FINISH, World
 from support.program import until
 from support.server import Server
@@ -70,8 +66,7 @@ class Scene:
     def answered(self, run_id: str) -> tuple[Any, str, str]:
         """The answer, who gave it, and by which way."""
         until(lambda: self.client.get_run(run_id).state != "waiting_user")
-        with closing(open_reader(self.world.data_dir / DATABASE)) as connection:
-            [asked] = reads.interactions(connection, run_id)
+        [asked] = self.client.interactions(run_id)
         assert asked.answered_with is not None
         return asked.response, asked.answered_with.name, asked.answered_with.via
 
@@ -83,7 +78,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(world=world, server=server, bot=bot, client=client)
 
 
-@pytest.mark.contract("N-3", "N-1")
+@pytest.mark.contract("N-3", "N-1", "N-7")
 def test_a_tap_answers_and_the_run_goes_on(scene: Scene) -> None:
     run_id = scene.ask(options=["red", "blue"])
     message = scene.shown(run_id)
@@ -93,6 +88,8 @@ def test_a_tap_answers_and_the_run_goes_on(scene: Scene) -> None:
     assert scene.result(run_id) == {"colour": "red"}
     assert scene.answered(run_id) == ("red", "anna", "telegram")
     assert scene.notice(tap) == "Your answer: red"
+    [entry] = scene.client.audit(run_id=run_id, action="interaction.reply")
+    assert (entry.actor.name, entry.actor.via) == ("anna", "telegram")
     for chat in (ANNA, GROUP):
         assert "Answered by anna (telegram): red" in scene.closed(run_id, chat)
 

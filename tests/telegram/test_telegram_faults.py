@@ -182,7 +182,9 @@ def test_too_many_requests_are_repeated_when_telegram_says(tmp_path: Path) -> No
     world = World(tmp_path)
     asking(world)
     flood = Wrong(429, "Too Many Requests: retry after 1", retry_after=1)
-    with telegram(Telegram(trouble={"sendMessage": [flood], "answerCallbackQuery": [flood]})) as bot:
+    with telegram(
+        Telegram(trouble={"sendMessage": [flood], "answerCallbackQuery": [flood], "editMessageText": [flood]})
+    ) as bot:
         with Server(world, env=bot_settings(bot, chats=ONLY_ANNA)) as server, server.client() as client:
             run_id = start(server)
             tap = bot.tap(ANNA, shown(bot, run_id), "red")
@@ -190,6 +192,7 @@ def test_too_many_requests_are_repeated_when_telegram_says(tmp_path: Path) -> No
             until(lambda: state(client, run_id) == "succeeded")
             [delivery] = client.deliveries(run_id)
             assert delivery.attempts == 2
+            until(lambda: shown(bot, run_id).edits)
         assert bot.notices[tap]["text"] == "Your answer: red"
 
 
@@ -202,8 +205,7 @@ def test_the_delivery_log_says_why_a_chat_gets_nothing(tmp_path: Path) -> None:
         server.client() as client,
     ):
         run_id = start(server)
-        until(lambda: [each for each in client.deliveries(run_id) if each.last_status])
-        [delivery] = client.deliveries(run_id)
+        [delivery] = until(lambda: [each for each in client.deliveries(run_id) if each.last_status])
         assert "chat not found; the person must send /start to the bot" in str(delivery.last_error)
         assert delivery.next_attempt_at is not None
         assert TOKEN not in str(delivery)
@@ -234,6 +236,24 @@ def test_a_telegram_out_of_reach_is_reported_without_the_token(tmp_path: Path) -
 
 
 # What the settings add.
+
+
+@pytest.mark.contract("N-3", "N-4")
+def test_a_reminder_is_a_message_with_the_same_buttons(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    asking(world)
+    with telegram() as bot:
+        env = bot_settings(bot, chats=ONLY_ANNA, ASKBACK_NOTIFICATIONS__REMINDERS__AFTER_SEC="[1]")
+        with Server(world, env=env) as server, server.client() as client:
+            run_id = start(server)
+            first, second = until(lambda: bot.said_to(ANNA) if len(bot.said_to(ANNA)) == 2 else [])
+            assert second.text.startswith("⏰ Still waiting: tested")
+            assert second.buttons == first.buttons
+            bot.tap(ANNA, second, "red")
+            until(lambda: state(client, run_id) == "succeeded")
+            until(lambda: first.edits and second.edits)
+            assert not first.buttons
+            assert not second.buttons
 
 
 def test_the_end_of_a_run_is_reported_if_wanted_and_in_the_language_of_the_settings(tmp_path: Path) -> None:

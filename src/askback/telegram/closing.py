@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from askback.core.chats import ChatMessage
@@ -22,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _MANY = 20
 """If more runs have changed, one query for all is cheaper than one for each."""
-_AGAIN_SEC = 30.0
+_AGAIN_SEC = 10.0
 _LASTING = (400, 403)
 """The message is too old or deleted, or the bot was removed from the chat."""
 
@@ -33,17 +32,26 @@ class Closing:
     api: BotApi
     texts: Texts
 
+    _not_before: float = 0.0
+    """On the clock of the event loop: when Telegram may be asked again after it refused."""
+
     async def run(self) -> None:
-        """Change messages as their questions are closed. Ends with the store."""
+        """Change messages as their questions are closed."""
+        while True:
+            try:
+                await self._follow()
+            except Unavailable as error:
+                log.error("cannot change messages of closed questions: %s", error.message)
+                await asyncio.sleep(_AGAIN_SEC)
+
+    async def _follow(self) -> None:
         changes = self.store.changes()
         try:
-            with suppress(Unavailable):
-                is_done = await self._close_all()
-                while True:
-                    changed = await self._changed(changes, None if is_done else _AGAIN_SEC)
-                    is_done = await self._close(changed) and is_done
-                    if not is_done:
-                        is_done = await self._close_all()
+            is_done = await self._close_all()
+            while True:
+                pause_sec = max(self._not_before - asyncio.get_running_loop().time(), 1.0)
+                changed = await self._changed(changes, None if is_done else pause_sec)
+                is_done = await (self._close(changed) if is_done else self._close_all())
         finally:
             changes.close()
 
@@ -68,15 +76,20 @@ class Closing:
         return await self._close_these(await self.store.outdated_chat_messages(run_id))
 
     async def _close_these(self, messages: Sequence[ChatMessage]) -> bool:
+        now = asyncio.get_running_loop().time
         for message in messages:
+            if now() < self._not_before:
+                return False
             try:
                 await self._edit(message)
             except Refused as error:
                 if error.status not in _LASTING:
+                    self._not_before = now() + (error.retry_after_sec or _AGAIN_SEC)
                     return False
                 if "not modified" not in error.description:
                     log.info("Telegram does not change message %d: %s", message.message, error.description)
             except BotApiError:
+                self._not_before = now() + _AGAIN_SEC
                 return False
             await self.store.close_chat_message(message)
         return True
