@@ -377,7 +377,11 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
         pools=parts.pools,
         uploads=parts.uploads,
         deletion=deletion,
-        keeping=RetentionPolicy(days=settings.retention.days, max_bytes=settings.retention.max_bytes),
+        keeping=RetentionPolicy(
+            days=settings.retention.days,
+            max_bytes=settings.retention.max_bytes,
+            audit_days=settings.retention.audit_days,
+        ),
         clock=parts.clock,
     )
 
