@@ -19,6 +19,7 @@ _ICONS = (
     ("icon-512.png", "512x512", "any"),
     ("icon-maskable.png", "512x512", "maskable"),
 )
+_WORKER_TEXTS = ("asked", "reminder", "expiring", "test", "test.text", "offline", "offline.text", "again")
 _WORKER_CSP = "default-src 'none'; connect-src 'self'"
 
 

@@ -126,7 +126,6 @@ class Notifications:
         # One after the other: an older list of devices must not replace a newer one.
         async with self._registering:
             devices = () if self.push is None else self.push.webhooks()
-            devices = tuple(replace(each, reminders=self._policy.reminders) for each in devices)
             await self._store.register_webhooks((*self._policy.webhooks, *devices), self._clock())
 
     async def run(self) -> None:
