@@ -13,6 +13,7 @@ from site_pages import Site, be_patient, signed_in
 
 from askback.client import Client
 from support.data_folder import World
+from support.program import until
 from support.server import Server
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -86,7 +87,7 @@ def test_the_inbox_asks_all_questions_in_one_form(site: Site, desk: Client) -> N
     fill(form)
     expect(form.locator(".field-wrong")).to_have_count(0)
     send.click()
-    assert desk.wait(run_id).state == "succeeded"
+    until(lambda: desk.get_run(run_id).state == "succeeded")
     assert desk.result(run_id).data == RESULT
     page.goto(f"{site.url}/answered")
     said = page.locator(".answered-row").first
