@@ -1,5 +1,6 @@
 """The one door: what it leaves behind when something does not work out."""
 
+import ast
 import os
 import resource
 import subprocess
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import askback
 from askback.bootstrap import now, opened
 from askback.core.errors import Conflict, ErrorCode, RefusalCode
 from askback.core.interactions import Question
@@ -73,3 +75,28 @@ def test_an_answer_to_a_run_of_a_dead_program_ends_what_is_left_before_the_run_i
             assert not lives
 
     run_async(main)
+
+
+_BY_SOMEBODY = {"reply", "reply_with_file", "cancel", "delete"}
+
+
+@pytest.mark.contract("N-1", "N-7")
+def test_every_face_says_who_writes() -> None:
+    """Each caller of the service names an actor, and so does every submission."""
+    silent = []
+    for file in sorted(Path(askback.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and _writes(node) and "by" not in [each.arg for each in node.keywords]:
+                silent.append(f"{file.name}:{node.lineno}")
+    assert silent == []
+
+
+def _writes(call: ast.Call) -> bool:
+    """A call of a writing method of the service, or a new submission."""
+    match call.func:
+        case ast.Name(id="Submission"):
+            return True
+        case ast.Attribute(attr=name, value=ast.Attribute(attr="service" | "_service") | ast.Name(id="service")):
+            return name in _BY_SOMEBODY
+        case _:
+            return False

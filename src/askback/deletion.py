@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Self
 
+from askback.core.audit import AuditEntry
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.process.pools import Pools
@@ -36,7 +37,7 @@ class Deletion:
         made._store = store
         return made
 
-    async def delete(self, run_id: str) -> None:
+    async def delete(self, run_id: str, audit: AuditEntry | None = None) -> None:
         """Delete one run. Raises `Conflict` while it is not final."""
         run = await self._store.get(run_id)
         if not run.state.final:
@@ -45,7 +46,7 @@ class Deletion:
         if not await self._pools.files.run(self._remove, run.id):
             message = f"the files of run {run.id} cannot be removed; the log of the server says why"
             raise Unavailable(RefusalCode.FILES_UNREMOVABLE, message)
-        await self._forget([run.id])
+        await self._forget([run.id], audit)
 
     async def delete_all(self, runs: Sequence[Run]) -> int:
         """Delete finished runs in one transaction. Returns their number; a run whose files cannot be removed is kept."""
@@ -70,9 +71,9 @@ class Deletion:
             return False
         return True
 
-    async def _forget(self, run_ids: Sequence[str]) -> int:
+    async def _forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> int:
         if not run_ids:
             return 0
-        forgotten = await self._store.forget(run_ids)
+        forgotten = await self._store.forget(run_ids, audit)
         await asyncio.to_thread(self._workspaces.unmark, run_ids)
         return len(forgotten)

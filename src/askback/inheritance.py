@@ -87,7 +87,7 @@ class Inheritance:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
         asked = await self._store.interactions(source.id)
         earlier = asked if origin.at is None else asked[: asked.index(_question(asked, origin))]
-        if any(each.secret and each.answered_by for each in earlier):
+        if any(each.asks_secrets and each.answered_by for each in earlier):
             # Secret answers are erased at the end of a run, so the new run could not mask them.
             message = f"the session of run {source.id} contains a secret answer; copy its files instead"
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
@@ -107,7 +107,7 @@ class Inheritance:
             saved = each.attempt_number == run.attempt_number or each.attempt_number + 1 in kept
             if each.answered_by is not None and in_session and saved:
                 questions.append(each.interaction_id)
-            if each.secret and each.answered_by:
+            if each.asks_secrets and each.answered_by:
                 return Continuable(questions=tuple(questions))
         return Continuable(session=True, questions=tuple(questions))
 

@@ -83,9 +83,9 @@ class StoredLink:
     created_at: datetime
     expires_at: datetime
     recipient: str | None = None
-    """To whom a notification carried it. None if a caller created it."""
+    """Who it is for. None: for the token that created it."""
     revoked: bool = False
-    """Only of a link in a notification: the next notification of the same recipient must not create it again."""
+    """Only of a link with a recipient: the next notification of the same recipient must not create it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +111,7 @@ class Links:
             token_digest=token_digest,
             created_at=self.clock(),
             expires_at=link.expires_at,
+            recipient=link.holder or None,
         )
         with self._file(link.run_id).changing() as links:
             self._make_room(links, link.interaction_id)

@@ -10,16 +10,17 @@ import itertools
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.actors import ASKBACK, Actor
+from askback.core.audit import Action, AuditEntry, entry
 from askback.core.changes import Changes, NoSummary
-from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
+from askback.core.errors import AlreadyClosed, AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
-from askback.core.interactions import InboxOrder, Json
+from askback.core.interactions import InboxOrder, InteractionOutcome, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Refusal, Stay, decide
 from askback.core.runs import SHARED, Run, RunState
@@ -46,6 +47,7 @@ from askback.store.base import InboxFilter, RunStats, RunStore, StaleWrite, move
 from askback.store.visible import VisibleStore, visible
 from askback.submission import Submission, Submissions, check_answer
 from askback.text.diff import Diff, diff
+from askback.text.redaction import Redactor, answer_secrets
 
 _MAX_VIEWS = 256
 """Of restricted views. One that is dropped continues for those who have it."""
@@ -141,7 +143,25 @@ class Service:
     async def reply(
         self, run_id: str, response: Json, interaction_id: str | None = None, *, by: Actor = ASKBACK
     ) -> Run:
-        """Answer the pending question. The second of two answers is refused and changes nothing."""
+        """Answer the pending question. The second of two answers is refused, with the name of the first, and changes
+        nothing.
+        """
+        try:
+            return await self._reply(run_id, response, interaction_id, by)
+        except Conflict as refused:
+            if refused.code is not RefusalCode.INTERACTION_NOT_PENDING:
+                raise
+            raise await self.already_closed(run_id, interaction_id) or refused from None
+
+    async def already_closed(self, run_id: str, interaction_id: str | None = None) -> AlreadyClosed | None:
+        """The refusal of an answer to this question, or to the run's last one, if it was closed; says by whom."""
+        asked = await self.store.interactions(run_id)
+        wanted = [each.closing for each in asked if interaction_id in (None, each.interaction_id)]
+        if not wanted or wanted[-1].outcome is InteractionOutcome.PENDING:
+            return None
+        return AlreadyClosed(str(wanted[-1]), wanted[-1].answered_with)
+
+    async def _reply(self, run_id: str, response: Json, interaction_id: str | None, by: Actor) -> Run:
         run = await self._lost_if_owner_died(await self.store.get(run_id))
         pending = run.pending_interaction
         if pending is None:
@@ -153,8 +173,10 @@ class Service:
         if wanted == pending.interaction_id:
             await check_answer(self.pools, pending, response)
         owner = run.owner if self.owned_elsewhere(run) else self._owner
-        signal = Replied(interaction_id=wanted, response=response, owner=owner, by=by, at=self._clock())
-        return await move(self.store, run_id, signal, seen=run)
+        at = self._clock()
+        signal = Replied(interaction_id=wanted, response=response, owner=owner, by=by.plain, at=at)
+        audit = entry(by, Action.INTERACTION_REPLY, at, run_id=run_id, interaction_id=wanted)
+        return await move(self.store, run_id, signal, seen=run, audit=audit)
 
     async def _lost_if_owner_died(self, run: Run) -> Run:
         """The run, or what it becomes if the program that holds its resident process has died."""
@@ -186,12 +208,14 @@ class Service:
             raise
 
     async def cancel(self, run_id: str, *, by: Actor = ASKBACK) -> Run:
-        run = await self._cancel(run_id, CancelRequested(by=by, at=self._clock()))
+        at = self._clock()
+        audit = entry(by, Action.RUN_CANCEL, at, run_id=run_id)
+        run = await self._cancel(run_id, CancelRequested(by=by.plain, at=at), audit)
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
         return run
 
-    async def _cancel(self, run_id: str, signal: CancelRequested) -> Run:
+    async def _cancel(self, run_id: str, signal: CancelRequested, audit: AuditEntry) -> Run:
         """A run that waits or is queued is over at once, so a process that is kept for it must have ended before."""
         while True:
             run = await self.store.get(run_id)
@@ -203,7 +227,7 @@ class Service:
             if isinstance(decision, Refusal):
                 raise Conflict(decision.code, decision.message)
             with suppress(StaleWrite):
-                return await self.store.apply(run, decision)
+                return await self.store.apply(run, replace(decision, audit=audit))
 
     async def _end_warm(self, run: Run) -> None:
         """End the process that is kept for a run without a worker, here or by another program."""
@@ -216,9 +240,9 @@ class Service:
         if is_held(lock):
             await Tree(mark=run.id, lock=lock).end_idle(waits)
 
-    async def delete(self, run_id: str) -> None:
+    async def delete(self, run_id: str, *, by: Actor = ASKBACK) -> None:
         """Delete a run that is over, with everything that belongs to it."""
-        await self._deletion.delete(run_id)
+        await self._deletion.delete(run_id, entry(by, Action.RUN_DELETE, self._clock(), run_id=run_id))
 
     async def take_over(self, run_id: str) -> Run:
         """Execute the run in this program if its owner has died, also in the middle of a turn."""
@@ -277,11 +301,18 @@ class Service:
         run = await self.store.get(run_id)
         workspace = self._workspaces.of(run_id)
         turn = run.attempt_number if run.state is RunState.RUNNING else None
-        return await self.pools.files.run_abandonable(
+        found = await self.pools.files.run_abandonable(
             lambda checkpoint: Versions(workspace).with_turns(
                 itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED), turn
             )
         )
+        return found if run.state.final else await self._masked(run_id, found)
+
+    async def _masked(self, run_id: str, found: Sequence[Artifact]) -> Sequence[Artifact]:
+        """At the end of its turn, a file whose name contains a secret answer gets another name. Until then it is hidden."""
+        secrets = answer_secrets(each.secret_response for each in await self.store.interactions(run_id))
+        redactor = Redactor((), secrets)
+        return [replace(each, path=redactor.text(each.path)) for each in found] if secrets else found
 
     async def versions(self, run_id: str, path: str) -> Sequence[Version]:
         """The versions of one artifact at the ends of turns, oldest first."""

@@ -483,6 +483,13 @@ class Retention(_Section):
         description="Size of the files of all runs; beyond this, the oldest finished runs are deleted.",
     )
 
+    audit_days: float | None = Field(
+        365,
+        gt=0,
+        le=36_500,
+        description="How long an entry of the audit log is kept. Entries outlive their run.",
+    )
+
     questions: int = Field(
         10,
         ge=0,

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from askback.core import lifecycle
+from askback.core.actors import ASKBACK, Actor
+from askback.core.audit import Action, entry
 from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode
 from askback.core.interactions import Interaction, Json
 from askback.core.labels import check_labels, label_problems, restricted
@@ -73,6 +75,7 @@ class Submission:
     answer: Json = None
     """The answer to the question of `origin.at`; None: the run waits for it."""
     webhooks: tuple[Webhook, ...] = ()
+    by: Actor = ASKBACK
     labels: Mapping[str, str] | None = None
     """None: those of `origin`, or none."""
     fixed_labels: Mapping[str, str] = field(default_factory=dict)
@@ -209,7 +212,7 @@ class Submissions:
         decision = lifecycle.create(self._inheritance.continued(run, origin, source), data)
         if origin.at is not None:
             decision = await self._inheritance.fork(decision, origin, source)
-            decision = await self._answered(decision, wanted.answer)
+            decision = await self._answered(decision, wanted.answer, wanted.by)
         return await self._create(decision, wanted, source)
 
     async def _run(self, run_id: str, package: SkillPackage, wanted: Submission, source: Run | None) -> Run:
@@ -270,13 +273,13 @@ class Submissions:
             check_workdir(workdir, wanted.origin, source)
         return workdir
 
-    async def _answered(self, asking: Decision, answer: Json) -> Decision:
+    async def _answered(self, asking: Decision, answer: Json, by: Actor) -> Decision:
         """A run that starts with a question and its answer, if there is one."""
         if answer is None or asking.asked is None:
             return asking
         await check_answer(self._pools, asking.asked, answer)
         at, asked = asking.run.created_at, asking.asked
-        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner, at=at)
+        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner, by=by.plain, at=at)
         decision = lifecycle.decide(asking.run, replied)
         assert isinstance(decision, Decision)
         return replace(decision, events=(*asking.events, *decision.events), asked=asked)
@@ -337,6 +340,8 @@ class Submissions:
                 limits = self._engines.copy_limits(decision.run.engine)
                 await self._inheritance.copy(source, wanted.origin, decision.run, limits)
             request = await self._stage(run_id, wanted)
+            audit = entry(wanted.by, Action.RUN_SUBMIT, decision.run.created_at, run_id=run_id)
+            decision = replace(decision, audit=audit)
             run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
         except (AskbackError, OSError):
             await self._withdraw(run_id, wanted, reserved=reserved)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from askback.cli.system_user import system_user
 from askback.cli.terminal.quiet_time import QuietTime
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import RunState
 from support.data_folder import ASK, FINISH, World, run_async, submit
-from support.program import ASKBACK, Terminal, askback, stored
+from support.program import ASKBACK, Terminal, askback, stored, until
 
 ANY: dict[str, Any] = {"type": "object"}
 COLOURS = [{"label": "Dark red", "value": "red", "description": "like wine"}, {"label": "Blue", "value": "blue"}]
@@ -37,6 +38,21 @@ def test_options_are_numbered_and_enter_takes_the_default(tmp_path: Path) -> Non
         terminal.enter()
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "blue"})
+
+
+def test_a_deadline_that_was_announced_at_the_prompt_is_not_shown_after_the_answer(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+    waits = ("--option", "interactive_require_user_reply=false", "--option", "session_timeout_sec=3600")
+    soon = {"ASKBACK_NOTIFICATIONS__REMINDERS__BEFORE_DEADLINE_SEC": "3599"}
+    with Terminal(world, "run", skill, "--engine", "scripted", *waits, env=soon) as terminal:
+        run_id = terminal.run_id()
+        terminal.expect("Your answer")
+        until(lambda: stored(world, run_id).expiring)
+        terminal.enter("red")
+        ran = terminal.ended()
+    assert ran.code == 0
+    assert "expires at" not in ran.stderr
 
 
 def test_enters_in_quick_succession_do_not_answer_the_next_question(tmp_path: Path) -> None:
@@ -314,7 +330,8 @@ def test_a_form_given_in_advance_is_shown_in_words(tmp_path: Path) -> None:
     assert ran.code == 0
     assert "  > Days: 3; pace: fast; guide: yes; tags: Food, m\n" in ran.stderr
     (run_id,) = re.findall(r"run ([0-9a-z]{16})", ran.stderr)
-    assert "answered by user: Days: 3; pace: fast; guide: yes; tags: Food, m\n" in askback(world, "show", run_id).stdout
+    said = f"answered by {system_user()}: Days: 3; pace: fast; guide: yes; tags: Food, m\n"
+    assert said in askback(world, "show", run_id).stdout
 
 
 def test_keys_edit_the_line(tmp_path: Path) -> None:
@@ -400,7 +417,7 @@ def test_an_answer_from_another_program_lets_the_first_go_on_by_itself(tmp_path:
         sent = askback(world, "reply", run_id, "2")
         assert (sent.code, sent.stdout) == (0, "")
         assert "continues in the program that owns it" in sent.stderr
-        terminal.expect("(answered elsewhere)")
+        terminal.expect(f"(answered by {system_user()})")
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)) == (0, {"colour": "blue"})
 

@@ -150,7 +150,7 @@ def test_show_tells_how_a_run_ended(world: World, client: Client) -> None:
     client.reply(run.id, "colour", "blue")
     client.wait(run.id)
     shown = askback(world, "show", run.id).stdout
-    for text in ("succeeded", "asked    Which colour?", "answered by user: blue", "wall.txt (7 B)"):
+    for text in ("succeeded", "asked    Which colour?", "answered by main, by API: blue", "wall.txt (7 B)"):
         assert text in shown
     document = askback(world, "show", run.id, "--json").json
     assert (document["state"], document["interactions"][0]["response"]) == ("succeeded", "blue")

@@ -103,3 +103,18 @@ def test_an_answer_in_advance_is_shown_without_its_secret(tmp_path: Path) -> Non
     assert (ran.code, json.loads(ran.stdout)) == (0, {"pace": "slow", "nights": 3, "dog": True})
     assert "Which PIN?: (not shown)" in ran.stderr
     assert PIN not in ran.stderr + ran.stdout
+
+
+@pytest.mark.parametrize("kind", ["secret", "form"])
+def test_no_hint_leads_a_secret_into_the_history_of_a_shell(tmp_path: Path, kind: str) -> None:
+    world = World(tmp_path)
+    secret = {"ask": {"interaction_id": "pin", "prompt": "Which PIN?", "kind": "secret"}}
+    asking = str(world.skill([secret if kind == "secret" else FORM], [{"finish": {}}], output=ANY))
+    ran = askback(world, "run", asking, "--engine", "scripted", "--mode", "interactive")
+    run_id = ran.stderr.split("answer with: askback reply ")[1].split()[0]
+    listed = askback(world, "inbox"), askback(world, "show", run_id)
+    empty = askback(world, "reply", run_id)
+    for text in (ran.stderr, *(each.stdout for each in listed)):
+        assert f"askback reply {run_id}\n" in text
+        assert "TEXT" not in text
+    assert "unless it is secret" in empty.stderr

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from askback.cli.system_user import system_user
+from askback.core.actors import Actor, Via
 from askback.core.runs import RunState
 from askback.process.tree import Tree
-from support.data_folder import ASK, FINISH, World
+from support.data_folder import ASK, FINISH, World, run_async
 from support.program import Started, Terminal, askback, stored, until, work_folder
 
 BUSY = [{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}]
@@ -50,6 +52,81 @@ def test_runs_show_and_inbox_read_the_data_folder(tmp_path: Path) -> None:
     assert askback(world, "show", run_id, "--json").json["interactions"][0]["prompt"] == "Which colour?"
     assert f"answer with: askback reply {run_id} TEXT" in askback(world, "inbox").stdout
     assert [each["run_id"] for each in askback(world, "inbox", "--json").json] == [run_id]
+
+
+@pytest.mark.contract("N-1")
+def test_an_answer_in_the_data_folder_has_the_name_of_the_system_s_user(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id, canceled = left_waiting(world), left_waiting(world)
+    assert askback(world, "reply", run_id, "blue").code == 0
+    shown = askback(world, "show", run_id)
+    assert f"answered by {system_user()}: blue\n" in shown.stdout
+    (answered,) = askback(world, "show", run_id, "--json").json["interactions"]
+    assert answered["answered_with"] == {"name": system_user().name, "via": "cli"}
+    late = askback(world, "reply", run_id, "red")
+    assert late.stderr.endswith(f"has no pending question; its state is succeeded; answered by {system_user()}\n")
+    assert askback(world, "cancel", canceled).code == 0
+    assert f"  canceled by {system_user()}\n" in askback(world, "show", canceled).stdout
+
+
+@pytest.mark.contract("N-7")
+def test_commands_that_write_are_in_the_audit_log(tmp_path: Path) -> None:
+    world, me = World(tmp_path), system_user().name
+    skill = world.skill([FINISH], name="installed")
+    run_id, canceled = left_waiting(world), left_waiting(world)
+    for words in (
+        ("reply", run_id, "the-secret-answer"),
+        ("cancel", canceled),
+        ("delete", canceled),
+        ("tokens", "create", "ci", "--scope", "read"),
+        ("tokens", "revoke", "ci"),
+        ("skills", "install", skill),
+    ):
+        assert askback(world, *words).code == 0, words
+    assert askback(world, "tokens", "revoke", "nobody").code != 0
+    assert askback(world, "sessions", "revoke", "--all").code == 0
+    found = askback(world, "audit", "--json").json
+    assert [(each["action"], each.get("run_id") or each.get("object")) for each in found][::-1] == [
+        ("run.submit", run_id),
+        ("run.submit", canceled),
+        ("interaction.reply", run_id),
+        ("run.cancel", canceled),
+        ("run.delete", canceled),
+        ("token.create", "ci"),
+        ("token.revoke", "ci"),
+        ("skill.install", "installed"),
+    ]
+    assert all(each["actor"] == {"name": me, "via": "cli"} and "address" not in each for each in found)
+    shown = askback(world, "audit", "--action", "interaction.reply")
+    assert f"interaction.reply  {system_user()}  run {run_id}, question colour\n" in shown.stdout
+    assert "the-secret-answer" not in shown.stdout
+    assert len(askback(world, "audit", "--run", canceled, "--limit", "2", "--json").json) == 2
+    assert askback(world, "audit", "--actor", "nobody").stderr == "no entry matches\n"
+    assert askback(world, "audit", "--since", "2999-01-01", "--json").json == []
+    assert "choose one of run.submit" in askback(world, "audit", "--action", "run.dance").stderr
+
+
+def test_a_user_without_an_entry_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 3_999_999_999)
+    assert system_user() == Actor(name="uid 3999999999", via=Via.CLI)
+
+
+@pytest.mark.contract("N-1")
+def test_a_hostile_name_stays_on_its_line_and_controls_no_terminal(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_id, name = left_waiting(world), "\x1b[31manna\n  file     /etc/passwd\u202e"
+
+    async def main() -> None:
+        async with world.client() as app:
+            await app.service.reply(run_id, "red", by=Actor(name=name, via=Via.TELEGRAM))
+
+    run_async(main)
+    shown = askback(world, "show", run_id).stdout
+    assert "answered by anna file /etc/passwd<U+202E>, by Telegram: red\n" in shown
+    assert "\x1b" not in shown
+    late = askback(world, "reply", run_id, "blue").stderr
+    assert "answered by anna file /etc/passwd<U+202E>, by Telegram\n" in late
+    assert late.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.text.redaction import MASK, Redactor
+from askback.text.redaction import MASK, Redactor, answer_secrets
 
 SECRET = 'sk-live/0+"äß" 1234?'
 
@@ -122,6 +122,13 @@ def test_a_text_without_secrets_is_kept_as_it_is(text: str) -> None:
 
 
 # Answers.
+
+
+def test_an_answer_is_also_masked_without_the_space_around_it_and_line_by_line() -> None:
+    answers = answer_secrets(["  hunter2 \n", {"key": "-----BEGIN-----\nabcdefghijkl\n}\n", "pin": [4711]}, None])
+    redactor = Redactor([], answers)
+    assert redactor.text("it is hunter2, or 4711") == f"it is {MASK}, or {MASK}"
+    assert redactor.text("first abcdefghijkl, then }") == f"first {MASK}, then }}"
 
 
 def test_an_answer_is_masked_from_four_characters_on_and_also_as_a_number() -> None:

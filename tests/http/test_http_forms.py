@@ -61,6 +61,9 @@ def test_a_form_is_asked_once_answered_as_a_whole_and_read_by_its_engine(client:
     assert asked["default"] is None
     listed = [each for each in client.get("/v1/inbox").json()["items"] if each["run_id"] == run_id]
     assert [each["questions"] for each in listed] == [asked["questions"]]
+    for words, matches in (("nights pace", True), ("nights zebra", False)):
+        found = client.get("/v1/inbox", params={"q": words}).json()["items"]
+        assert (run_id in [each["run_id"] for each in found]) is matches
     assert reply(client, run_id, ANSWER, "trip").status_code == 202
     assert over(client, run_id)["state"] == "succeeded"
     assert client.get(f"/v1/runs/{run_id}/result").json()["data"] == {"pace": "slow", "nights": 3, "dog": False}

@@ -144,10 +144,10 @@ def test_a_device_is_reminded_of_an_open_question(tmp_path: Path, service: PushS
     with Server(world, env=env) as server, calling(server.url, server.token) as client:
         subscribe(client, service)
         run_id = waiting(client)
-        until(lambda: [each for each in service.pushes if each.content.get("again")])
+        until(lambda: [each for each in service.pushes if each.content.get("reason")])
         client.post(f"/v1/runs/{run_id}/cancel")
     first, *_, second = service.pushes
-    assert second.content == first.content | {"again": True, "reason": "reminder"}
+    assert second.content == first.content | {"reason": "reminder"}
 
 
 def test_a_test_push_says_what_the_push_service_said(main: httpx.Client, service: PushService) -> None:

@@ -36,6 +36,7 @@ _UNDO = {
         "CREATE INDEX deliveries_due ON deliveries (next_attempt_at) WHERE next_attempt_at IS NOT NULL",
     ),
     11: ("DROP TABLE chat_messages",),
+    12: ("DROP TABLE audit",),
 }
 """By the number of the migration. A new migration adds its entry."""
 

@@ -60,7 +60,7 @@ def connection(tmp_path: Path) -> Iterator[apsw.Connection]:
 
 
 def plan(connection: apsw.Connection, sql: str) -> list[str]:
-    names = re.findall(r":(\w+)", sql)
+    names = re.findall(r"(?<!\"):(\w+)", sql)
     bindings: Any = dict.fromkeys(names, 1) if names else (1,) * sql.count("?")
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
 

@@ -57,7 +57,9 @@ def _validator(method: str, template: str, status: str, kind: str) -> Any:
 
 @functools.cache
 def _problem_validator() -> Any:
-    return jsonschema_rs.validator_for({**openapi()["components"]["schemas"]["Problem"], "additionalProperties": False})
+    components = openapi()["components"]
+    closed = {**components["schemas"]["Problem"], "additionalProperties": False}
+    return jsonschema_rs.validator_for({**closed, "components": components})
 
 
 def check(response: httpx.Response) -> None:

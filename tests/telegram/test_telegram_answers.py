@@ -101,13 +101,13 @@ def test_a_tap_answers_and_the_run_goes_on(scene: Scene) -> None:
 def test_the_second_of_two_taps_is_told_who_was_first(scene: Scene) -> None:
     run_id = scene.ask(options=["red", "blue"])
     group, own = scene.shown(run_id, GROUP), scene.shown(run_id)
-    datas = {label: button["callback_data"] for label, button in group.buttons.items()}
-    first, second = scene.bot.tap(BOB, group, "", data=datas["blue"]), scene.bot.tap(ANNA, own, "", data=datas["red"])
+    sent = {label: button["callback_data"] for label, button in group.buttons.items()}
+    first, second = scene.bot.tap(BOB, group, "", data=sent["blue"]), scene.bot.tap(ANNA, own, "", data=sent["red"])
     assert scene.notice(first) == "Your answer: blue"
     assert scene.notice(second) == "Already answered by bob (telegram): blue"
     assert scene.answered(run_id) == ("blue", "bob", "telegram")
     # A tap on an old message, on another device.
-    late = scene.bot.tap(BOB, group, "", data=datas["red"])
+    late = scene.bot.tap(BOB, group, "", data=sent["red"])
     assert scene.notice(late) == "Already answered by bob (telegram): blue"
 
 

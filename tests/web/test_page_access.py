@@ -27,6 +27,7 @@ PAGES = (
     "/dashboard",
     "/sessions",
     "/people",
+    "/audit",
     "/nothing",
 )
 

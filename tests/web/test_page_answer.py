@@ -14,6 +14,8 @@ from site_pages import FurnishedServer, be_patient
 
 from askback.client import RunState
 
+HOSTILE = "</script><img src=x onerror=window.__pwned=1> anna"
+
 pytestmark = pytest.mark.xdist_group("browser")
 
 
@@ -31,7 +33,7 @@ def test_a_link_leads_to_a_page_where_its_holder_answers(furnished_server: Furni
     stranger.on("pageerror", lambda error: mistakes.append(str(error)))
     with furnished_server.client() as client:
         run = client.wait(client.create_run("asking", engine="scripted", mode="interactive").id)
-        link = client.link(run.id)
+        link = client.link(run.id, recipient=HOSTILE)
         stranger.goto(link.url)
         stranger.wait_for_url("**/answers/*")
         expect(stranger.get_by_role("heading", name="A question for you")).to_be_visible()
@@ -47,13 +49,16 @@ def test_a_link_leads_to_a_page_where_its_holder_answers(furnished_server: Furni
         stranger.reload()
         expect(stranger.get_by_role("heading", name="Already answered")).to_be_visible()
         expect(stranger.locator("#answered")).to_contain_text("The answer: red")
-        expect(stranger.locator("#answered")).to_contain_text("by main")
+        expect(stranger.locator("#answered")).to_contain_text(f"by {HOSTILE}, by link")
         assert stranger.locator("form").count() == 0
         stranger.get_by_role("button", name="中文").click()
         expect(stranger.get_by_role("heading", name="已有人回答")).to_be_visible()
+        expect(stranger.locator("#answered")).to_contain_text(f"回答者：{HOSTILE}（通过链接）")
+        assert stranger.evaluate("window.__pwned") is None
     assert mistakes == []
 
 
+@pytest.mark.contract("N-1")
 def test_of_two_answers_the_second_is_told_that_there_is_one(furnished_server: FurnishedServer, stranger: Page) -> None:
     with furnished_server.client() as client:
         run = client.wait(client.create_run("asking", engine="scripted", mode="interactive").id)
@@ -62,6 +67,7 @@ def test_of_two_answers_the_second_is_told_that_there_is_one(furnished_server: F
         stranger.get_by_role("button", name="red").click()
         expect(stranger.get_by_role("heading", name="Already answered")).to_be_visible()
         expect(stranger.locator("#answered")).to_contain_text("The answer: blue")
+        expect(stranger.locator("#answered")).to_contain_text("by main, by API")
         client.wait(run.id)
         assert client.result(run.id).data == {"colour": "blue"}
 

@@ -154,7 +154,7 @@ def test_a_draft_is_kept_when_somebody_else_answers_first(desk: Site) -> None:
     page = desk.open(f"/runs/{run_id}")
     own_words(page, "my long thoughts")
     assert wire.reply(desk.api, run_id, "blue", "colour").status_code == 202
-    notice = page.get_by_role("alert").filter(has_text="Somebody else has already answered")
+    notice = page.get_by_role("alert").filter(has_text="Already answered by main, by API. Your answer was not used.")
     expect(notice).to_contain_text("my long thoughts")
     expect(pinned(page).locator(".prompt", has_text="Anything else?")).to_be_visible()
     notice.get_by_role("button", name="OK").click()

@@ -103,7 +103,7 @@ def test_who_is_writing_is_told_kindly_that_another_was_faster(quiet: Site) -> N
     card(mine, "asking").get_by_role("textbox").fill("I am still think")
     card(theirs, "asking").get_by_role("button", name="red").click()
     expect(row(theirs, "asking")).to_have_count(0)
-    told = mine.get_by_role("alert").filter(has_text="Somebody else has already answered this question")
+    told = mine.get_by_role("alert").filter(has_text="Already answered by main, on the page. Your answer was not used.")
     expect(told).to_be_visible()
     # What was written is not lost.
     expect(mine.locator(".unsent")).to_contain_text("I am still think")

@@ -288,9 +288,9 @@ def test_answered_questions_are_listed_with_answer_time_and_run(desk: Site) -> N
     expect(listed).to_have_count(3)
     for place, texts in enumerate(
         (
-            ("Pay the invoice?", "Run canceled", "Porto"),
-            ("The password?", "Answered by a user", "(secret)"),
-            ("Which colour?", "Answered by a user", "red", "Lisbon"),
+            ("Pay the invoice?", "Run canceled by main, by API", "Porto"),
+            ("The password?", "Answered by main, by API", "(secret)"),
+            ("Which colour?", "Answered by main, by API", "red", "Lisbon"),
         )
     ):
         for text in texts:

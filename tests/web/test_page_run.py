@@ -89,7 +89,7 @@ def test_a_question_is_answered_on_its_page_and_the_result_comes_up(running: Sit
     page.get_by_role("button", name="blue").click()
     expect(page.locator("#state")).to_have_text("Succeeded")
     expect(page.locator("#result")).to_contain_text("blue")
-    expect(page.get_by_text("Answered by the user")).to_be_visible()
+    expect(page.get_by_text("Answered by main, on the page")).to_be_visible()
     expect(page.locator(".reply")).to_have_text("blue")
     expect(page.locator("#facts")).to_contain_text("1,200 in (900 cached), 310 out")
     expect(page.get_by_role("img", name="Waiting, turn 1")).to_be_visible()

@@ -64,6 +64,8 @@ def test_a_session_that_cannot_be_continued_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill(DONE, name="second")
     secretive = world.skill([{"ask": {**ASK["ask"], "kind": "secret"}}], DONE, name="secretive")
+    fields = [{"id": "pin", "prompt": "PIN?", "kind": "secret"}, {"id": "name", "prompt": "Name?"}]
+    form = world.skill([{"ask": {**ASK["ask"], "questions": fields}}], DONE, name="form")
 
     async def main() -> None:
         async with world.working() as app:
@@ -75,11 +77,14 @@ def test_a_session_that_cannot_be_continued_is_refused(tmp_path: Path) -> None:
             with pytest.raises(Invalid, match="must be resumable") as sticky:
                 await submit(app, skill, options={"interactive_profile": "sticky_process"}, origin=origin)
             assert sticky.value.code is RefusalCode.PROFILE_UNAVAILABLE
-            asked = await waiting(app, (await submit(app, secretive)).id)
-            await app.service.reply(asked.id, "hunter2")
-            await over(app, asked.id)
-            with pytest.raises(Conflict, match="secret answer"):
-                await submit(app, skill, origin=Origin(run_id=asked.id, session=True))
+            for asking, answer in ((secretive, "hunter2"), (form, {"pin": "hunter2", "name": "Ada"})):
+                asked = await waiting(app, (await submit(app, asking)).id)
+                await app.service.reply(asked.id, answer)
+                await over(app, asked.id)
+                with pytest.raises(Conflict, match="secret answer"):
+                    await submit(app, skill, origin=Origin(run_id=asked.id, session=True))
+                (interaction,) = await app.store.interactions(asked.id)
+                assert "hunter2" not in repr(interaction), "it is erased once the run is over"
 
     run_async(main)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -77,6 +78,47 @@ def test_a_secret_is_known_again_after_a_restart(tmp_path: Path) -> None:
     run_async(first)
     run_async(second)
     assert holders(world.data_dir, SECRET) == set()
+
+
+@pytest.mark.parametrize("profile", ["resumable", "sticky_process"])
+def test_the_names_of_files_do_not_tell_the_secret(tmp_path: Path, profile: str) -> None:
+    world = World(tmp_path)
+    written = [{"write": {"path": f"artifacts/{path}", "text": path.removeprefix("{{reply}}/")[:1]}} for path in NAMED]
+    output = {
+        "type": "object",
+        "properties": {"report": {"type": "string", "x-type": "artifact"}},
+        "required": ["report"],
+    }
+    finish = {"finish": {"report": "artifacts/report of {{reply}}.md"}}
+    skill = world.skill([ASK_SECRET], [*written, {"touch": "written"}, {"wait_for": "seen"}, finish], output=output)
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await submit(app, skill, options={"interactive_profile": profile})
+            await waiting(app, run.id)
+            await app.service.reply(run.id, SECRET, "password")
+            work = app.workspaces.of(run.id).cwd
+            while not (work / "written").exists():
+                await asyncio.sleep(0.01)
+            shown = [each.path for each in await app.service.artifacts(run.id)]
+            assert len(shown) == len(NAMED)
+            assert SECRET not in repr(shown)
+            (work / "seen").touch()
+            ended = await over(app, run.id)
+            assert ended.state is RunState.SUCCEEDED, ended.error
+            result = await app.service.result(run.id)
+            assert result.data == {"report": f"artifacts/report of {MASK}.md"}
+            assert {each.path for each in result.artifacts} == {
+                *(f"report of {MASK}.md", f"a {MASK} {MASK}", f"{MASK}/b", "plain"),
+            }
+            for each in result.artifacts:
+                with await app.service.open_artifact(run.id, each.path) as file:
+                    assert file.read() == each.path.removeprefix(f"{MASK}/")[:1].encode()
+
+    run_async(main)
+
+
+NAMED = ("report of {{reply}}.md", "a {{reply}} {{reply}}", "{{reply}}/b", "plain")
 
 
 def test_a_turn_that_fails_does_not_tell_the_secret(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ import { WaitTimedOut } from "./errors.js";
 import { pathOf } from "./paths.js";
 import type {
   AccessScope,
+  Action,
   Artifact,
   ArtifactDiff,
   ArtifactVersion,
+  AuditEntry,
   ClosedQuestion,
   CreatedToken,
   Delivery,
@@ -70,6 +72,16 @@ export interface InboxOptions extends CallOptions {
   order?: InboxOrder;
   /** Only questions of runs with all of these labels. */
   labels?: Labels;
+}
+
+export interface AuditOptions extends CallOptions {
+  actor?: string;
+  action?: Action;
+  runId?: string;
+  /** From this time on. */
+  since?: Date;
+  /** Before this time. */
+  until?: Date;
 }
 
 export interface FollowOptions extends CallOptions {
@@ -163,10 +175,15 @@ export class Client {
     return (await this.#get<Page<Interaction>>(runPath(runId, "interactions"), options)).items;
   }
 
-  /** A link to the pending question, for a user without a token. */
-  async link(runId: string, expiresInSec = 86_400, options: CallOptions = {}): Promise<Link> {
-    const json = { expires_in_sec: expiresInSec };
-    return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction", "link"), json, ...options });
+  /** A link to the pending question, for a user without a token. `recipient` is the name in `answered_with`. */
+  async link(
+    runId: string,
+    expiresInSec = 86_400,
+    options: CallOptions & { recipient?: string } = {},
+  ): Promise<Link> {
+    const { recipient, ...rest } = options;
+    const json = { expires_in_sec: expiresInSec, ...(recipient === undefined ? {} : { recipient }) };
+    return await this.#connection.json({ method: "POST", path: runPath(runId, "interaction", "link"), json, ...rest });
   }
 
   /** The valid links to the pending question, without their URLs. */
@@ -187,6 +204,13 @@ export class Client {
   inbox(options: InboxOptions = {}): AsyncGenerator<PendingQuestion, void, undefined> {
     const { skill, engine, words, order, labels, signal } = options;
     return this.#items("/v1/inbox", { skill, engine, q: words, order, label: labelTexts(labels) }, signal);
+  }
+
+  /** The audit log, newest first. Requires the scope `admin`. */
+  audit(options: AuditOptions = {}): AsyncGenerator<AuditEntry, void, undefined> {
+    const { actor, action, runId, since, until, signal } = options;
+    const query = { actor, action, run_id: runId, since: since?.toISOString(), until: until?.toISOString() };
+    return this.#items("/v1/audit", query, signal);
   }
 
   /** The questions of all runs that are no longer pending, the last closed first. */

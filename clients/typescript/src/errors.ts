@@ -5,7 +5,7 @@
  * ├── ServerUnreachable    the connection failed or was lost
  * ├── WaitTimedOut         the run neither asked nor ended in time
  * ├── ResponseUnreadable   the response is not from an Askback server
- * └── Refused              an error response: `status`, `code`, `message`, `problems`
+ * └── Refused              an error response: `status`, `code`, `message`, `problems`, `answeredWith`
  *     ├── Unauthorized     401: no valid token
  *     ├── Forbidden        403: the token lacks a scope
  *     ├── NotFound         404
@@ -13,7 +13,7 @@
  *     └── ServerFault      5xx: the server has a problem
  */
 
-import type { Problem } from "./schema.js";
+import type { Actor, Problem } from "./schema.js";
 
 export class CallFailed extends Error {
   override name = "CallFailed";
@@ -55,6 +55,8 @@ export class Refused extends CallFailed {
     readonly code: string,
     message: string,
     readonly problems: readonly string[] = [],
+    /** Who closed the question before, if that is why the call was refused. */
+    readonly answeredWith: Actor | null = null,
   ) {
     super(message);
   }
@@ -90,7 +92,7 @@ export async function refusal(response: Response, call: string): Promise<Refused
     const message = `${call} returned status ${response.status}, not from an Askback server`;
     return new Kind(response.status, "NOT_ASKBACK", message);
   }
-  return new Kind(response.status, problem.code, problem.detail, problem.problems ?? []);
+  return new Kind(response.status, problem.code, problem.detail, problem.problems ?? [], problem.answered_with ?? null);
 }
 
 async function readProblem(response: Response): Promise<Problem | null> {

@@ -8,6 +8,17 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 /** What a token allows; `admin` allows everything. */
 export type AccessScope = "submit" | "answer" | "read" | "admin";
 
+/** What was written. */
+export type Action = "run.submit" | "run.cancel" | "run.delete" | "interaction.reply" | "link.create" | "link.revoke" | "upload.create" | "skill.install" | "skill.remove" | "token.create" | "token.revoke" | "invitation.create" | "invitation.revoke" | "session.start" | "session.end" | "push.subscribe" | "push.unsubscribe" | "push.test";
+
+/** Who did something, and by which way. */
+export interface Actor {
+  /** The name of the token, of the link's recipient, or of the user of the server's machine. */
+  name: string;
+  /** `askback`: Askback itself, for example at a deadline. */
+  via: Via;
+}
+
 /** How long users took to answer. Of the latest 1,000 questions, those that were answered in this time. */
 export interface AnswerStats {
   /** How many answers. */
@@ -66,6 +77,34 @@ export interface ArtifactVersion {
   removed?: boolean;
 }
 
+/** Something that somebody wrote. It never has an answer, an input or a secret. */
+export interface AuditEntry {
+  /** Increases with every entry. */
+  id: number;
+  /** When it was written. */
+  at: string;
+  /** Who wrote it, and by which way. */
+  actor: Actor;
+  /** What was written. */
+  action: Action;
+  /** The run. It may be deleted by now. */
+  run_id?: string;
+  /** The question. */
+  interaction_id?: string;
+  /** The name of the token, or the ID of the link, upload, skill, session or invitation. */
+  object?: string;
+  /** The address that the request came from. Missing for commands on the server's machine. */
+  address?: string;
+}
+
+/** Entries of the audit log, newest first. */
+export interface AuditEntryPage {
+  /** At most `limit` items. */
+  items: Array<AuditEntry>;
+  /** Pass it as `cursor` to get the next page. Null on the last page. */
+  next_cursor: string | null;
+}
+
 export type ChangeStatus = "added" | "modified" | "deleted";
 
 /** A file in the `workdir` that a run has changed. */
@@ -92,6 +131,16 @@ export interface Changes {
   deletions: number;
   /** Why there is no summary. `not_a_repository`: the folder is not the top folder of a git repository, or it is a linked worktree. `git_missing`: the server has no git. `too_slow`, `unreadable`: git could not compare the folder in time, or not at all. `not_started`: the run never started a turn there. Null if there is a summary. */
   unavailable: NoSummary | null;
+}
+
+/** How a question was closed. */
+export interface ClosedInteraction {
+  /** The question. */
+  interaction_id: string;
+  /** How it ended. */
+  outcome: InteractionOutcome;
+  /** Who closed it, and by which way. */
+  answered_with: Actor | null;
 }
 
 /** A question that is no longer pending, with the run that asked it. */
@@ -124,6 +173,8 @@ export interface ClosedQuestion {
   answered_by: AnsweredBy | null;
   /** When the question ended. */
   answered_at: string | null;
+  /** Who closed the question, and by which way. Null while it is pending, and if it is not known. */
+  answered_with: Actor | null;
   /** The ID of the run. */
   run_id: string;
   /** The skill of the run. */
@@ -441,6 +492,8 @@ export interface Interaction {
   answered_by: AnsweredBy | null;
   /** When the question ended. */
   answered_at: string | null;
+  /** Who closed the question, and by which way. Null while it is pending, and if it is not known. */
+  answered_with: Actor | null;
 }
 
 /** All questions of a run, in the order in which they were asked. */
@@ -523,6 +576,8 @@ export interface Link {
 export interface LinkCreate {
   /** When the link expires, in seconds. */
   expires_in_sec?: number;
+  /** Who the link is for: the name in `answered_with`. Without it, that of the token that creates the link. */
+  recipient?: string | null;
 }
 
 /** The links to one question, oldest first. */
@@ -563,7 +618,7 @@ export interface ListedLink {
   created_at: string;
   /** When the link expires. */
   expires_at: string;
-  /** To whom a notification carried the link. Null if a token created it for its own use. */
+  /** Who the link is for, and whose name `answered_with` has. Null: the token that created it. */
   recipient: string | null;
 }
 
@@ -638,6 +693,8 @@ export interface PendingQuestion {
   answered_by: AnsweredBy | null;
   /** When the question ended. */
   answered_at: string | null;
+  /** Who closed the question, and by which way. Null while it is pending, and if it is not known. */
+  answered_with: Actor | null;
   /** The ID of the run. */
   run_id: string;
   /** The skill of the run. */
@@ -670,6 +727,8 @@ export interface Problem {
   detail: string;
   /** Every mistake in the request, each with its path. */
   problems?: Array<string>;
+  /** With `INTERACTION_NOT_PENDING`: who closed the question, if that is known. */
+  answered_with?: Actor;
 }
 
 /** How an interactive run waits for its user. */
@@ -804,12 +863,16 @@ export interface Run {
   interactive_profile: Profile;
   /** The question that the run waits for. */
   pending_interaction?: Interaction;
+  /** How its last closed question was closed, and by whom. */
+  closed_interaction?: ClosedInteraction;
   /** When the wait ends without an answer. Set for sticky runs, and if the engine may then decide. */
   wait_deadline_at?: string;
   /** While the run waits: whether an answer is required. If true, a sticky run fails at its deadline, and any other run waits indefinitely. If false, the engine decides at the deadline. */
   reply_required?: boolean;
   /** While a sticky run waits: the engine process, which keeps its slot. */
   held_process?: HeldProcess;
+  /** Who canceled the run, or requested it. */
+  canceled_by?: Actor;
   /** Each warning once. */
   warnings: Array<RunWarning>;
   /** Why the run failed. On a waiting run: why it will fail once its process has ended. */
@@ -1111,6 +1174,9 @@ export interface VersionList {
   /** Always null. */
   next_cursor: null;
 }
+
+/** The way by which somebody reached Askback. */
+export type Via = "api" | "page" | "link" | "cli" | "telegram" | "askback";
 
 /** What a run may report without failing. */
 export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "CONTEXT_REBUILT" | "ENGINE_START_DELAYED" | "WORKDIR_TURN_REPEATED" | "WORKDIR_GIT_CREATED" | "ARTIFACTS_NOT_COLLECTED";

@@ -366,7 +366,6 @@ def delivery_policy(settings: Settings) -> DeliveryPolicy:
         link=notifications.link,
         style=MessageStyle(answer_buttons=notifications.allow_answer_buttons, sender=email.sender),
         mail_server=server,
-        reminders=notifications.reminders.policy,
     )
 
 
@@ -378,7 +377,11 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
         pools=parts.pools,
         uploads=parts.uploads,
         deletion=deletion,
-        keeping=RetentionPolicy(days=settings.retention.days, max_bytes=settings.retention.max_bytes),
+        keeping=RetentionPolicy(
+            days=settings.retention.days,
+            max_bytes=settings.retention.max_bytes,
+            audit_days=settings.retention.audit_days,
+        ),
         clock=parts.clock,
     )
 

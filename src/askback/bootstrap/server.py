@@ -23,6 +23,7 @@ from askback.bootstrap.links import make_links, make_tokens
 from askback.bootstrap.push import make_push
 from askback.http.addresses import Addresses, addresses
 from askback.http.app import api, application
+from askback.http.audit_trail import AuditTrail
 from askback.http.auth import MainToken
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
@@ -93,9 +94,10 @@ def web_server(app: App, port: int) -> WebServer:
         bundle_bytes=settings.limits.bundle_bytes,
         reminders=settings.notifications.reminders.policy,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
+        audit=AuditTrail(store=app.store, clock=app.clock),
         push=make_push(app, tokens, sessions),
     )
-    pages = Pages(app.service, app.clock, partial(_health, app))
+    pages = Pages(app.service, app.clock, partial(_health, app), app.store)
     made = application(
         pages.around(api(context)),
         context,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 from askback.bootstrap import App, opened
+from askback.cli.system_user import system_user
 from askback.core.labels import NO_LABELS, Labels
 from askback.core.runs import SHARED, RunState
 from askback.core.runs import Run as StoredRun
 from askback.settings import Settings
+from askback.store.audit_log import AuditFilter
 from askback.store.base import RunFilter
+from askback.wire.audit import AuditEntry
 from askback.wire.runs import Artifact, Event, Interaction, PendingQuestion, Result, Run
 
 
@@ -69,15 +73,34 @@ class LocalRuns:
             if cursor is None:
                 return
 
+    async def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        run_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> AsyncGenerator[AuditEntry]:
+        """The audit log, newest first."""
+        where, cursor = AuditFilter(actor=actor, action=action, run_id=run_id, since=since, until=until), None
+        while True:
+            page = await self._app.store.audit_entries(where, cursor)
+            for each in page.items:
+                yield AuditEntry.of(each)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
     async def cancel(self, run_id: str) -> Run:
-        run = await self._service.cancel(run_id)
+        run = await self._service.cancel(run_id, by=system_user())
         # If the program that executed it has died, nobody else ends what is left of its turn.
         return Run.of(await self._app.recovery.restart(run))
 
     async def delete_run(self, run_id: str) -> None:
         """Delete a run. Deletions that were interrupted are finished, too: no server may be there to do it."""
         await self._app.deletion.finish()
-        await self._service.delete(run_id)
+        await self._service.delete(run_id, by=system_user())
 
     async def follow(self, run_id: str) -> AsyncGenerator[Event]:
         """Every event, past and new ones, until the run is final."""

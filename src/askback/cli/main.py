@@ -40,6 +40,7 @@ _GROUPS = {
         "serve": "Serve the HTTP API and the page, and execute runs.",
         "tokens": "List, create and revoke tokens of a server.",
         "sessions": "List and revoke browser sessions of a server.",
+        "audit": "List who wrote what: answers, runs, links, tokens.",
         "webhooks": "List the webhooks of the settings, and send test messages.",
     },
     "This machine": {

@@ -25,6 +25,7 @@ from askback.client.errors import (
 )
 from askback.client.sync_client import Client
 from askback.core.runs import RunState
+from askback.wire.audit import AuditEntry
 from askback.wire.runs import (
     Artifact,
     ArtifactDiff,
@@ -54,6 +55,7 @@ __all__ = [
     "ArtifactDiff",
     "ArtifactVersion",
     "AsyncClient",
+    "AuditEntry",
     "CallFailed",
     "ChangedFile",
     "Changes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -24,6 +25,7 @@ from askback.client.requests import (
     transport_errors,
     written,
 )
+from askback.wire.audit import AuditEntry
 from askback.wire.runs import (
     Artifact,
     ArtifactDiff,
@@ -132,9 +134,9 @@ class AsyncClient:
     async def interactions(self, run_id: str) -> list[Interaction]:
         return [each async for each in self._items(calls.interactions(run_id))]
 
-    async def link(self, run_id: str, *, expires_in_sec: int = 86_400) -> Link:
-        """A link to the pending question, for a user without a token."""
-        return await self._do(calls.link(run_id, expires_in_sec))
+    async def link(self, run_id: str, *, expires_in_sec: int = 86_400, recipient: str | None = None) -> Link:
+        """A link to the pending question, for a user without a token. `recipient` is the name in `answered_with`."""
+        return await self._do(calls.link(run_id, expires_in_sec, recipient))
 
     async def links(self, run_id: str) -> list[ListedLink]:
         """The valid links to the pending question, without their URLs."""
@@ -158,6 +160,18 @@ class AsyncClient:
     ) -> AsyncIterator[PendingQuestion]:
         """The pending questions of all runs, oldest first; with `order="deadline"` the nearest deadline first."""
         return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order, labels=labels))
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        run_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> AsyncIterator[AuditEntry]:
+        """The audit log, newest first. Requires the scope `admin`."""
+        return self._items(calls.audit(actor=actor, action=action, run_id=run_id, since=since, until=until))
 
     def closed_questions(self, *, labels: Mapping[str, str] = {}) -> AsyncIterator[ClosedQuestion]:
         """The questions of all runs that are no longer pending, the last closed first."""

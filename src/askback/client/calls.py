@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +13,7 @@ import msgspec
 
 from askback.client.errors import AnswerUnreadable, Refused, refusal
 from askback.client.paths import path_of
+from askback.wire.audit import AuditEntry
 from askback.wire.base import Page
 from askback.wire.runs import (
     Artifact,
@@ -88,7 +90,7 @@ def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         message = f"{call.method} {call.path} returned status {status}, not from an Askback server"
         return refusal(status, "NOT_ASKBACK", message)
-    return refusal(status, problem.code, problem.detail, problem.problems or ())
+    return refusal(status, problem.code, problem.detail, problem.problems or (), problem.answered_with)
 
 
 # Runs.
@@ -168,8 +170,9 @@ def interactions(run_id: str) -> Listing[Interaction]:
     return Listing(call=Call(method="GET", path=_run(run_id, "interactions"), returns=Page[Interaction]))
 
 
-def link(run_id: str, expires_in_sec: int) -> Call[Link]:
-    body = _json({"expires_in_sec": expires_in_sec})
+def link(run_id: str, expires_in_sec: int, recipient: str | None = None) -> Call[Link]:
+    given = {"expires_in_sec": expires_in_sec, "recipient": recipient}
+    body = _json({name: value for name, value in given.items() if value is not None})
     return Call(method="POST", path=_run(run_id, "interaction", "link"), returns=Link, body=body, headers=_JSON)
 
 
@@ -190,6 +193,16 @@ def inbox(
 ) -> Listing[PendingQuestion]:
     params = _chosen({"skill": skill, "engine": engine, "q": words, "order": order}) | _labels(labels)
     return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion], params=params))
+
+
+def audit(
+    *, actor: str | None, action: str | None, run_id: str | None, since: datetime | None, until: datetime | None
+) -> Listing[AuditEntry]:
+    chosen = {"actor": actor, "action": action, "run_id": run_id}
+    times = {"since": since, "until": until}
+    params = {name: value for name, value in chosen.items() if value is not None}
+    params |= {name: moment.astimezone(UTC).isoformat() for name, moment in times.items() if moment is not None}
+    return Listing(call=Call(method="GET", path="/v1/audit", returns=Page[AuditEntry], params=params))
 
 
 def closed_questions(labels: Mapping[str, str]) -> Listing[ClosedQuestion]:

@@ -5,7 +5,7 @@ CallFailed
 ├── ServerUnreachable    the connection failed or was lost
 ├── WaitTimedOut         the run neither asked nor ended in time; also a TimeoutError
 ├── AnswerUnreadable     the response is not from an Askback server
-└── Refused              an error response: `code`, `status`, `message`, `problems`
+└── Refused              an error response: `code`, `status`, `message`, `problems`, `answered_with`
     ├── Unauthorized     401: no valid token
     ├── Forbidden        403: the token lacks a scope
     ├── NotFound         404
@@ -16,6 +16,8 @@ CallFailed
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from askback.wire.base import Actor
 
 
 class CallFailed(Exception):
@@ -50,11 +52,20 @@ class AnswerUnreadable(CallFailed):
 
 
 class Refused(CallFailed):
-    def __init__(self, status: int, code: str, message: str, problems: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        problems: Sequence[str] = (),
+        answered_with: Actor | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.problems = tuple(problems)
+        self.answered_with = answered_with
+        """Who closed the question before, if that is why the call was refused."""
 
 
 class Unauthorized(Refused):
@@ -80,7 +91,9 @@ class ServerFault(Refused):
 _KINDS: dict[int, type[Refused]] = {401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict}
 
 
-def refusal(status: int, code: str, message: str, problems: Sequence[str] = ()) -> Refused:
+def refusal(
+    status: int, code: str, message: str, problems: Sequence[str] = (), answered_with: Actor | None = None
+) -> Refused:
     """The exception for a status."""
     kind = ServerFault if status >= 500 else _KINDS.get(status, Refused)
-    return kind(status, code, message, problems)
+    return kind(status, code, message, problems, answered_with)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -25,6 +26,7 @@ from askback.client.requests import (
     transport_errors,
     written,
 )
+from askback.wire.audit import AuditEntry
 from askback.wire.runs import (
     Artifact,
     ArtifactDiff,
@@ -133,9 +135,9 @@ class Client:
     def interactions(self, run_id: str) -> list[Interaction]:
         return list(self._items(calls.interactions(run_id)))
 
-    def link(self, run_id: str, *, expires_in_sec: int = 86_400) -> Link:
-        """A link to the pending question, for a user without a token."""
-        return self._do(calls.link(run_id, expires_in_sec))
+    def link(self, run_id: str, *, expires_in_sec: int = 86_400, recipient: str | None = None) -> Link:
+        """A link to the pending question, for a user without a token. `recipient` is the name in `answered_with`."""
+        return self._do(calls.link(run_id, expires_in_sec, recipient))
 
     def links(self, run_id: str) -> list[ListedLink]:
         """The valid links to the pending question, without their URLs."""
@@ -159,6 +161,18 @@ class Client:
     ) -> Iterator[PendingQuestion]:
         """The pending questions of all runs, oldest first; with `order="deadline"` the nearest deadline first."""
         return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order, labels=labels))
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        run_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Iterator[AuditEntry]:
+        """The audit log, newest first. Requires the scope `admin`."""
+        return self._items(calls.audit(actor=actor, action=action, run_id=run_id, since=since, until=until))
 
     def closed_questions(self, *, labels: Mapping[str, str] = {}) -> Iterator[ClosedQuestion]:
         """The questions of all runs that are no longer pending, the last closed first."""

@@ -20,12 +20,49 @@ class Via(StrEnum):
     """Askback itself, for example because a deadline has passed."""
 
 
+_WAYS: dict[str, str] = {
+    Via.API: "by API",
+    Via.PAGE: "on the page",
+    Via.LINK: "by link",
+    Via.CLI: "on the command line",
+    Via.TELEGRAM: "by Telegram",
+}
+
+
+_MOST_CHARACTERS = 100
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
     """`name` is that of the token, of the link's recipient, or of the user of the machine."""
 
     name: str
     via: Via
+
+    @property
+    def plain(self) -> Actor:
+        """Without what only the audit log may have."""
+        return Actor(name=self.name, via=self.via)
+
+    def __str__(self) -> str:
+        """For people: `anna, by link`."""
+        return in_words(self.name, self.via)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller(Actor):
+    """Somebody who sent a request."""
+
+    address: str | None = None
+    """From where. Only for the audit log."""
+
+
+def in_words(name: str, via: str) -> str:
+    """For people, on one line: `anna, by link`. A newer server may have other ways."""
+    shown = " ".join(name.split())
+    if len(shown) > _MOST_CHARACTERS:
+        shown = shown[: _MOST_CHARACTERS - 1] + "…"
+    return shown if via == Via.ASKBACK else f"{shown}, {_WAYS.get(via, f'by {via}')}"
 
 
 ASKBACK = Actor(name="askback", via=Via.ASKBACK)

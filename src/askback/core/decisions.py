@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from askback.core import event_factory
+from askback.core.actors import ASKBACK
+from askback.core.audit import AuditEntry
 from askback.core.errors import ErrorCode, RefusalCode, RunError
 from askback.core.events import NewEvent
 from askback.core.interactions import Interaction, InteractionOutcome, Json
@@ -21,6 +23,8 @@ class Decision:
     asked: Interaction | None = None
     closed: Interaction | None = None
     result: Json = None
+    audit: AuditEntry | None = None
+    """If somebody wrote it, the entry in the audit log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,8 @@ def finish(
     """End the run, and close its pending question with the outcome `interaction`. `run` already has its new version."""
     closed = None
     if run.pending_interaction is not None and interaction is not None:
-        closed = replace(run.pending_interaction, outcome=interaction, answered_at=at)
+        by = run.canceled_by if interaction is InteractionOutcome.CANCELED else ASKBACK
+        closed = replace(run.pending_interaction, outcome=interaction, answered_at=at, answered_with=by)
         events = (*events, event_factory.closed(closed, at))
     done = run.evolve(
         state=state,
@@ -57,6 +62,7 @@ def finish(
         worker=None,
         process=None,
         pending_interaction=None,
+        closed_interaction=run.closed_interaction if closed is None else closed.closing,
         wait_deadline_at=None,
         finished_at=at,
     )

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from askback.core.actors import Actor
+
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space left: on the disk, for this user, or for a file of that size."""
 TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
@@ -248,6 +250,14 @@ class NotFound(AskbackError):
 
 class Conflict(AskbackError):
     """The request is not possible in the current state."""
+
+
+class AlreadyClosed(Conflict):
+    """The question was closed before. `answered_with` says by whom, if that is known."""
+
+    def __init__(self, message: str, answered_with: Actor | None) -> None:
+        super().__init__(RefusalCode.INTERACTION_NOT_PENDING, message)
+        self.answered_with = answered_with
 
 
 class Forbidden(AskbackError):

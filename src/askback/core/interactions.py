@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
 from askback.core.actors import Actor
 from askback.core.forms import FormField, heading, is_secret, secret_fields
@@ -85,6 +85,16 @@ class Interaction:
         return is_secret(self.kind, self.response_schema)
 
     @property
+    def closing(self) -> Closing:
+        """How it was closed, without its content."""
+        return Closing(interaction_id=self.interaction_id, outcome=self.outcome, answered_with=self.answered_with)
+
+    @property
+    def asks_secrets(self) -> bool:
+        """Whether the answer, or a part of it, is secret."""
+        return self.secret or bool(secret_fields(self.response_schema))
+
+    @property
     def heading(self) -> str:
         """The question for one line, such as that of a list or of a notification."""
         return heading(self.prompt, self.questions)
@@ -109,6 +119,35 @@ class Interaction:
             return {}
         names = secret_fields(self.response_schema)
         return {name: value for name, value in response.items() if name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """How a question was closed, and by whom."""
+
+    interaction_id: str
+    outcome: InteractionOutcome
+    answered_with: Actor | None = None
+
+    def __str__(self) -> str:
+        """For people, as the reason why it cannot be answered."""
+        by = "" if self.answered_with is None else f" by {self.answered_with}"
+        question = f"question {self.interaction_id!r}"
+        match self.outcome:
+            case InteractionOutcome.PENDING:
+                return f"{question} is pending"
+            case InteractionOutcome.ANSWERED:
+                return f"{question} is no longer pending: it was answered{by}"
+            case InteractionOutcome.AUTO_DECIDED:
+                return f"{question} is no longer pending: its time was up, and the engine decided"
+            case InteractionOutcome.EXPIRED:
+                return f"{question} is no longer pending: its time was up"
+            case InteractionOutcome.CANCELED:
+                return f"{question} is no longer pending: the run was canceled{by}"
+            case InteractionOutcome.ABANDONED:
+                return f"{question} is no longer pending: the run has failed"
+            case _:
+                assert_never(self.outcome)
 
 
 MAX_QUESTION_BYTES = 64_000

@@ -100,7 +100,9 @@ def _request_cancel(run: Run, signal: CancelRequested) -> Decision | Stay | Refu
         return Refusal(code=RefusalCode.RUN_FINAL, message=f"run {run.id} is {run.state} already")
     if run.cancel_requested:
         return Stay(reason="the run is being canceled")
-    asked = run.evolve(version=run.version + 1, cancel_requested_at=signal.at, updated_at=signal.at)
+    asked = run.evolve(
+        version=run.version + 1, cancel_requested_at=signal.at, canceled_by=signal.by, updated_at=signal.at
+    )
     holds_process = run.state is RunState.RUNNING or (run.state is RunState.WAITING_USER and run.sticky)
     if holds_process:
         return Decision(run=asked)

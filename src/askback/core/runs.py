@@ -7,8 +7,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from askback.core.actors import Actor
 from askback.core.errors import RunError, RunWarning
-from askback.core.interactions import Interaction
+from askback.core.interactions import Closing, Interaction
 
 SHARED = ""
 """The owner of a run that any server on the data folder may execute."""
@@ -236,9 +237,12 @@ class Run:
     pending_interaction: Interaction | None = None
     interaction_ids: tuple[str, ...] = ()
     wait_deadline_at: datetime | None = None
+    closed_interaction: Closing | None = None
+    """How its last closed question was closed. None if there is none, or if an earlier version closed it."""
     expiring_interaction_id: str | None = None
     """The question whose deadline was announced, by the event `interaction.expiring`."""
     cancel_requested_at: datetime | None = None
+    canceled_by: Actor | None = None
     warnings: tuple[RunWarning, ...] = ()
     error: RunError | None = None
     usage: Usage | None = None

@@ -71,7 +71,12 @@ def _expire(run: Run, pending: Interaction, at: datetime) -> Decision:
         message=f"no reply within {run.profile.session_timeout_sec:g} s; the engine's process is ended",
     )
     expired = run.evolve(
-        version=run.version + 1, error=error, pending_interaction=None, wait_deadline_at=None, updated_at=at
+        version=run.version + 1,
+        error=error,
+        pending_interaction=None,
+        closed_interaction=closed.closing,
+        wait_deadline_at=None,
+        updated_at=at,
     )
     return Decision(run=expired, events=(event_factory.closed(closed, at),), closed=closed)
 
@@ -86,6 +91,7 @@ def _continue(run: Run, closed: Interaction, at: datetime) -> Decision:
         attempt_number=number if run.sticky else run.attempt_number,
         next_turn=TurnOrder(kind=TurnKind.REPLY, attempt_number=number, interaction_id=closed.interaction_id),
         pending_interaction=None,
+        closed_interaction=closed.closing,
         wait_deadline_at=None,
         updated_at=at,
     )

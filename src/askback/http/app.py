@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.http import (
+    audit_routes,
     catalog,
     files,
     openapi,
@@ -56,6 +57,7 @@ _ROUTERS = (
     session_routes.router,
     push_routes.router,
     token_routes.router,
+    audit_routes.router,
 )
 _OPERATIONS = [operation for router in _ROUTERS for operation in router.operations]
 
@@ -98,6 +100,7 @@ def application(
         addresses=context.addresses,
         pages=pages,
         codes=Codes(),
+        audit=context.audit,
     )
     gate = Gate(
         RequestRate(BodyCap(site, context.bodies), context.quotas),

@@ -12,12 +12,12 @@ from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qs
 
-from starlette.requests import cookie_parser
+from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.access import AccessScope as AccessScope
-from askback.core.actors import Via
+from askback.core.actors import Caller, Via
 from askback.http.addresses import Addresses
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.problems import RequestCode, problem
@@ -49,6 +49,21 @@ class Grant:
     def allows(self, *scopes: AccessScope) -> bool:
         """Whether it has one of these scopes."""
         return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
+
+
+def actor_of(request: Request) -> Caller:
+    """Who sent the request, by which way, and from where."""
+    grant: Grant = request.scope["grant"]
+    address = address_of(request.scope)
+    if grant.link is not None:
+        return Caller(name=grant.link.holder or grant.name, via=Via.LINK, address=address)
+    return Caller(name=grant.name, via=Via.API if grant.session_id is None else Via.PAGE, address=address)
+
+
+def address_of(scope: Scope) -> str | None:
+    """From where a request comes. Headers of proxies are ignored: anybody can send them."""
+    client = scope.get("client")
+    return None if client is None else str(client[0])
 
 
 Lookup = Callable[[str], "Grant | None"]

@@ -12,7 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.audit import Action
 from askback.core.errors import RefusalCode
+from askback.http.audit_trail import changed
 from askback.http.auth import AccessScope
 from askback.http.bodies import FORM, form_file, media_type, while_connected
 from askback.http.context import Context, json_response
@@ -68,6 +70,7 @@ async def get_skill(request: Request, context: Context, *, skill_id: str) -> Res
 @skills_router.add(
     "POST /v1/skills",
     "Install a skill",
+    action=Action.SKILL_INSTALL,
     scopes=(AccessScope.ADMIN,),
     raw_body=dict.fromkeys(_ZIPS, BINARY) | FORM_WITH_FILE,
     returns=wire.Skill,
@@ -84,6 +87,7 @@ async def install_skill(request: Request, context: Context) -> Response:
         installing = context.pools.skills.run_abandonable(partial(context.service.skills.install, path))
         package = await while_connected(request, installing)
     _, listing = await context.pools.skills.run(_find, context.service.skills, package.id, admitted=True)
+    changed(request, package.id)
     location = {"Location": f"/v1/skills/{package.id}"}
     return json_response(wire.Skill(**_fields(listing)), HTTPStatus.CREATED, location)
 
@@ -91,6 +95,7 @@ async def install_skill(request: Request, context: Context) -> Response:
 @skills_router.add(
     "DELETE /v1/skills/{skill_id}",
     "Delete a skill",
+    action=Action.SKILL_REMOVE,
     scopes=(AccessScope.ADMIN,),
     status=HTTPStatus.NO_CONTENT,
     description="The skill is deleted.",
@@ -99,6 +104,7 @@ async def install_skill(request: Request, context: Context) -> Response:
 async def remove_skill(request: Request, context: Context, *, skill_id: str) -> Response:
     """Delete all versions of a skill. Runs that use it are not affected."""
     await context.pools.skills.run(context.service.skills.remove, skill_id)
+    changed(request, skill_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

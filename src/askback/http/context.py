@@ -15,11 +15,13 @@ import msgspec
 from starlette.responses import Response
 
 from askback.core import runs
+from askback.core.actors import Actor
 from askback.core.errors import Forbidden, RefusalCode
 from askback.core.labels import read_labels
 from askback.core.trace_context import read_trace_parent
 from askback.core.webhooks import Reminders, Webhook, reminders_of
 from askback.http.addresses import Addresses
+from askback.http.audit_trail import AuditTrail
 from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.invitations import Invitations
@@ -63,6 +65,7 @@ class Context:
     body_memory: BodyMemory
     bundle_bytes: int
     quotas: Quotas
+    audit: AuditTrail
     reminders: Reminders
     """Of webhooks that name no others."""
     push: Push
@@ -87,7 +90,7 @@ class Context:
         """The run, with the reason if it is queued."""
         return Run.of(run, queue_reason=self.service.queue_reason(run), input_=input_)
 
-    async def submission(self, body: RunCreate, headers: RunCreateHeaders, grant: Grant) -> Submission:
+    async def submission(self, body: RunCreate, headers: RunCreateHeaders, grant: Grant, by: Actor) -> Submission:
         key = headers.idempotency_key
         digest = None if key is None else await self._digest(body)
         if is_large(body.input):
@@ -109,6 +112,7 @@ class Context:
             workdir=body.workdir,
             origin=None if body.from_run is None else _origin(body.from_run, grant),
             answer=None if body.from_run is None else body.from_run.response,
+            by=by,
             webhooks=tuple(self._webhook(each) for each in body.webhooks),
             labels=body.labels,
             fixed_labels=grant.labels,

@@ -13,7 +13,9 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from askback.core.audit import Action
 from askback.core.errors import RefusalCode
+from askback.http.audit_trail import changed
 from askback.http.auth import AccessScope
 from askback.http.bodies import FORM, declared_length, form_file, while_connected
 from askback.http.context import Context, json_response
@@ -49,6 +51,7 @@ _ATTACHMENT = {"Content-Disposition": "Always `attachment`: a browser never show
 @router.add(
     "POST /v1/uploads",
     "Upload a file",
+    action=Action.UPLOAD_CREATE,
     scopes=(AccessScope.SUBMIT, AccessScope.ANSWER),
     raw_body=FORM_WITH_FILE,
     returns=Upload,
@@ -59,6 +62,7 @@ _ATTACHMENT = {"Content-Disposition": "Always `attachment`: a browser never show
 async def upload(request: Request, context: Context) -> Response:
     """Upload a file. Use it in the `input` of a run, or in a reply, as `{"upload_id": "…"}`."""
     kept = await keep_upload(request, context)
+    changed(request, kept.upload_id)
     return json_response(Upload(upload_id=kept.upload_id, name=kept.name, size=kept.size), HTTPStatus.CREATED)
 
 

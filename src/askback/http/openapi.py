@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 
 from askback import __version__
+from askback.core.actors import Via
+from askback.core.audit import Action
 from askback.core.changes import ChangeStatus, NoSummary
 from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
 from askback.core.events import EventType
@@ -86,6 +88,7 @@ _ALWAYS = (
 )
 _ENUMS = (
     AccessScope,
+    Action,
     AnsweredBy,
     ChangeStatus,
     DeliveryReason,
@@ -98,6 +101,7 @@ _ENUMS = (
     NoSummary,
     ProfileKind,
     RunState,
+    Via,
     WarningCode,
     WebhookKind,
 )

@@ -13,10 +13,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ExceptionHandler
 
+from askback.core.actors import Actor
 from askback.core.errors import (
     FULL_DISK,
     REFUSAL_KINDS,
     TEMPORARY,
+    AlreadyClosed,
     AskbackError,
     Conflict,
     Forbidden,
@@ -27,6 +29,7 @@ from askback.core.errors import (
     disk_full,
     shortage,
 )
+from askback.wire.base import Actor as WireActor
 from askback.wire.base import encode
 from askback.wire.requests import Mismatch
 from askback.wire.server import Problem
@@ -137,6 +140,7 @@ def problem(
     code: str | None = None,
     problems: Sequence[str] = (),
     headers: Mapping[str, str] | None = None,
+    answered_with: Actor | None = None,
 ) -> Response:
     body = Problem(
         type="about:blank",
@@ -145,6 +149,7 @@ def problem(
         code=code or _BY_STATUS.get(status, RequestCode.REQUEST_MALFORMED),
         detail=_cut(detail, _DETAIL_CHARS),
         problems=_few(problems) if problems else None,
+        answered_with=WireActor.of(answered_with),
     )
     return Response(encode(body), status.value, headers, MEDIA_TYPE)
 
@@ -169,7 +174,14 @@ def _cut(text: str, limit: int) -> str:
 def refused(error: AskbackError) -> Response:
     after = _RETRY_AFTER_SEC.get(error.code)
     headers = None if after is None else {"Retry-After": str(after)}
-    return problem(status_of(error.code), error.message, code=error.code, problems=error.problems, headers=headers)
+    return problem(
+        status_of(error.code),
+        error.message,
+        code=error.code,
+        problems=error.problems,
+        headers=headers,
+        answered_with=error.answered_with if isinstance(error, AlreadyClosed) else None,
+    )
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -8,8 +8,10 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.audit import Action
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.webhooks import address_problems
+from askback.http.audit_trail import changed
 from askback.http.auth import Grant
 from askback.http.context import Context, json_response
 from askback.http.problems import JSON_BODY
@@ -40,6 +42,7 @@ async def get_push(request: Request, context: Context) -> Response:
 @router.add(
     "POST /v1/push/subscriptions",
     "Add a push subscription",
+    action=Action.PUSH_SUBSCRIBE,
     scopes=SCOPES,
     body=PushSubscriptionCreate,
     returns=wire.PushSubscription,
@@ -57,6 +60,7 @@ async def add_subscription(request: Request, context: Context, *, body: PushSubs
     made = await asyncio.to_thread(_made, body, grant, context.push, request.headers.get("user-agent", ""))
     await asyncio.to_thread(context.push.subscriptions.add, made)
     await context.push.changed()
+    changed(request, made.id)
     stored = context.push.subscriptions.find(made.id, grant.token_digest)
     return json_response(_shown(stored, grant), HTTPStatus.CREATED)
 
@@ -64,6 +68,7 @@ async def add_subscription(request: Request, context: Context, *, body: PushSubs
 @router.add(
     "DELETE /v1/push/subscriptions/{subscription_id}",
     "Remove a push subscription",
+    action=Action.PUSH_UNSUBSCRIBE,
     scopes=SCOPES,
     status=HTTPStatus.NO_CONTENT,
     description="The subscription has ended.",
@@ -74,12 +79,14 @@ async def delete_subscription(request: Request, context: Context, *, subscriptio
     found = context.push.subscriptions.find(subscription_id, request.scope["grant"].token_digest)
     await asyncio.to_thread(context.push.subscriptions.end, found.endpoint)
     await context.push.changed()
+    changed(request, subscription_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.add(
     "POST /v1/push/subscriptions/{subscription_id}/test",
     "Send a test push",
+    action=Action.PUSH_TEST,
     scopes=SCOPES,
     returns=wire.PushTest,
     description="How it went.",
@@ -89,6 +96,7 @@ async def send_test(request: Request, context: Context, *, subscription_id: str)
     """Send a test push to a device of the caller's token at once, and say whether the push service accepted it."""
     found = context.push.subscriptions.find(subscription_id, request.scope["grant"].token_digest)
     error = await context.push.test(found)
+    changed(request, subscription_id)
     return json_response(wire.PushTest(delivered=error is None, error=error))
 
 

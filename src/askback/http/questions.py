@@ -9,11 +9,12 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from askback.core.actors import Actor, Via
+from askback.core.audit import Action
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
-from askback.http.auth import AccessScope, headers_of, host_of
+from askback.http.audit_trail import changed
+from askback.http.auth import AccessScope, actor_of, headers_of, host_of
 from askback.http.context import Context, json_response
 from askback.http.files import FORM_WITH_FILE, keep_upload
 from askback.http.problems import BODY, JSON_BODY, RequestCode
@@ -50,6 +51,7 @@ async def get_question(request: Request, context: Context, *, run_id: str) -> Re
 @router.add(
     "POST /v1/runs/{run_id}/interaction/reply",
     "Answer the pending question",
+    action=Action.INTERACTION_REPLY,
     scopes=(AccessScope.ANSWER,),
     body=Reply,
     returns=wire.Run,
@@ -70,10 +72,10 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
     """
     _, files = context.files_of({"answer": body.response})
     if "answer" in files:
-        run = await context.service.reply_with_file(run_id, files["answer"], body.interaction_id)
+        run = await context.service.reply_with_file(run_id, files["answer"], body.interaction_id, by=actor_of(request))
         await context.note_use(files.values(), run)
     else:
-        run = await context.service.reply(run_id, body.response, body.interaction_id)
+        run = await context.service.reply(run_id, body.response, body.interaction_id, by=actor_of(request))
     return json_response(context.run(run), HTTPStatus.ACCEPTED)
 
 
@@ -137,6 +139,7 @@ async def closed_questions(request: Request, context: Context, *, query: Labelle
 @router.add(
     "POST /v1/runs/{run_id}/interaction/link",
     "Create a link to the pending question",
+    action=Action.LINK_CREATE,
     scopes=(AccessScope.ANSWER,),
     body=LinkCreate,
     returns=wire.Link,
@@ -156,9 +159,10 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
     """
     pending = _pending(await context.service.store.get(run_id))
     expires = (context.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)
-    link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires)
+    link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires, holder=body.recipient or "")
     grant = request.scope["grant"]
     text, kept = await asyncio.to_thread(context.links.make, link, token=grant.name, token_digest=grant.token_digest)
+    changed(request, kept.id, run_id=run_id, interaction_id=pending.interaction_id)
     url = context.addresses.base_url(host_of(headers_of(request.scope))) + ANSWERS + text
     return json_response(wire.Link(id=kept.id, url=url, expires_at=expires), HTTPStatus.CREATED)
 
@@ -190,6 +194,7 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
 @router.add(
     "DELETE /v1/runs/{run_id}/interaction/links",
     "Revoke all links to the pending question",
+    action=Action.LINK_REVOKE,
     scopes=(AccessScope.ANSWER,),
     status=HTTPStatus.NO_CONTENT,
     description="The links are revoked.",
@@ -197,12 +202,13 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
 )
 async def revoke_links(request: Request, context: Context, *, run_id: str) -> Response:
     """Revoke every link to the pending question. Takes effect at once."""
-    return await _revoke(context, run_id, [each.id for each in await _links(context, run_id)])
+    return await _revoke(request, context, run_id, [each.id for each in await _links(context, run_id)])
 
 
 @router.add(
     "DELETE /v1/runs/{run_id}/interaction/links/{link_id}",
     "Revoke a link",
+    action=Action.LINK_REVOKE,
     scopes=(AccessScope.ANSWER,),
     status=HTTPStatus.NO_CONTENT,
     description="The link is revoked.",
@@ -212,7 +218,7 @@ async def revoke_link(request: Request, context: Context, *, run_id: str, link_i
     """Revoke one link to the pending question. Takes effect at once."""
     if link_id not in [each.id for each in await _links(context, run_id)]:
         raise NotFound(RefusalCode.LINK_NOT_FOUND, f"the question has no link {link_id!r}")
-    return await _revoke(context, run_id, [link_id])
+    return await _revoke(request, context, run_id, [link_id])
 
 
 async def _links(context: Context, run_id: str) -> list[StoredLink]:
@@ -220,9 +226,10 @@ async def _links(context: Context, run_id: str) -> list[StoredLink]:
     return [] if pending is None else context.links.all(run_id, pending.interaction_id)
 
 
-async def _revoke(context: Context, run_id: str, ids: list[str]) -> Response:
+async def _revoke(request: Request, context: Context, run_id: str, ids: list[str]) -> Response:
     if ids:
         await asyncio.to_thread(context.links.revoke, run_id, ids)
+        changed(request, ", ".join(ids), run_id=run_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -250,12 +257,13 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
         query = request.url.query
         return RedirectResponse(f"{ANSWER_PAGE}{link}{'?' if query else ''}{query}", HTTPStatus.SEE_OTHER)
     held: Link = request.scope["grant"].link
-    return json_response(wire.Interaction.of(_linked(await context.service.store.get(held.run_id), held)))
+    return json_response(wire.Interaction.of(await _linked(context, held)))
 
 
 @router.add(
     "POST /v1/answers/{link}",
     "Answer the question of a link",
+    action=Action.INTERACTION_REPLY,
     access=Access.LINK,
     body=LinkedReply,
     returns=wire.Interaction,
@@ -272,15 +280,15 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
 async def linked_reply(request: Request, context: Context, *, link: str, body: LinkedReply) -> Response:
     """Answer the question of the link. Requires no token. 401 if the link is expired, revoked or forged."""
     held: Link = request.scope["grant"].link
-    _linked(await context.service.store.get(held.run_id), held)
-    by = Actor(name=held.holder, via=Via.LINK)
-    await context.service.reply(held.run_id, body.response, held.interaction_id, by=by)
+    await _linked(context, held)
+    await context.service.reply(held.run_id, body.response, held.interaction_id, by=actor_of(request))
     return await _answered(context, held)
 
 
 @router.add(
     "POST /v1/answers/{link}/file",
     "Answer the question of a link with a file",
+    action=Action.INTERACTION_REPLY,
     access=Access.LINK,
     raw_body=FORM_WITH_FILE,
     returns=wire.Interaction,
@@ -299,12 +307,11 @@ async def linked_file(request: Request, context: Context, *, link: str) -> Respo
     """Answer the question of the link with a file. Requires no token. The limits are those of an upload."""
     held: Link = request.scope["grant"].link
     # Before the file is received.
-    _linked(await context.service.store.get(held.run_id), held)
+    await _linked(context, held)
     kept = await keep_upload(request, context)
     file = context.uploads.path(kept.upload_id)
-    by = Actor(name=held.holder, via=Via.LINK)
     try:
-        run = await context.service.reply_with_file(held.run_id, file, held.interaction_id, by=by)
+        run = await context.service.reply_with_file(held.run_id, file, held.interaction_id, by=actor_of(request))
     except AskbackError:
         await context.pools.files.run(context.uploads.discard, kept.upload_id, admitted=True)
         raise
@@ -318,10 +325,11 @@ async def _answered(context: Context, held: Link) -> Response:
     return json_response(wire.Interaction.of(answered), HTTPStatus.ACCEPTED)
 
 
-def _linked(run: Run, link: Link) -> Interaction:
-    pending = run.pending_interaction
+async def _linked(context: Context, link: Link) -> Interaction:
+    pending = (await context.service.store.get(link.run_id)).pending_interaction
     if pending is None or pending.interaction_id != link.interaction_id:
-        raise Conflict(RefusalCode.INTERACTION_NOT_PENDING, "the question is no longer pending")
+        closed = await context.service.already_closed(link.run_id, link.interaction_id)
+        raise closed or Conflict(RefusalCode.INTERACTION_NOT_PENDING, "the question is no longer pending")
     return pending
 
 

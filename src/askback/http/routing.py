@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from askback.core.audit import Action
 from askback.core.errors import Forbidden, NotFound, RefusalCode
 from askback.http.auth import AccessScope, Grant
 from askback.http.context import Context
@@ -66,6 +67,8 @@ class Operation:
     content: Mapping[str, Any] = field(default_factory=dict)
     """Further media types of the response."""
     response_headers: Mapping[str, str] = field(default_factory=dict)
+    action: Action | None = None
+    """What it writes. Its entry in the audit log is added after the handler, or with the change of a run."""
     refusals: tuple[Code, ...] = ()
     """Beside those that every operation may return."""
     whole_server: bool = False
@@ -123,9 +126,12 @@ def route(operation: Operation) -> Route:
             headers = {name.replace("-", "_"): text for name, text in request.headers.items()}
             given["headers"] = read_texts(headers, operation.headers)
         if operation.body is None:
-            return await operation.handler(request, context, **given)
-        async with context.body_memory.read(request, operation.body, context.pools.parsing) as body:
-            return await operation.handler(request, context, body=body, **given)
+            response = await operation.handler(request, context, **given)
+        else:
+            async with context.body_memory.read(request, operation.body, context.pools.parsing) as body:
+                response = await operation.handler(request, context, body=body, **given)
+        await context.audit.note_request(request, operation.action)
+        return response
 
     made = Route(operation.path, endpoint, methods=[operation.method])
     # Starlette adds HEAD to GET.

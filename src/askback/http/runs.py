@@ -12,9 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.audit import Action
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Run
-from askback.http.auth import AccessScope
+from askback.http.auth import AccessScope, actor_of
 from askback.http.bodies import while_connected
 from askback.http.context import Context, json_response
 from askback.http.problems import JSON_BODY, RequestCode
@@ -59,6 +60,7 @@ _RUN_STREAM = {
 @router.add(
     "POST /v1/runs",
     "Create a run",
+    action=Action.RUN_SUBMIT,
     scopes=(AccessScope.SUBMIT,),
     headers=RunCreateHeaders,
     body=RunCreate,
@@ -87,7 +89,7 @@ _RUN_STREAM = {
 )
 async def create_run(request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate) -> Response:
     """Validate the request and queue a run of the skill."""
-    submission = await context.submission(body, headers, request.scope["grant"])
+    submission = await context.submission(body, headers, request.scope["grant"], actor_of(request))
     run = await context.service.submit(submission)
     await context.note_use(submission.uploaded, run)
     return json_response(context.run(run), HTTPStatus.CREATED, {"Location": f"/v1/runs/{run.id}"})
@@ -167,6 +169,7 @@ def _versions(if_none_match: str | None) -> frozenset[str]:
 @router.add(
     "POST /v1/runs/{run_id}/cancel",
     "Cancel a run",
+    action=Action.RUN_CANCEL,
     scopes=(AccessScope.SUBMIT,),
     returns=wire.Run,
     status=HTTPStatus.ACCEPTED,
@@ -175,12 +178,13 @@ def _versions(if_none_match: str | None) -> frozenset[str]:
 )
 async def cancel_run(request: Request, context: Context, *, run_id: str) -> Response:
     """Cancel the run. It becomes `canceled` when all processes of its engine have ended. 409 if it is already final."""
-    return json_response(context.run(await context.service.cancel(run_id)), HTTPStatus.ACCEPTED)
+    return json_response(context.run(await context.service.cancel(run_id, by=actor_of(request))), HTTPStatus.ACCEPTED)
 
 
 @router.add(
     "DELETE /v1/runs/{run_id}",
     "Delete a run",
+    action=Action.RUN_DELETE,
     scopes=(AccessScope.SUBMIT,),
     status=HTTPStatus.NO_CONTENT,
     description="The run is deleted.",
@@ -195,7 +199,7 @@ async def delete_run(request: Request, context: Context, *, run_id: str) -> Resp
     """Delete the run with everything that belongs to it: its files, events, questions, links, the notifications that were
     not sent yet, and the uploads that no other run has used. 409 until it is final.
     """
-    await context.service.delete(run_id)
+    await context.service.delete(run_id, by=actor_of(request))
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

@@ -8,7 +8,9 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.audit import Action
 from askback.core.errors import NotFound, RefusalCode
+from askback.http.audit_trail import changed
 from askback.http.auth import AccessScope, Grant, headers_of, host_of
 from askback.http.context import Context, json_response
 from askback.http.routing import Router
@@ -35,6 +37,7 @@ async def list_sessions(request: Request, context: Context) -> Response:
 @router.add(
     "DELETE /v1/sessions",
     "Sign out everywhere",
+    action=Action.SESSION_END,
     scopes=tuple(AccessScope),
     status=HTTPStatus.NO_CONTENT,
     description="The sessions have ended.",
@@ -49,6 +52,7 @@ async def delete_sessions(request: Request, context: Context) -> Response:
 @router.add(
     "DELETE /v1/sessions/{session_id}",
     "End a browser session",
+    action=Action.SESSION_END,
     scopes=tuple(AccessScope),
     status=HTTPStatus.NO_CONTENT,
     description="The session has ended.",
@@ -68,6 +72,8 @@ def _visible(context: Context, grant: Grant) -> list[Session]:
 
 async def _end(request: Request, context: Context, ids: list[str]) -> Response:
     await asyncio.to_thread(context.sessions.revoke, ids)
+    if ids:
+        changed(request, ", ".join(ids))
     response = Response(status_code=HTTPStatus.NO_CONTENT)
     if request.scope["grant"].session_id in ids:
         set_cookie(response, context.addresses, host_of(headers_of(request.scope)), "")

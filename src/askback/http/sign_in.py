@@ -19,8 +19,11 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope
 
+from askback.core.actors import Caller, Via
+from askback.core.audit import Action
 from askback.http.addresses import Addresses
-from askback.http.auth import ENTER, Grant, Lookup, SignInPages, digest, headers_of, host_of, query_of
+from askback.http.audit_trail import AuditTrail, Changed
+from askback.http.auth import ENTER, Grant, Lookup, SignInPages, address_of, digest, headers_of, host_of, query_of
 from askback.http.bodies import declared_length
 from askback.http.invitations import Invitations
 from askback.http.sessions import Sessions
@@ -86,6 +89,7 @@ class SignIn:
     addresses: Addresses
     pages: SignInPages
     codes: Codes
+    audit: AuditTrail
     forms: Forms = field(default_factory=lambda: Forms())
 
     async def __call__(self, scope: Scope, receive: Receive) -> Response | None:
@@ -167,6 +171,9 @@ class SignIn:
         host, agent = host_of(headers), headers.get("user-agent", "")
         make = functools.partial(self.sessions.make, host=host, user_agent=agent, instead_of=self._cookie(scope))
         text = await asyncio.to_thread(make, grant, invited=invited)
+        made = self.sessions.find(text, host)
+        by = Caller(name=grant.name, via=Via.PAGE, address=address_of(scope))
+        await self.audit.note(by, Action.SESSION_START, Changed(object=None if made is None else made.session_id))
         response = self.pages.signed_in(scope, target)
         # A phone ends its browser often, and forgets a cookie without an age.
         age = round(self.sessions.device.max_age.total_seconds()) if invited else None

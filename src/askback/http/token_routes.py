@@ -11,7 +11,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.audit import Action
 from askback.core.errors import Invalid, NotFound, RefusalCode
+from askback.http.audit_trail import changed
 from askback.http.auth import ENTER, AccessScope, headers_of, host_of
 from askback.http.context import Context, json_response
 from askback.http.invitations import Invitation
@@ -42,6 +44,7 @@ async def list_tokens(request: Request, context: Context) -> Response:
 @router.add(
     "POST /v1/tokens",
     "Create a token",
+    action=Action.TOKEN_CREATE,
     scopes=(AccessScope.ADMIN,),
     body=TokenCreate,
     returns=wire.CreatedToken,
@@ -55,6 +58,7 @@ async def create_token(request: Request, context: Context, *, body: TokenCreate)
     expires_at = None if lasts is None else context.tokens.clock() + timedelta(seconds=lasts)
     scopes = tuple(dict.fromkeys(body.scopes))
     text = await asyncio.to_thread(context.tokens.make, body.name, scopes, expires_at, body.labels)
+    changed(request, body.name)
     made = wire.CreatedToken(**_fields(context, context.tokens.named(body.name), 0), token=text)
     return json_response(made, HTTPStatus.CREATED)
 
@@ -62,6 +66,7 @@ async def create_token(request: Request, context: Context, *, body: TokenCreate)
 @router.add(
     "DELETE /v1/tokens/{token_name}",
     "Revoke a token",
+    action=Action.TOKEN_REVOKE,
     scopes=(AccessScope.ADMIN,),
     status=HTTPStatus.NO_CONTENT,
     description="The token is revoked.",
@@ -74,6 +79,7 @@ async def revoke_token(request: Request, context: Context, *, token_name: str) -
     """
     _refuse_main(token_name, "cannot be revoked here; replace it in the settings, or in the data folder")
     await asyncio.to_thread(context.tokens.revoke, token_name)
+    changed(request, token_name)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -93,6 +99,7 @@ async def list_invitations(request: Request, context: Context) -> Response:
 @router.add(
     "POST /v1/invitations",
     "Invite a device",
+    action=Action.INVITATION_CREATE,
     scopes=(AccessScope.ADMIN,),
     body=InvitationCreate,
     returns=wire.Invitation,
@@ -119,6 +126,7 @@ async def invite(request: Request, context: Context, *, body: InvitationCreate) 
     text, made = await asyncio.to_thread(
         context.invitations.make, token=token.name, token_digest=token.digest, lasts=lasts
     )
+    changed(request, f"{made.id} for {token.name}")
     base = context.addresses.base_url(host_of(headers_of(request.scope)))
     return json_response(wire.Invitation(**_of(made), url=f"{base}{ENTER}?invitation={text}"), HTTPStatus.CREATED)
 
@@ -126,6 +134,7 @@ async def invite(request: Request, context: Context, *, body: InvitationCreate) 
 @router.add(
     "DELETE /v1/invitations/{invitation_id}",
     "Revoke an invitation",
+    action=Action.INVITATION_REVOKE,
     scopes=(AccessScope.ADMIN,),
     status=HTTPStatus.NO_CONTENT,
     description="The invitation is revoked.",
@@ -136,6 +145,7 @@ async def revoke_invitation(request: Request, context: Context, *, invitation_id
     if invitation_id not in [each.id for each in context.invitations.all()]:
         raise NotFound(RefusalCode.INVITATION_NOT_FOUND, f"there is no unused invitation {invitation_id!r}")
     await asyncio.to_thread(context.invitations.revoke, invitation_id)
+    changed(request, invitation_id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

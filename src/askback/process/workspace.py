@@ -286,6 +286,12 @@ class Workspace:
         """Open a file of the working directory."""
         return open_below(self.root, f"{self._below(self.cwd)}/{path}")
 
+    def rename_artifact(self, old: str, new: str) -> None:
+        """Give an artifact another path. An engine that is alive may put links in the way."""
+        artifacts = self._below(self.artifacts_path)
+        beneath.link_file(self.root, f"{artifacts}/{old}", f"{artifacts}/{new}")
+        beneath.remove(self.root, f"{artifacts}/{old}")
+
     def add_artifact(self, path: str) -> None:
         """Put a file of the working directory under `artifacts/`, at the same path. It keeps its old name, too."""
         work = self._below(self.cwd)

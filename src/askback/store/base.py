@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Protocol, Self
 
+from askback.core.audit import AuditEntry
 from askback.core.chats import ChatMessage
 from askback.core.errors import Conflict
 from askback.core.events import Event, NewEvent
@@ -20,10 +21,12 @@ from askback.core.lifecycle import Decision, Stay, decide
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
 from askback.core.signals import Signal
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
+from askback.store.audit_log import AuditStore
 
 LabelSet = frozenset[tuple[str, str]]
 """Labels that a run must all have. Two values of one name are possible: then no run is found."""
 ANY_LABELS: LabelSet = frozenset()
+
 UNKNOWN_RUN = ""
 """The key in `Changes` that means that any run may have changed."""
 
@@ -282,8 +285,11 @@ class RunStore(Protocol):
         """Deliveries that were sent or are due, of one run or of all."""
         ...
 
-    async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Delete finished runs and everything that belongs to them. Returns the deleted ids; other runs are kept."""
+    async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
+        """Delete finished runs and everything that belongs to them. Returns the deleted ids; other runs are kept.
+
+        `audit` is added to the audit log if any run was deleted.
+        """
         ...
 
     def changes(self) -> Changes:
@@ -295,7 +301,7 @@ class RunStore(Protocol):
         ...
 
 
-class Store(RunStore, Protocol):
+class Store(RunStore, AuditStore, Protocol):
     """The whole store, with the queue, the outbox and what the worker needs."""
 
     async def check_labels(self, run_id: str, labels: LabelSet) -> None:
@@ -409,17 +415,19 @@ class Store(RunStore, Protocol):
     async def close(self) -> None: ...
 
 
-async def move(store: RunStore, run_id: str, signal: Signal, *, seen: Run | None = None) -> Run:
+async def move(
+    store: RunStore, run_id: str, signal: Signal, *, seen: Run | None = None, audit: AuditEntry | None = None
+) -> Run:
     """Apply a signal to a run. If the run has changed meanwhile, decide again.
 
-    `seen` saves the first read; it may be outdated. Raises `Conflict` if the lifecycle refuses the signal.
+    `seen` saves the first read; it may be outdated. `audit` is stored with the change. Raises `Conflict` if the lifecycle refuses the signal.
     """
     run, is_fresh = (await store.get(run_id), True) if seen is None else (seen, False)
     while True:
         answer = decide(run, signal)
         if isinstance(answer, Decision):
             with suppress(StaleWrite):
-                return await store.apply(run, answer)
+                return await store.apply(run, replace(answer, audit=audit))
         elif is_fresh:
             if isinstance(answer, Stay):
                 return run

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
+from askback.core.audit import AuditEntry
 from askback.core.errors import Conflict, Forbidden, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels
@@ -139,10 +140,10 @@ class VisibleStore:
             await self._check(run_id)
         return await self.whole.deliveries(run_id, cursor, limit, labels | self.labels)
 
-    async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
+    async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
         for run_id in run_ids:
             await self._check(run_id)
-        return await self.whole.forget(run_ids)
+        return await self.whole.forget(run_ids, audit)
 
     def changes(self) -> Changes:
         return _VisibleChanges(self, self.whole.changes())

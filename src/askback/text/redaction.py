@@ -74,6 +74,17 @@ class Redactor:
         return value
 
 
+def answer_secrets(answers: Iterable[Any]) -> tuple[str, ...]:
+    """What is masked of secret answers: every text in them, without the space around it, and each of its lines."""
+    return tuple(dict.fromkeys(part for answer in answers for text in texts_in(answer) for part in _parts(text)))
+
+
+def _parts(text: str) -> Iterator[str]:
+    yield from (text, text.strip())
+    # Output is read line by line. A short line of a long text, such as a brace, is no secret.
+    yield from (line for line in map(str.strip, text.splitlines()) if len(line) >= _SHORTEST)
+
+
 def texts_in(value: Any) -> Iterator[str]:
     """Every string and number in a JSON value: a secret answer may contain several."""
     if isinstance(value, str):

@@ -23,7 +23,9 @@ from askback.core.errors import AskbackError
 from askback.http.problems import status_of
 from askback.links import ANSWERS
 from askback.service import Service
+from askback.store.audit_log import AuditStore
 from askback.web import (
+    audit,
     changes,
     dashboard,
     engines,
@@ -42,7 +44,7 @@ from askback.wire.server import Health
 
 log = logging.getLogger(__name__)
 
-_MODULES = (pages, new_run, files, changes, run_actions, skills, engines, dashboard, people, installation)
+_MODULES = (pages, new_run, files, changes, run_actions, skills, engines, dashboard, people, installation, audit)
 _PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in module.PAGES if not page.by_link)
 _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
 """A path on this site: it starts with exactly one slash, and nothing that a browser treats as one."""
@@ -52,10 +54,19 @@ _API = ("/v1", "/healthz", "/metrics")
 
 class Pages:
     def __init__(
-        self, service: Service, clock: Callable[[], datetime], health: Callable[[], Awaitable[Health]]
+        self,
+        service: Service,
+        clock: Callable[[], datetime],
+        health: Callable[[], Awaitable[Health]],
+        entries: AuditStore,
     ) -> None:
         self._context = PageContext(
-            service=service, clock=clock, health=health, languages=translations.load(), templates=environment()
+            service=service,
+            clock=clock,
+            health=health,
+            audit=entries,
+            languages=translations.load(),
+            templates=environment(),
         )
 
     def wants_page(self, scope: Scope) -> bool:

@@ -19,6 +19,7 @@ _ICONS = (
     ("icon-512.png", "512x512", "any"),
     ("icon-maskable.png", "512x512", "maskable"),
 )
+_WORKER_TEXTS = ("asked", "reminder", "expiring", "test", "test.text", "offline", "offline.text", "again")
 _WORKER_CSP = "default-src 'none'; connect-src 'self'"
 
 
@@ -45,10 +46,7 @@ async def manifest(context: PageContext, request: Request) -> Response:
 
 async def service_worker(context: PageContext, request: Request) -> Response:
     texts = context.translations_for(request)
-    used = {
-        key: texts(f"push.worker.{key}")
-        for key in ("asked", "reminder", "expiring", "test", "test.text", "offline", "offline.text", "again")
-    }
+    used = {key: texts(f"push.worker.{key}") for key in _WORKER_TEXTS}
     source = context.templates.get_template("service_worker.js").render(texts=used | {"lang": texts.language})
     headers = _HEADERS | {"Content-Security-Policy": _WORKER_CSP}
     return Response(source, HTTPStatus.OK, headers, "text/javascript; charset=utf-8")

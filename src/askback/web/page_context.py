@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from askback.http.auth import AccessScope, Grant
 from askback.service import Service
+from askback.store.audit_log import AuditStore
 from askback.text.formatting import rfc3339
 from askback.web import translations
 from askback.web.translations import Translations
@@ -41,6 +42,7 @@ class PageContext:
     clock: Callable[[], datetime]
     health: Callable[[], Awaitable[Health]]
     """The response of `/healthz`."""
+    audit: AuditStore
     languages: Mapping[str, Translations]
     templates: Environment
 
@@ -79,8 +81,12 @@ class Page:
     show: Callable[[PageContext, Request], Awaitable[Response]]
     scopes: tuple[AccessScope, ...] = (READ,)
     by_link: bool = False
+    whole_server: bool = False
+    """Whether it shows something of all runs together, which is not for tokens that are restricted to labels."""
 
     def is_for(self, grant: Grant) -> bool:
+        if self.whole_server and grant.labels:
+            return False
         return grant.link is not None if self.by_link else grant.allows(*self.scopes)
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.actors import Via
 from askback.core.forms import secret_fields
 from askback.core.interactions import InboxOrder
 from askback.core.labels import NAME_PATTERN, read_labels
@@ -24,6 +25,7 @@ from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
 from askback.web.run_actions import actions_of, source_of
 from askback.web.sign_in import invalid_link_page
 from askback.web.translations import Translations
+from askback.web.who import who_text
 from askback.wire import runs as wire
 from askback.wire.base import plain
 
@@ -187,7 +189,13 @@ async def answered(context: PageContext, request: Request) -> Response:
         request,
         "answered.html",
         questions=[
-            plain(each) | {"answer": answer_text(each, texts), "answered_at": each.answered_at} for each in shown
+            plain(each)
+            | {
+                "answer": answer_text(each, texts),
+                "outcome_text": outcome_text(each, texts),
+                "answered_at": each.answered_at,
+            }
+            for each in shown
         ],
         first=cursor is None,
         labels=labels,
@@ -197,6 +205,16 @@ async def answered(context: PageContext, request: Request) -> Response:
         newest=_address("/answered", {"label": labels}),
         further=_address("/answered", {"cursor": page.next_cursor, "label": labels}) if page.next_cursor else None,
     )
+
+
+def outcome_text(closed: wire.Interaction, texts: Translations) -> str:
+    """How the question was closed; by whom, if that is a person."""
+    named = None
+    if closed.answered_with is not None and closed.answered_with.via != Via.ASKBACK:
+        named = texts.find(f"answered.outcome.{closed.outcome}.by")
+    if named is None or closed.answered_with is None:
+        return texts(f"answered.outcome.{closed.outcome}")
+    return named.replace("{who}", who_text(closed.answered_with, texts))
 
 
 def answer_text(closed: wire.Interaction, texts: Translations) -> str | None:

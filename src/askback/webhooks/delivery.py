@@ -13,7 +13,7 @@ from typing import Protocol, Self, assert_never
 
 from askback.core.errors import Unavailable
 from askback.core.runs import RunState
-from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
+from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Webhook, WebhookKind
 from askback.links import AnswerLinks, Recipient
 from askback.store.base import Changes, Store
 from askback.webhooks import reminder_texts
@@ -52,8 +52,6 @@ class DeliveryPolicy:
     retries_sec: Sequence[float] = RETRIES_SEC
     style: MessageStyle = field(default_factory=MessageStyle)
     mail_server: MailServer | None = None
-    reminders: Reminders | None = None
-    """Of devices: they have no settings of their own."""
 
 
 class Senders:
@@ -128,7 +126,6 @@ class Notifications:
         # One after the other: an older list of devices must not replace a newer one.
         async with self._registering:
             devices = () if self.push is None else self.push.webhooks()
-            devices = tuple(replace(each, reminders=self._policy.reminders) for each in devices)
             await self._store.register_webhooks((*self._policy.webhooks, *devices), self._clock())
 
     async def run(self) -> None:
@@ -193,8 +190,7 @@ class Notifications:
                 if await self._is_wanted(due.delivery):
                     attempt = await self._attempt(senders, due)
                     await self._store.note_attempt(due.delivery, attempt)
-                    if self.push is not None and due.delivery.webhook.kind is WebhookKind.PUSH:
-                        await self._note_device(self.push, due.delivery.webhook.url, attempt)
+                    await self._note_device(due.delivery.webhook, attempt)
         finally:
             self._active.subtract((due.delivery.webhook.host,))
             self._active = +self._active
@@ -204,11 +200,16 @@ class Notifications:
         """Nobody is reminded of a question that was closed after the reminder was claimed."""
         return delivery.reason is DeliveryReason.STATE or await self._store.is_due(delivery)
 
-    async def _note_device(self, channel: PushChannel, endpoint: str, attempt: Attempt) -> None:
+    async def _note_device(self, webhook: Webhook, attempt: Attempt) -> None:
+        channel = self.push
+        if channel is None or webhook.kind is not WebhookKind.PUSH:
+            return
         try:
             if attempt.delivered_at is not None:
-                await asyncio.to_thread(channel.devices.succeeded, endpoint)
-            elif attempt.next_attempt_at is None and await asyncio.to_thread(channel.ended, endpoint, attempt.status):
+                await asyncio.to_thread(channel.devices.succeeded, webhook.url)
+            elif attempt.next_attempt_at is None and await asyncio.to_thread(
+                channel.ended, webhook.url, attempt.status
+            ):
                 await self.register()
         except OSError as error:
             log.error("cannot write the push subscriptions: %s", error)

@@ -17,7 +17,7 @@ import msgspec
 from askback import __version__
 from askback.core.interactions import Interaction, option_label
 from askback.core.runs import Run, RunState
-from askback.core.webhooks import DeliveryReason, DueDelivery, Webhook, WebhookKind
+from askback.core.webhooks import DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
 from askback.webhooks.messages.http_request import HttpRequest
 from askback.webhooks.sender import Refused
 
@@ -70,10 +70,11 @@ class PushChannel:
     shows_text: bool
     run: Callable[[str], Awaitable[Run]]
     """The run as it is now."""
+    reminders: Reminders | None = None
 
     def webhooks(self) -> tuple[Webhook, ...]:
         return tuple(
-            Webhook(url=endpoint, kind=WebhookKind.PUSH, states=(RunState.WAITING_USER,))
+            Webhook(url=endpoint, kind=WebhookKind.PUSH, states=(RunState.WAITING_USER,), reminders=self.reminders)
             for endpoint in self.devices.endpoints()
         )
 
@@ -87,7 +88,7 @@ class PushChannel:
             raise Refused("the question is closed")
         payload = question_payload(run, asked, shows_text=self.shows_text)
         if due.delivery.reason is not DeliveryReason.STATE:
-            payload |= {"again": True, "reason": due.delivery.reason}
+            payload["reason"] = due.delivery.reason
         return self._request(endpoint, recipient, payload, now, ttl_sec=_ttl_sec(run, now), topic=_topic(run, asked))
 
     def ended(self, endpoint: str, status: int | None) -> bool:
@@ -129,7 +130,7 @@ def question_payload(run: Run, asked: Interaction, *, shows_text: bool) -> dict[
         "question": asked.interaction_id,
     }
     if shows_text:
-        payload["text"] = _short(asked.prompt, _MAX_TEXT)
+        payload["text"] = _short(asked.heading, _MAX_TEXT)
         payload["options"] = [_short(option_label(each), _MAX_OPTION) for each in _offered(asked)]
     return payload
 

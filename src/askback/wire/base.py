@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Generic, TypeVar, dataclass_transform, overload
+from typing import Annotated, Any, Generic, Self, TypeVar, dataclass_transform, overload
 
 import msgspec
+
+from askback.core import actors
+from askback.core.actors import Via
 
 T = TypeVar("T")
 
@@ -46,6 +49,25 @@ NextCursor = Annotated[
     str | None,
     about("Pass it as `cursor` to get the next page. Null on the last page.", extra_json_schema={"examples": [None]}),
 ]
+
+
+class Actor(Shape):
+    """Who did something, and by which way."""
+
+    name: Annotated[
+        str, about("The name of the token, of the link's recipient, or of the user of the server's machine.", "anna")
+    ]
+    via: Annotated[str, one_of(Via), about("`askback`: Askback itself, for example at a deadline.", "link")]
+
+    @overload
+    @classmethod
+    def of(cls, actor: actors.Actor) -> Self: ...
+    @overload
+    @classmethod
+    def of(cls, actor: actors.Actor | None) -> Self | None: ...
+    @classmethod
+    def of(cls, actor: actors.Actor | None) -> Self | None:
+        return None if actor is None else cls(name=actor.name, via=actor.via)
 
 
 class Page(Shape, Generic[T]):

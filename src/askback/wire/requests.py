@@ -14,10 +14,11 @@ import msgspec
 from msgspec import Meta
 
 from askback.core.access import AccessScope
+from askback.core.audit import Action
 from askback.core.interactions import InboxOrder
 from askback.core.runs import InheritedFiles, Mode, RunState
 from askback.core.webhooks import MAX_REMINDER_SEC, MAX_REMINDERS, Reminders, WebhookKind
-from askback.wire.base import Shape, about
+from askback.wire.base import Moment, Shape, about
 
 _NAME_CHARS = 200
 MAX_SEQ = 2**53
@@ -222,6 +223,13 @@ class LinkCreate(Body):
     """Settings of a new link."""
 
     expires_in_sec: Annotated[int, about("When the link expires, in seconds.", 3600, ge=1, le=31_536_000)] = 86_400
+    recipient: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=100)] | None,
+        about(
+            "Who the link is for: the name in `answered_with`. Without it, that of the token that creates the link.",
+            "anna",
+        ),
+    ] = None
 
 
 class TokenCreate(Body):
@@ -287,6 +295,16 @@ class PageQuery(Shape):
 
 class LabelledPageQuery(Shape):
     label: LabelTexts = ()
+    cursor: Cursor = None
+    limit: Limit = 50
+
+
+class AuditQuery(Shape):
+    actor: Annotated[Text | None, about("Only what was written under this name.")] = None
+    action: Annotated[Action | None, about("Only this action.")] = None
+    run_id: Annotated[Text | None, about("Only entries about this run, also if it was deleted.")] = None
+    since: Annotated[Moment | None, about("Only entries from this time on.")] = None
+    until: Annotated[Moment | None, about("Only entries before this time.")] = None
     cursor: Cursor = None
     limit: Limit = 50
 

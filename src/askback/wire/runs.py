@@ -13,7 +13,7 @@ from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.core.webhooks import DeliveryReason, WebhookKind
-from askback.wire.base import Moment, Page, RunId, Shape, WholeList, about, choice, one_of, utc
+from askback.wire.base import Actor, Moment, Page, RunId, Shape, WholeList, about, choice, one_of, utc
 
 QueueReason = Annotated[str, choice("slots", "engine_slots", "starting")]
 
@@ -98,6 +98,10 @@ class Interaction(Shape):
     response: Annotated[Any, about("The answer. Null for a `secret` question; in a form, its secret fields are null.")]
     answered_by: Annotated[AnsweredBy | None, about("Who answered.")]
     answered_at: Annotated[Moment | None, about("When the question ended.")]
+    answered_with: Annotated[
+        Actor | None,
+        about("Who closed the question, and by which way. Null while it is pending, and if it is not known."),
+    ]
 
     @property
     def secret(self) -> bool:
@@ -126,8 +130,24 @@ class Interaction(Shape):
             response=asked.shown_response,
             answered_by=asked.answered_by,
             answered_at=utc(asked.answered_at),
+            answered_with=Actor.of(asked.answered_with),
             **more,
         )
+
+
+class ClosedInteraction(Shape):
+    """How a question was closed."""
+
+    interaction_id: Annotated[str, about("The question.", "pace")]
+    outcome: Annotated[InteractionOutcome, about("How it ended.", "answered")]
+    answered_with: Annotated[Actor | None, about("Who closed it, and by which way.")]
+
+    @classmethod
+    def of(cls, closing: interactions.Closing | None) -> Self | None:
+        if closing is None:
+            return None
+        by = Actor.of(closing.answered_with)
+        return cls(interaction_id=closing.interaction_id, outcome=closing.outcome, answered_with=by)
 
 
 class RunWarning(Shape):
@@ -237,6 +257,9 @@ class Run(Shape, omit_defaults=True):
     attempt_number: Annotated[int, about("The current or last turn, from 1.", 1, ge=1)]
     interactive_profile: Annotated[Profile, about("How the run waits for its user.")]
     pending_interaction: Annotated[Interaction | None, about("The question that the run waits for.")] = None
+    closed_interaction: Annotated[
+        ClosedInteraction | None, about("How its last closed question was closed, and by whom.")
+    ] = None
     wait_deadline_at: Annotated[
         Moment | None,
         about("When the wait ends without an answer. Set for sticky runs, and if the engine may then decide."),
@@ -251,6 +274,7 @@ class Run(Shape, omit_defaults=True):
     held_process: Annotated[
         HeldProcess | None, about("While a sticky run waits: the engine process, which keeps its slot.")
     ] = None
+    canceled_by: Annotated[Actor | None, about("Who canceled the run, or requested it.")] = None
     warnings: Annotated[tuple[RunWarning, ...], about("Each warning once.")]
     error: Annotated[
         RunError | None, about("Why the run failed. On a waiting run: why it will fail once its process has ended.")
@@ -290,8 +314,10 @@ class Run(Shape, omit_defaults=True):
             attempt_number=run.attempt_number,
             interactive_profile=Profile.of(run.profile),
             pending_interaction=Interaction.of(pending) if pending else None,
+            closed_interaction=ClosedInteraction.of(run.closed_interaction),
             wait_deadline_at=utc(run.wait_deadline_at),
             reply_required=run.options.interactive_require_user_reply if pending else None,
+            canceled_by=Actor.of(run.canceled_by),
             held_process=HeldProcess.of(run),
             warnings=_warnings(run),
             error=RunError.of(run.error),
@@ -430,7 +456,7 @@ class ListedLink(Shape):
     expires_at: Annotated[Moment, about("When the link expires.")]
     recipient: Annotated[
         str | None,
-        about("To whom a notification carried the link. Null if a token created it for its own use.", "anna"),
+        about("Who the link is for, and whose name `answered_with` has. Null: the token that created it.", "anna"),
     ] = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from askback.core.runs import Mode, ProfileKind
-from askback.wire.base import Moment, Shape, WholeList, about, choice
+from askback.wire.base import Actor, Moment, Shape, WholeList, about, choice
 
 
 class Problem(Shape, omit_defaults=True):
@@ -19,6 +19,9 @@ class Problem(Shape, omit_defaults=True):
     problems: Annotated[
         tuple[str, ...] | None,
         about("Every mistake in the request, each with its path.", ["input.days: 'x' is not of type integer"]),
+    ] = None
+    answered_with: Annotated[
+        Actor | None, about("With `INTERACTION_NOT_PENDING`: who closed the question, if that is known.")
     ] = None
 
 

@@ -1,4 +1,4 @@
-"""Removes finished runs by age and size, and old uploads. Never removes an unfinished run."""
+"""Removes finished runs by age and size, old uploads, and old entries of the audit log. Never removes an unfinished run."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 _DAY_SEC = 86_400.0
 _UPLOAD_SEC = _DAY_SEC
+_AUDIT_BATCH = 500
 _BATCH = 20
 """Runs are removed a few at a time, so that other writers wait for one batch at most."""
 
@@ -30,6 +31,7 @@ class RetentionPolicy:
 
     days: float | None = None
     max_bytes: int | None = None
+    audit_days: float | None = None
 
 
 class Retention:
@@ -66,6 +68,8 @@ class Retention:
         await self._deletion.finish()
         await self._sweep_strays()
         await self._close_all()
+        if self._keeping.audit_days is not None:
+            await self._sweep_audit(self._clock() - timedelta(days=self._keeping.audit_days))
         removed = 0
         if self._keeping.days is not None:
             removed += await self._sweep_old(self._clock() - timedelta(days=self._keeping.days))
@@ -73,6 +77,10 @@ class Retention:
             removed += await self._sweep_large(self._keeping.max_bytes)
         if removed:
             log.info("old runs removed: %d", removed)
+
+    async def _sweep_audit(self, before: datetime) -> None:
+        while await self._store.expire_audit(before, _AUDIT_BATCH) == _AUDIT_BATCH:
+            pass
 
     async def _sweep_strays(self) -> None:
         """A crash while a run is submitted leaves files of a run that does not exist."""

@@ -54,6 +54,7 @@ def command(settings: Settings, as_json: bool, answers: tuple[str, ...]) -> int:
 def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool, kept: bool) -> int:
     from askback.bootstrap import opened
     from askback.cli.exit_codes import run_async
+    from askback.cli.system_user import system_user
     from askback.cli.terminal.conversation import converse, print_result
     from askback.cli.terminal.live import choose
     from askback.cli.terminal.prompt import on_terminal
@@ -61,6 +62,7 @@ def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool, kept: 
     from askback.submission import Submission
 
     wanted = Submission(
+        by=system_user(),
         skill=str(DEMO),
         engine="scripted",
         mode="interactive",

@@ -69,7 +69,9 @@ def command(
 
 def _piped() -> str:
     if sys.stdin.isatty():
-        raise click.UsageError("give the answer: askback reply RUN TEXT, or pipe it in")
+        raise click.UsageError(
+            "pipe the answer in: askback reply RUN < FILE; or, unless it is secret, give it: askback reply RUN TEXT"
+        )
     from askback.skills.validation import MAX_REPLY_BYTES
 
     content = sys.stdin.buffer.read(MAX_REPLY_BYTES + 2)
@@ -81,7 +83,9 @@ def _piped() -> str:
     except UnicodeDecodeError:
         raise Invalid(RefusalCode.INPUT_INVALID, "the answer from the pipe is not UTF-8 text") from None
     if not text:
-        raise click.UsageError("the pipe is empty; give the answer: askback reply RUN TEXT, or pipe it in")
+        raise click.UsageError(
+            "the pipe is empty; pipe the answer in, or, unless it is secret, give it: askback reply RUN TEXT"
+        )
     return text.removesuffix("\n")
 
 
@@ -96,9 +100,8 @@ def _pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
 
     pending = run.pending_interaction
     if pending is None:
-        raise Conflict(
-            RefusalCode.INTERACTION_NOT_PENDING, f"run {run.id} has no pending question; its state is {run.state}"
-        )
+        message = f"run {run.id} has no pending question; its state is {run.state}"
+        raise Conflict(RefusalCode.INTERACTION_NOT_PENDING, message + _closing(run))
     if wanted is not None and wanted != pending.interaction_id:
         raise Conflict(
             RefusalCode.INTERACTION_NOT_PENDING,
@@ -107,8 +110,18 @@ def _pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
     return pending if isinstance(pending, Interaction) else msgspec.convert(msgspec.to_builtins(pending), Interaction)
 
 
+def _closing(run: Run | ServedRun) -> str:
+    """Who closed the last question."""
+    from askback.cli.terminal.people import who
+
+    closed = run.closed_interaction
+    if closed is None or closed.answered_with is None:
+        return ""
+    return f"; {closed.outcome} by {who(closed.answered_with)}"
+
+
 async def _response(pending: Interaction, text: str | None, display: Display, settled: Settled, run_id: str) -> Json:
-    """The meaning of the text, or of what is typed here before the question is settled."""
+    """The meaning of the text, or of what is typed here; None if the question is settled elsewhere before that."""
     from askback.cli.terminal import question
     from askback.cli.terminal.prompt import interrupt_leaves
     from askback.skills.typed_answers import read_answer, refusal
@@ -127,10 +140,12 @@ async def _response(pending: Interaction, text: str | None, display: Display, se
     with interrupt_leaves(settled) as settled_or_left:
         response = await question.ask(pending, display.write, settled_or_left)
     display.resume()
-    if response is None:
-        message = f"question {pending.interaction_id!r} of run {run_id} was settled elsewhere in the meantime"
-        raise Conflict(RefusalCode.INTERACTION_NOT_PENDING, message)
     return response
+
+
+def _settled_elsewhere(pending: Interaction, run: Run | ServedRun) -> Conflict:
+    message = f"question {pending.interaction_id!r} of run {run.id} was settled elsewhere in the meantime"
+    return Conflict(RefusalCode.INTERACTION_NOT_PENDING, message + _closing(run))
 
 
 # On the data folder.
@@ -171,6 +186,7 @@ async def _answer_here(
     app: App, run_id: str, pending: Interaction, text: str | None, display: Display, *, can_ask: bool
 ) -> Ending:
     """Store the answer, and execute the run here unless another program owns it."""
+    from askback.cli.system_user import system_user
     from askback.cli.terminal.conversation import Ending, conclude, converse
     from askback.cli.terminal.prompt import Abandoned
     from askback.core.runs import SHARED
@@ -182,7 +198,9 @@ async def _answer_here(
         response = await _response(pending, text, display, settled, run_id)
     except Abandoned:
         return await conclude(app, await app.service.store.get(run_id), display, interrupted=False)
-    run = await app.service.reply(run_id, response, pending.interaction_id)
+    if response is None:
+        raise _settled_elsewhere(pending, await app.service.store.get(run_id))
+    run = await app.service.reply(run_id, response, pending.interaction_id, by=system_user())
     if app.service.owned_elsewhere(run):
         owner = "its server" if run.owner == SHARED else "the program that owns it"
         display.write(f"✔ sent; run {run.id} continues in {owner}")
@@ -225,6 +243,8 @@ async def _answer_through(
     except Abandoned:
         display.write(f"… {how_to_answer(run_id, pending)}")
         return run, exit_codes.WAITING
+    if response is None:
+        raise _settled_elsewhere(pending, await client.get_run(run_id))
     answered = await client.reply(run_id, pending.interaction_id, response)
     display.write(f"✔ sent; follow run {run_id} with: askback watch {run_id}")
     return answered, 0

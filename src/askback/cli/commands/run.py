@@ -304,6 +304,7 @@ class Arguments:
 
 def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
     """Convert the values to the types of the skill's schemas. `may_ask`: there is a terminal, or an answer in advance."""
+    from askback.cli.system_user import system_user
     from askback.submission import Submission
 
     mode = arguments.mode
@@ -314,6 +315,7 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, ma
     values = {key: value for key, value in given.items() if key not in files}
     params = options.pairs(arguments.params, "--param")
     return Submission(
+        by=system_user(),
         skill=arguments.skill,
         engine=arguments.engine,
         mode=mode,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,10 +50,14 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 @options.common
 def revoke(settings: Settings, as_json: bool, session_id: str | None, every: bool) -> int:
     """Revoke the session with this ID. It takes effect at once."""
+    from askback.cli.audited import audited
+    from askback.core.audit import Action
+
     if every == (session_id is not None):
         raise click.UsageError("name an ID, or use --all")
     ids = [each.id for each in _active(settings)] if session_id is None else [session_id]
-    _sessions(settings).revoke(ids)
+    if ids:
+        audited(settings, Action.SESSION_END, partial(_sessions(settings).revoke, ids), lambda _: ", ".join(ids))
     if as_json:
         output.print_json({"revoked": ids})
         return 0

@@ -64,8 +64,12 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 def install(settings: Settings, as_json: bool, source: Path) -> int:
     """Install a skill from a zip file or a folder, so that it can be run by id."""
     from askback.bootstrap import open_library
+    from askback.cli.audited import audited
+    from askback.core.audit import Action
 
-    package = open_library(settings).install(source)
+    package = audited(
+        settings, Action.SKILL_INSTALL, lambda: open_library(settings).install(source), lambda made: made.id
+    )
     if as_json:
         output.print_json({"id": package.id, "version": package.version, "digest": package.digest})
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,6 +80,8 @@ def create(
 ) -> int:
     """Create a token called NAME. It is printed once; only its digest is stored."""
     from askback.bootstrap import now
+    from askback.cli.audited import audited
+    from askback.core.audit import Action
     from askback.core.labels import shown_labels
     from askback.files.atomic import make_private
     from askback.http.auth import AccessScope
@@ -89,7 +92,8 @@ def create(
     make_private(settings.data_dir)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
     labels = options.labels_of(label)
-    text = _tokens(settings).make(name, given, expires_at, labels)
+    make = partial(_tokens(settings).make, name, given, expires_at, labels)
+    text = audited(settings, Action.TOKEN_CREATE, make, lambda _: name)
     if as_json:
         expiry = rfc3339(expires_at) if expires_at else None
         output.print_json({"name": name, "token": text, "scopes": list(given), "expires_at": expiry, "labels": labels})
@@ -105,7 +109,10 @@ def create(
 @options.common
 def revoke(settings: Settings, as_json: bool, name: str) -> int:
     """Revoke the token called NAME. It takes effect at once."""
-    _tokens(settings).revoke(name)
+    from askback.cli.audited import audited
+    from askback.core.audit import Action
+
+    audited(settings, Action.TOKEN_REVOKE, partial(_tokens(settings).revoke, name), lambda _: name)
     if as_json:
         output.print_json({"name": name, "revoked": True})
     else:

@@ -14,10 +14,12 @@ from typing import Any
 
 from askback.bootstrap import App
 from askback.cli import exit_codes, output
+from askback.cli.system_user import system_user
 from askback.cli.terminal import question
 from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.forms import said
 from askback.cli.terminal.live import Display, summary
+from askback.cli.terminal.people import who
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned, Settled, unless_left
 from askback.core.errors import Conflict
 from askback.core.events import Event, EventType
@@ -31,7 +33,6 @@ from askback.wire import runs as wire
 from askback.wire.base import plain
 
 _SETTLED = {
-    InteractionOutcome.ANSWERED: "  (answered elsewhere)",
     InteractionOutcome.AUTO_DECIDED: "  (time is up: the engine decides without an answer)",
     InteractionOutcome.EXPIRED: "  (time is up)",
     InteractionOutcome.ABANDONED: "  (the run ended without an answer)",
@@ -102,10 +103,18 @@ class Conversation:
             # The user may press Ctrl-C as soon as this is shown.
             self.open(opening)
             async for event in service.follow(self._run_id, after):
-                self._display.event(event)
+                if not await self._is_outdated(event):
+                    self._display.event(event)
                 if event.type is EventType.INTERACTION_ASKED and not await self._settle(event):
                     break
         return await service.store.get(self._run_id)
+
+    async def _is_outdated(self, event: Event) -> bool:
+        """Whether it announces the deadline of a question that was answered at the prompt since."""
+        if event.type is not EventType.INTERACTION_EXPIRING:
+            return False
+        pending = (await self._app.service.store.get(self._run_id)).pending_interaction
+        return pending is None or pending.interaction_id != event.data["interaction_id"]
 
     def warn_of_unused_answers(self) -> None:
         if self._answers:
@@ -129,9 +138,9 @@ class Conversation:
             await self._show_settled(pending.interaction_id)
             return True
         try:
-            await self._app.service.reply(self._run_id, response, pending.interaction_id)
+            await self._app.service.reply(self._run_id, response, pending.interaction_id, by=system_user())
         except Conflict as error:
-            self._display.write(f"  {error.message}")
+            self._display.write(f"  {printable(error.message)}")
         return True
 
     def _leave_to_others(self, run: Run) -> bool:
@@ -174,7 +183,12 @@ class Conversation:
 
     async def _show_settled(self, interaction_id: str) -> None:
         for interaction in await self._app.service.store.interactions(self._run_id):
-            if interaction.interaction_id == interaction_id and interaction.outcome in _SETTLED:
+            if interaction.interaction_id != interaction_id:
+                continue
+            if interaction.outcome is InteractionOutcome.ANSWERED:
+                by = interaction.answered_with
+                self._display.write(f"  (answered by {who(by)})" if by else "  (answered elsewhere)")
+            elif interaction.outcome in _SETTLED:
                 self._display.write(_SETTLED[interaction.outcome])
 
     # Ctrl-C.
@@ -216,7 +230,7 @@ class Conversation:
 
     async def _cancel(self) -> None:
         try:
-            await self._app.service.cancel(self._run_id)
+            await self._app.service.cancel(self._run_id, by=system_user())
         except Conflict as error:
             self._display.write(f"  {error.message}")
 

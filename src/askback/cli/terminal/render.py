@@ -13,8 +13,10 @@ from askback.cli.layout import cut
 from askback.cli.terminal.changes import changes_lines
 from askback.cli.terminal.failure import failure
 from askback.cli.terminal.forms import form_lines, said
+from askback.cli.terminal.people import who
 from askback.cli.terminal.question import choice_of_two, reply_command
 from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
+from askback.core.actors import Via
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
@@ -116,6 +118,8 @@ def page(
     if run.held_process is not None:
         yield f"  process  {run.held_process.pid} is kept, with its slot{_held_until(run.held_process.until)}"
     yield f"  created  {_time(run.created_at)} ({duration(_since(run.created_at))} ago)"
+    if run.canceled_by is not None:
+        yield f"  canceled by {who(run.canceled_by)}"
     if run.finished_at is not None:
         yield f"  finished {_time(run.finished_at)}, after {duration((run.finished_at - run.created_at).total_seconds())}"
     if run.usage is not None:
@@ -171,12 +175,19 @@ def _settled(interaction: Interaction) -> Iterator[str]:
     if interaction.outcome is InteractionOutcome.PENDING:
         return
     yield f"  asked    {one_line(interaction.prompt, 500)}"
-    who = f" by {interaction.answered_by}" if interaction.answered_by else ""
-    yield (
-        f"           {interaction.outcome}{who}: {one_line(_said(interaction), 500)}"
-        if who
-        else f"           {interaction.outcome}"
-    )
+    by = _by(interaction)
+    if interaction.answered_by is None:
+        yield f"           {interaction.outcome}{by}"
+        return
+    yield f"           {interaction.outcome}{by}: {one_line(_said(interaction), 500)}"
+
+
+def _by(interaction: Interaction) -> str:
+    """Who closed a question; for one that an earlier version closed, only what kind of answer it was."""
+    if interaction.answered_with is None:
+        return f" by {interaction.answered_by}" if interaction.answered_by else ""
+    by = interaction.answered_with
+    return "" if by.via == Via.ASKBACK else f" by {who(by)}"
 
 
 def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
+from askback.core.audit import AuditEntry
 from askback.core.chats import ChatMessage
 from askback.core.errors import AskbackError
 from askback.core.events import NewEvent
@@ -27,7 +28,17 @@ from askback.store.sqlite.cross_process_wake import Wake
 from askback.store.sqlite.deliveries import Claim, Note, Registration
 from askback.store.sqlite.reads import Readers
 from askback.store.sqlite.writer import Writer
-from askback.store.sqlite.writes import Addition, Change, Creation, Forgetting, Move, Nothing, Write
+from askback.store.sqlite.writes import (
+    Addition,
+    AuditExpiry,
+    AuditRecord,
+    Change,
+    Creation,
+    Forgetting,
+    Move,
+    Nothing,
+    Write,
+)
 from askback.text.json_text import is_large
 
 P = ParamSpec("P")
@@ -125,8 +136,14 @@ class SqliteStore:
     async def close_chat_message(self, message: ChatMessage) -> None:
         await self._writer.write(MessageClosing(message=message))
 
-    async def forget(self, run_ids: Sequence[str]) -> Sequence[str]:
-        return (await self._writer.write(Forgetting.of(run_ids))).forgotten
+    async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
+        return (await self._writer.write(Forgetting.of(run_ids, audit))).forgotten
+
+    async def record(self, entry: AuditEntry) -> None:
+        await self._writer.write(AuditRecord(entry=entry))
+
+    async def expire_audit(self, before: datetime, limit: int) -> int:
+        return (await self._writer.write(AuditExpiry(before=before, limit=limit))).expired
 
     async def write_nothing(self) -> None:
         await self._writer.write(Nothing())
@@ -160,6 +177,7 @@ class SqliteStore:
     owned_by = _reading(reads.owned_by)
     over = _reading(reads.over)
     deliveries = _reading(reads.deliveries)
+    audit_entries = _reading(reads.audit_entries)
     is_due = _reading(outbox.is_due)
     next_delivery = _reading(outbox.next_delivery)
     chat_message = _reading(chats.chat_message)

@@ -17,6 +17,7 @@ import apsw
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
+from askback.store.audit_log import AuditFilter, AuditPage
 from askback.store.base import (
     ANY_LABELS,
     PAGE_BYTES,
@@ -29,7 +30,7 @@ from askback.store.base import (
     RunFilter,
     RunPage,
 )
-from askback.store.sqlite import errors, outbox, rows
+from askback.store.sqlite import audit, errors, outbox, rows
 from askback.store.sqlite.connection import Presence, fetch, fetch_page, open_reader, statements
 from askback.store.sqlite.labels import label_values, labelled
 from askback.store.sqlite.search import words_of
@@ -246,6 +247,13 @@ def deliveries(
     found = outbox.page(connection, run, before, size + 1, labels)
     here = tuple(found[:size])
     return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
+
+
+def audit_entries(
+    connection: apsw.Connection, where: AuditFilter, cursor: str | None = None, limit: int = 50
+) -> AuditPage:
+    (before,) = _position(cursor, (_MAX_INTEGER,))
+    return audit.page(connection, where, before, _bounded(limit))
 
 
 def count_runs(connection: apsw.Connection) -> int:

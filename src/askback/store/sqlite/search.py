@@ -20,11 +20,12 @@ def words_of(text: str) -> str | None:
 
 
 def _mentions(*values: Any) -> bool:
-    """Whether the question of a run contains all words: in its skill, its summary, its prompt or its context."""
+    """Whether the question of a run contains all words: in its skill, its summary, its prompts or its context."""
     doc, words = values
     run = json.loads(doc)
     asked = run.get("pending_interaction") or {}
-    texts = (run["skill"]["id"], run.get("summary"), asked.get("prompt"), *_texts(asked.get("context")))
+    prompts = (asked.get("prompt"), *(field["prompt"] for field in asked.get("questions") or ()))
+    texts = (run["skill"]["id"], run.get("summary"), *prompts, *_texts(asked.get("context")))
     whole = "\n".join(text for text in texts if text).casefold()
     return all(word in whole for word in json.loads(words))
 

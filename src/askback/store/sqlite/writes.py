@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import PurePath
 from typing import Protocol
 
 import apsw
 
+from askback.core.audit import AuditEntry
 from askback.core.errors import Conflict, Invalid, RefusalCode
 from askback.core.events import NewEvent
 from askback.core.interactions import Interaction
@@ -19,7 +21,7 @@ from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest, RunState
 from askback.core.webhooks import DueDelivery, Webhook
 from askback.store.base import EventPage, IdempotencyKey, StaleWrite
-from askback.store.sqlite import outbox, rows, statistics
+from askback.store.sqlite import audit, outbox, rows, statistics
 from askback.store.sqlite.connection import fetch, statements
 from askback.store.sqlite.labels import add_labels
 from askback.text.json_text import clean
@@ -44,6 +46,8 @@ class Change:
     events: EventRows = ()
     deliveries: tuple[DueDelivery, ...] = ()
     forgotten: tuple[str, ...] = ()
+    expired: int = 0
+    """How many entries of the audit log were removed."""
 
     def event_page(self, committed_at: float | None = None) -> EventPage:
         """The events in decoded form, or an empty page with `more` if they are too large to decode here."""
@@ -128,6 +132,7 @@ class Creation:
         if self.key is not None:
             key = {"key": self.key.key, "body_digest": self.key.body_digest, "run": number}
             connection.execute(sql["insert_key"], key | {"created_at": self.columns["created_at"]})
+        audit.add(connection, self.decision.audit)
         return Change(run=self.run, changed_id=self.run.id, decision=self.decision, first_seq=first, events=self.events)
 
     def _refuse_over_quota(self, connection: apsw.Connection) -> None:
@@ -187,6 +192,7 @@ class Move:
             raise StaleWrite(self.run.id)
         number, last_seq = moved[0]
         first = _add_events(connection, number, last_seq, self.events)
+        audit.add(connection, self.decision.audit)
         _keep_place(connection, number, self.before, self.run)
         if self.before.answerable and not self.run.answerable:
             outbox.stop_reminders(connection, number)
@@ -317,13 +323,36 @@ _ORDER = ("deliveries", "webhooks", "messages", "keys", "labels", "events", "int
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgetting:
     run_ids: tuple[str, ...]
+    entry: AuditEntry | None
 
     @classmethod
-    def of(cls, run_ids: Sequence[str]) -> Forgetting:
-        return cls(run_ids=tuple(clean(run_id) for run_id in run_ids))
+    def of(cls, run_ids: Sequence[str], entry: AuditEntry | None = None) -> Forgetting:
+        return cls(run_ids=tuple(clean(run_id) for run_id in run_ids), entry=entry)
 
     def write(self, connection: apsw.Connection) -> Change:
-        return Change(forgotten=tuple(run_id for run_id in self.run_ids if _forget(connection, run_id)))
+        forgotten = tuple(run_id for run_id in self.run_ids if _forget(connection, run_id))
+        audit.add(connection, self.entry if forgotten else None)
+        return Change(forgotten=forgotten)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    entry: AuditEntry
+
+    def write(self, connection: apsw.Connection) -> Change:
+        audit.add(connection, self.entry)
+        return Change()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditExpiry:
+    """Removes some of the entries before a time, oldest first."""
+
+    before: datetime
+    limit: int
+
+    def write(self, connection: apsw.Connection) -> Change:
+        return Change(expired=audit.expire(connection, self.before, self.limit))
 
 
 def _forget(connection: apsw.Connection, run_id: str) -> bool:

@@ -6,7 +6,7 @@ import { draftOf } from "./drafts.js";
 import { make, newId } from "./elements.js";
 import { questionForm } from "./form.js";
 import { formAnswers } from "./form_answers.js";
-import { inWords, outcomeText } from "./outcomes.js";
+import { closedBy, inWords, outcomeText } from "./outcomes.js";
 import { questionText } from "./question_text.js";
 import { refreshTimes, timeElement } from "./time.js";
 import { t } from "./translations.js";
@@ -62,9 +62,10 @@ function answerParts(closed) {
 }
 
 /** `by anna · 10 minutes ago` */
-function byLine({ outcome, answered_with: by, answered_at: at }, mine) {
-  const parts = [];
-  if (outcome === "answered" && by?.name && !mine) parts.push(t("answer.by", { name: by.name }), " · ");
+function byLine(closed, mine) {
+  const { outcome, answered_at: at } = closed;
+  const by = mine || outcome !== "answered" ? null : closedBy(closed);
+  const parts = by === null ? [] : [t("answer.by", { name: by }), " · "];
   if (at) parts.push(timeElement(at));
   return make("p", { class: "muted small" }, ...parts);
 }

@@ -8,7 +8,7 @@ import { onInbox, toast } from "./frame.js";
 import { Batch } from "./inbox_batch.js";
 import { Filters } from "./inbox_filters.js";
 import { listenToKeys, showKeys } from "./inbox_keys.js";
-import { Row, sayOutcome } from "./inbox_rows.js";
+import { Row, sayOutcome, sayTaken } from "./inbox_rows.js";
 import { addressWithout, choose as chooseOption, explain, targetOf } from "./inbox_target.js";
 import { keyOf } from "./live.js";
 import { sentText } from "./outcomes.js";
@@ -147,7 +147,7 @@ function finished(row, text, { mine = false, outcome = false } = {}) {
 /** Somebody else was faster than the user of this page, who may have begun an answer. */
 function taken(row) {
   settled.add(keyOf(row.asked));
-  row.card.close(t("inbox.taken"), { alert: true });
+  sayTaken(row.asked, row.card.close(t("inbox.taken"), { alert: true }));
   showCount();
 }
 

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { make, newId } from "./elements.js";
-import { outcomeText } from "./outcomes.js";
+import { outcomeText, takenText } from "./outcomes.js";
 import { runLink } from "./question_card.js";
 import { SETTLE_MS } from "./settling.js";
 import { countdownElement } from "./deadline.js";
@@ -69,14 +69,23 @@ export class Row {
 }
 
 /** Say how a question was closed in these elements. Without permission to read runs, they say only that it is. */
-export async function sayOutcome({ run_id: run, interaction_id }, ...elements) {
+export function sayOutcome(asked, ...elements) {
+  return sayClosed(asked, elements, outcomeText);
+}
+
+/** Say in this element who was faster. */
+export function sayTaken(asked, element) {
+  return sayClosed(asked, [element], takenText);
+}
+
+async function sayClosed({ run_id: run, interaction_id }, elements, textOf) {
   if (looking >= MOST_LOOKS) return;
   looking += 1;
   try {
     const { items } = await get(`/v1/runs/${encodeURIComponent(run)}/interactions`);
     const closed = items.find((each) => each.interaction_id === interaction_id);
     if (closed === undefined || closed.outcome === "pending") return;
-    for (const each of elements) each.textContent = outcomeText(closed);
+    for (const each of elements) each.textContent = textOf(closed);
   } catch {
     // The line stays as it is.
   } finally {

@@ -1,6 +1,6 @@
 // How a question ended, in words.
 
-import { t } from "./translations.js";
+import { known, t } from "./translations.js";
 
 const MOST_CHARACTERS = 80;
 
@@ -22,8 +22,27 @@ export function sentText(label) {
 }
 
 /** `Time ran out; “eu-north” was chosen.` */
-export function outcomeText({ outcome, response }) {
+export function outcomeText({ outcome, response, answered_with: by }) {
   const words = inWords(response);
-  const key = `inbox.row.${outcome}`;
-  return words === null ? t(key) : t(`${key}.text`, { text: shortened(words) });
+  const named = outcome === "answered" && by;
+  const key = named ? "inbox.row.answered.by" : `inbox.row.${outcome}`;
+  const who = named ? { who: whoText(by) } : {};
+  return words === null ? t(key, who) : t(`${key}.text`, { ...who, text: shortened(words) });
+}
+
+/** `anna, by link`. A newer server may have other ways. */
+export function whoText({ name, via }) {
+  const key = `frame.via.${via}`;
+  return t("frame.who", { who: shortened(name), way: known(key) ? t(key) : via });
+}
+
+/** Somebody else was faster; by name, if a person was. */
+export function takenText(closed) {
+  const by = closed === null || closed.outcome !== "answered" ? null : closedBy(closed);
+  return by === null ? t("inbox.taken") : t("inbox.taken.by", { who: by });
+}
+
+/** Who closed a question; null if nobody did, or if it is not known. */
+export function closedBy({ answered_with: by }) {
+  return by && by.via !== "askback" ? whoText(by) : null;
 }

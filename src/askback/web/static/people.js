@@ -106,17 +106,22 @@ function handedPart(title, text, help) {
   return make("div", { class: "handed-part" }, make("label", { for: id }, title), row, make("p", { class: "hint" }, help));
 }
 
+/** Nothing that was handed over stays on the page. */
+function putAway() {
+  handed.hidden = true;
+  handed.removeAttribute("aria-labelledby");
+  handed.replaceChildren();
+}
+
 function hand(name, invitation, token = null) {
   const done = make("button", { class: "button button-small", type: "button" }, t("people.handed.done"));
-  done.addEventListener("click", () => {
-    handed.hidden = true;
-    handed.replaceChildren();
-  });
+  done.addEventListener("click", putAway);
   const parts = [make("h2", { id: "handed-title" }, t("people.handed", { name })), make("p", { class: "muted" }, t("people.handed.text"))];
   parts.push(handedPart(t("people.link"), invitation.url, t("people.link.help")));
   if (LOOPBACK.test(new URL(invitation.url).hostname)) parts.push(make("p", { class: "alert alert-warn small" }, t("people.link.local")));
   if (token !== null) parts.push(handedPart(t("people.token"), token, t("people.token.help")));
   handed.replaceChildren(...parts, make("div", { class: "row" }, done));
+  handed.setAttribute("aria-labelledby", "handed-title");
   handed.hidden = false;
   handed.focus();
   handed.scrollIntoView({ block: "nearest" });
@@ -131,7 +136,7 @@ async function revoke({ name, sessions }) {
   const text = [t("people.revoke.text", { name }), sessions > 0 ? t("people.revoke.devices", { n: sessions }) : null].filter(Boolean).join(" ");
   if (!(await confirmDialog({ title: t("people.revoke.of", { name }), text, action: t("people.revoke"), danger: true }))) return;
   await remove(`/v1/tokens/${encodeURIComponent(name)}`);
-  handed.hidden = true;
+  putAway();
   await show();
 }
 

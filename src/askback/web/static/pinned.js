@@ -1,12 +1,13 @@
 // The question that a run waits for, with its form: one card, pinned to the bottom of the window until it is answered.
 
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { deadline } from "./deadline.js";
 import { draftOf, draftText, takeDrafts } from "./drafts.js";
 import { make, newId } from "./elements.js";
 import { questionForm } from "./form.js";
 import { copyText, toast } from "./frame.js";
 import { menu, textDialog } from "./menu.js";
+import { takenText } from "./outcomes.js";
 import { questionText } from "./question_text.js";
 import { exactly, timeElement } from "./time.js";
 import { t } from "./translations.js";
@@ -34,7 +35,7 @@ export class PinnedQuestion {
     const id = asked?.interaction_id ?? null;
     if (id !== null && id === this.id) return;
     const isFirst = this.id === null;
-    this.leave();
+    this.leave(run.closed_interaction ?? null);
     this.id = id;
     // Another tab may have answered while this page was closed.
     if (isFirst) for (const text of takeDrafts(run.id, id)) this.sayTaken(text);
@@ -42,10 +43,11 @@ export class PinnedQuestion {
     else this.place.replaceChildren(this.card(run, asked));
   }
 
-  leave() {
+  /** @param {?object} closed how the question was closed */
+  leave(closed = null) {
     const text = this.sent ? null : draftText(this.draft?.read());
     this.draft?.drop();
-    if (text !== null || this.refused) this.sayTaken(text);
+    if (text !== null || this.refused) this.sayTaken(text, closed);
     Object.assign(this, { id: null, draft: null, sent: false, refused: false });
   }
 
@@ -110,7 +112,8 @@ export class PinnedQuestion {
       this.sent = false;
       if (problem.status !== 409) throw problem;
       this.refused = true;
-      this.show({ ...run, pending_interaction: null });
+      const now = await get(`/v1/runs/${encodeURIComponent(run.id)}`).catch(() => run);
+      this.show({ ...now, pending_interaction: null });
       await this.onAnswered();
       return;
     }
@@ -120,10 +123,10 @@ export class PinnedQuestion {
   }
 
   /** The draft of somebody who was too late is not lost. */
-  sayTaken(text) {
+  sayTaken(text, closed = null) {
     const close = make("button", { class: "button button-small", type: "button" }, t("inbox.taken.close"));
     const tools = make("div", { class: "row" }, close);
-    const parts = [make("p", {}, t("inbox.taken"))];
+    const parts = [make("p", {}, takenText(closed))];
     if (text !== null) {
       const copy = make("button", { class: "button button-small", type: "button" }, t("run.taken.copy"));
       copy.addEventListener("click", () => copyText(text));

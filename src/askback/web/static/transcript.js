@@ -4,10 +4,11 @@ import { make } from "./elements.js";
 import { formAnswers, formQuestions } from "./form_answers.js";
 import { markdown } from "./markdown.js";
 import { menu, textDialog } from "./menu.js";
+import { closedBy } from "./outcomes.js";
 import { questionText } from "./question_text.js";
 import { dayOf, duration, exactly, momentText, untilTime } from "./time.js";
 import { tree } from "./tree.js";
-import { t } from "./translations.js";
+import { known, t } from "./translations.js";
 
 // A fence ends at a line with nothing else: the text of a question may contain fences, escaped or indented.
 const STRUCTURED = /^( *)(```+)[^\n`]*\n[\s\S]*?^\1\2[ \t]*$|<ASK_USER_YAML>[\s\S]*?<\/ASK_USER_YAML>/gm;
@@ -240,11 +241,14 @@ class Question {
   }
 
   /** Question and answer are one entry. */
-  close({ outcome, response }, at) {
+  close({ outcome, response, answered_with }, at) {
     const answered = outcome === "answered" || outcome === "auto_decided";
     const took = duration(Math.max(0, (new Date(at) - new Date(this.start)) / 1000));
     this.element.dataset.outcome = outcome;
-    this.outcome.textContent = t("run.outcome.after", { outcome: t(`run.outcome.${outcome}`), time: took });
+    const by = closedBy({ answered_with });
+    const named = by !== null && known(`run.outcome.${outcome}.by`);
+    const key = named ? `run.outcome.${outcome}.by` : `run.outcome.${outcome}`;
+    this.outcome.textContent = t("run.outcome.after", { outcome: t(key, { who: by }), time: took });
     this.outcome.title = exactly(new Date(at));
     if (!answered) return;
     this.options?.remove();

@@ -25,13 +25,13 @@ function show(content) {
     return self.registration.showNotification(TEXTS.test, how);
   }
   const query = new URLSearchParams({ run: content.run, question: content.question });
-  const title = { reminder: TEXTS.reminder, expiring: TEXTS.expiring }[content.reason] ?? TEXTS.asked;
+  const title = TEXTS[content.reason] ?? TEXTS.asked;
   return self.registration.showNotification(title.replace("{skill}", content.skill), {
     ...look,
     body: content.text ?? "",
     // As the page names the question: a reminder replaces what is shown already.
     tag: `${content.run} ${content.question}`,
-    renotify: content.again === true,
+    renotify: content.reason !== undefined,
     actions: (content.options ?? []).map((title, place) => ({ action: String(place), title })),
     data: { url: `/?${query}` },
   });

@@ -24,6 +24,7 @@ from askback.engines.base import Completed, Exit, TurnFailed
 from askback.store.base import move
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.context import TurnContext
+from askback.work.turn.file_names import mask_names
 from askback.work.turn.observe import EventFeed, TurnObserver
 from askback.work.turn.prepare import Unfit
 from askback.work.turn.process import EngineProcess, start_process
@@ -174,6 +175,7 @@ class RunExecutor:
         signal = await self._signal(run, process, observer, result)
         if not isinstance(signal, TurnLost):
             warnings = await record_end(self._context, run, process.prepared.redactor)
+            await mask_names(self._context, run, process.prepared)
             await record_versions(self._context, run)
             if warnings:
                 signal = replace(signal, warnings=(*signal.warnings, *warnings))

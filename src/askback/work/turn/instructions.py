@@ -16,7 +16,7 @@ from askback.skills import prompts
 from askback.skills.package import SkillPackage
 from askback.skills.validation import file_inputs
 from askback.text.json_text import is_large
-from askback.text.redaction import texts_in
+from askback.text.redaction import answer_secrets
 from askback.work.turn.context import TurnContext
 
 
@@ -83,7 +83,7 @@ def _as_seen(run: Run, request: RunRequest, package: SkillPackage, workspace: Wo
 
 def _secret_answers(interactions: Sequence[Interaction]) -> tuple[str, ...]:
     """The store keeps them until the run is over."""
-    return tuple(text for each in interactions for text in texts_in(each.secret_response))
+    return answer_secrets(each.secret_response for each in interactions)
 
 
 async def _render(prompt: Callable[[], str], slow: bool) -> str:

@@ -44,6 +44,11 @@ class PreparedTurn:
     """The sign-in in the run's home. Tokens that the engine renews are merged into the user's sign-in."""
 
     @property
+    def has_secrets(self) -> bool:
+        """Whether the run has secrets beside those of the settings."""
+        return bool(self.instructions.secrets or self.env)
+
+    @property
     def redactor(self) -> Redactor:
         env = (secret for value in self.env.values() for secret in secrets_in(value))
         answers = (*self.instructions.secrets, *env)

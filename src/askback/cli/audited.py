@@ -1,0 +1,34 @@
+"""Writes of commands to files of the data folder, with their entries in the audit log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from askback.cli.system_user import system_user
+from askback.core.audit import Action, entry
+
+if TYPE_CHECKING:
+    from askback.settings import Settings
+
+T = TypeVar("T")
+
+
+def audited(settings: Settings, action: Action, write: Callable[[], T], what: Callable[[T], str]) -> T:
+    """Write, then add the entry; `what` names the written object. The log is opened first: without it, nothing is written."""
+    from askback.bootstrap import now
+    from askback.bootstrap.data_folder import DATABASE, prepare_data_folder
+    from askback.store.sqlite import SqliteStore
+
+    async def main() -> T:
+        prepare_data_folder(settings.data_dir, serving=False)
+        store = await SqliteStore.open(settings.data_dir / DATABASE)
+        try:
+            written = await asyncio.to_thread(write)
+            await store.record(entry(system_user(), action, now(), object=what(written)))
+        finally:
+            await store.close()
+        return written
+
+    return asyncio.run(main())

@@ -1,0 +1,75 @@
+"""The audit log: one entry for every write that somebody made, whichever way they came.
+
+An entry never has an answer, an input, a text or a secret. What Askback does by itself, such as passing a deadline or
+removing old runs, and what was refused are not in the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from askback.core.actors import Actor, Caller
+
+
+class Action(StrEnum):
+    """What was written."""
+
+    RUN_SUBMIT = "run.submit"
+    RUN_CANCEL = "run.cancel"
+    RUN_DELETE = "run.delete"
+    INTERACTION_REPLY = "interaction.reply"
+    LINK_CREATE = "link.create"
+    LINK_REVOKE = "link.revoke"
+    UPLOAD_CREATE = "upload.create"
+    SKILL_INSTALL = "skill.install"
+    SKILL_REMOVE = "skill.remove"
+    TOKEN_CREATE = "token.create"
+    TOKEN_REVOKE = "token.revoke"
+    INVITATION_CREATE = "invitation.create"
+    INVITATION_REVOKE = "invitation.revoke"
+    SESSION_START = "session.start"
+    SESSION_END = "session.end"
+    PUSH_SUBSCRIBE = "push.subscribe"
+    PUSH_UNSUBSCRIBE = "push.unsubscribe"
+    PUSH_TEST = "push.test"
+
+    @property
+    def with_run(self) -> bool:
+        """Whether its entry is stored in the transaction that changes the run. Others follow their write."""
+        return self in (Action.RUN_SUBMIT, Action.RUN_CANCEL, Action.RUN_DELETE, Action.INTERACTION_REPLY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    at: datetime
+    actor: Actor
+    action: Action
+    run_id: str | None = None
+    interaction_id: str | None = None
+    object: str | None = None
+    """What was written, if not the run or the question: the name of a token, the id of a link, a skill."""
+    address: str | None = None
+    """From where the request came; None on the machine itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEntry:
+    """An entry as it is read. An action or a way may be that of a newer version."""
+
+    number: int
+    at: datetime
+    name: str
+    via: str
+    action: str
+    run_id: str | None
+    interaction_id: str | None
+    object: str | None
+    address: str | None
+
+
+def entry(by: Actor, action: Action, at: datetime, **about: str | None) -> AuditEntry:
+    """An entry for what `by` did, with the address of a caller."""
+    address = by.address if isinstance(by, Caller) else None
+    return AuditEntry(at=at, actor=by.plain, action=action, address=address, **about)
