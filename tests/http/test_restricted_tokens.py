@@ -120,9 +120,9 @@ PARAMETERS = {
     "skill_id": "marked",
     "name": "scripted",
     "session_id": "9f2c01ab",
+    "subscription_id": "0f3c2a7b9d1e4c5a",
     "token_name": "anna",
     "invitation_id": "9f2c01ab",
-    "subscription_id": "9f2c01ab",
 }
 """Values of path parameters beside `run_id`."""
 QUERIES = {
@@ -143,11 +143,11 @@ BODIES: dict[str, Callable[[str], Any]] = {
     "POST /v1/runs/{run_id}/interaction/reply": lambda run_id: {"interaction_id": "colour", "response": "red"},
     "POST /v1/runs/{run_id}/interaction/link": lambda run_id: {},
     "POST /v1/answers/{link}": lambda run_id: {"response": "red"},
-    "POST /v1/tokens": lambda run_id: {"name": "wider", "scopes": ["read"]},
     "POST /v1/push/subscriptions": lambda run_id: {
-        "endpoint": "https://push.invalid/1",
-        "keys": {"p256dh": "", "auth": ""},
+        "endpoint": "https://push.example.com/x",
+        "keys": {"p256dh": "x", "auth": "x"},
     },
+    "POST /v1/tokens": lambda run_id: {"name": "wider", "scopes": ["read"]},
     "POST /v1/invitations": lambda run_id: {"token": "anna"},
 }
 WITHOUT_BODY = {

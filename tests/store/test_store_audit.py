@@ -226,7 +226,7 @@ class Replayer:
     def on_interaction_asked(self, event: Event) -> None:
         facts = {"asked_at": event.at, "outcome": "pending", "response": None, "answered_by": None, "answered_at": None}
         facts["answered_with"] = None
-        self.interactions[event.data["interaction_id"]] = {**event.data, **facts}
+        self.interactions[event.data["interaction_id"]] = {"questions": [], **event.data, **facts}
 
     def on_interaction_closed(self, event: Event) -> None:
         self.interactions[event.data["interaction_id"]] |= {**event.data, "answered_at": event.at}
@@ -259,6 +259,7 @@ def test_the_whole_run_can_be_replayed_from_its_events(open_store: OpenStore, li
             ]
             for interaction in kept:
                 interaction["options"] = list(interaction["options"])
+                interaction["questions"] = list(interaction["questions"])
                 who = interaction["answered_with"]
                 interaction["answered_with"] = who and {"name": who.name, "via": who.via}
             assert list(replayed.interactions.values()) == kept

@@ -31,7 +31,7 @@ function show(content) {
     body: content.text ?? "",
     // As the page names the question: a reminder replaces what is shown already.
     tag: `${content.run} ${content.question}`,
-    renotify: content.reason !== undefined,
+    renotify: content.again === true,
     actions: (content.options ?? []).map((title, place) => ({ action: String(place), title })),
     data: { url: `/?${query}` },
   });
