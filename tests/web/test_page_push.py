@@ -321,7 +321,7 @@ def test_a_tap_on_a_question_that_is_closed_says_how_it_ended(phone: Site) -> No
     wire.reply(phone.api, run_id, "red")
     wire.over(phone.api, run_id)
     click(phone, page)
-    expect(page.locator("#inbox-note")).to_contain_text("answered")
+    expect(page.locator("#inbox-note")).to_have_text("Answered by main, by API: red")
 
 
 def test_a_tap_on_a_hostile_question_opens_nothing_else(phone: Site) -> None:

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from askback.bootstrap import App
+from askback.core.webhooks import WebhookKind, reminders_of
 from askback.http.auth import MainToken
 from askback.http.push_subscriptions import Push, Subscriptions
 from askback.http.sessions import Sessions
@@ -40,6 +41,7 @@ def make_push(app: App, tokens: MainToken, sessions: Sessions) -> Push:
         key=key,
         shows_text=settings.notifications.push_text,
         run=app.store.get,
+        reminders=reminders_of(WebhookKind.PUSH, None, settings.notifications.reminders.policy),
     )
     notifications.push = channel
     return Push(

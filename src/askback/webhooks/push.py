@@ -17,7 +17,7 @@ import msgspec
 from askback import __version__
 from askback.core.interactions import Interaction, option_label
 from askback.core.runs import Run, RunState
-from askback.core.webhooks import DeliveryReason, DueDelivery, Webhook, WebhookKind
+from askback.core.webhooks import DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
 from askback.webhooks.messages.http_request import HttpRequest
 from askback.webhooks.sender import Refused
 
@@ -70,10 +70,11 @@ class PushChannel:
     shows_text: bool
     run: Callable[[str], Awaitable[Run]]
     """The run as it is now."""
+    reminders: Reminders | None = None
 
     def webhooks(self) -> tuple[Webhook, ...]:
         return tuple(
-            Webhook(url=endpoint, kind=WebhookKind.PUSH, states=(RunState.WAITING_USER,))
+            Webhook(url=endpoint, kind=WebhookKind.PUSH, states=(RunState.WAITING_USER,), reminders=self.reminders)
             for endpoint in self.devices.endpoints()
         )
 

@@ -31,7 +31,7 @@ function show(content) {
     body: content.text ?? "",
     // As the page names the question: a reminder replaces what is shown already.
     tag: `${content.run} ${content.question}`,
-    renotify: content.again === true,
+    renotify: content.reason !== undefined,
     actions: (content.options ?? []).map((title, place) => ({ action: String(place), title })),
     data: { url: `/?${query}` },
   });
