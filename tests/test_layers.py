@@ -36,6 +36,7 @@ LAYERS = (
 """From the top. A unit imports units of lower layers only, never its neighbours."""
 RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
 
+SECTIONS = ("setting_sections", "notification_sections")
 READS_SETTINGS = {"bootstrap", "cli"}
 USES_CLIENT = {"cli"}
 """The client is for programs outside; of ours only this one talks to a server."""
@@ -150,15 +151,15 @@ def _forbidden_for_engine(path: str) -> set[str]:
 
 
 def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
-    if target in ("settings", "setting_sections") and unit != "settings":
+    if target in ("settings", *SECTIONS) and unit not in ("settings", *SECTIONS):
         if unit not in READS_SETTINGS:
             yield f"{where} imports {target}; only {' and '.join(sorted(READS_SETTINGS))} may, others are given values"
     elif unit == "settings":
-        if target not in ("core", "setting_sections", "setting_types", "text", "trust", ""):
+        if target not in ("core", *SECTIONS, "setting_types", "text", "trust", ""):
             yield f"{where} imports {target}; settings knows only core and text"
-    elif unit == "setting_sections":
-        if target not in ("core", "setting_types", "trust"):
-            yield f"{where} imports {target}; setting_sections knows only core"
+    elif unit in SECTIONS:
+        if target not in ("core", "setting_sections", "setting_types", "trust"):
+            yield f"{where} imports {target}; {unit} knows only core"
     elif unit == "setting_types":
         if target != "trust":
             yield f"{where} imports {target}; setting_types knows only trust"

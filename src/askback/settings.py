@@ -40,21 +40,18 @@ from askback import setting_types, trust
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
 from askback.core.webhooks import Webhook, WebhookKind, reminders_of, webhook_problems
+from askback.notification_sections import NotificationSettings, ReminderSettings, TelegramSettings, WebhookSettings
 from askback.setting_sections import (
     MAX_SLOTS,
     TEN_YEARS_SEC,
     EngineSettings,
     Limits,
     LogSettings,
-    NotificationSettings,
     Quotas,
-    ReminderSettings,
     Retention,
     ServerSettings,
-    TelegramSettings,
     TelemetrySettings,
     WarmSettings,
-    WebhookSettings,
     default_slots,
 )
 from askback.text.formatting import nearest

@@ -15,6 +15,7 @@ from askback.core.interactions import Interaction, Question, option_label, optio
 from askback.core.outcomes import AskUser
 from askback.core.runs import Run, RunState, Usage
 from askback.core.signals import Replied
+from askback.wire import questions as question_wire
 from askback.wire import runs as wire
 from askback.wire.base import plain
 
@@ -75,7 +76,7 @@ def test_a_secret_reply_is_not_shown() -> None:
     waiting = decision(running_run(), ended(running_run(), asked)).run
     closed = decision(waiting, Replied(interaction_id="key", response="hush", owner="", at=NOW)).closed
     assert closed is not None
-    assert "hush" not in json.dumps(plain(wire.Interaction.of(closed)))
+    assert "hush" not in json.dumps(plain(question_wire.Interaction.of(closed)))
 
 
 def test_an_answered_question_shows_who_and_when() -> None:
@@ -83,7 +84,7 @@ def test_an_answered_question_shows_who_and_when() -> None:
     later = NOW + timedelta(seconds=1)
     closed = decision(waiting, Replied(interaction_id="colour", response={"a": 1}, owner="", at=later)).closed
     assert closed is not None
-    shown = plain(wire.Interaction.of(closed))
+    shown = plain(question_wire.Interaction.of(closed))
     assert (shown["prompt"], shown["response"], shown["answered_by"]) == ("Which colour?", {"a": 1}, "user")
     assert (shown["asked_at"], shown["answered_at"]) == ("2026-01-01T01:00:00Z", "2026-01-01T01:00:01Z")
 

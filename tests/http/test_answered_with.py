@@ -15,9 +15,10 @@ import pytest
 
 from askback.core.actors import Actor, Via
 from askback.core.errors import AlreadyClosed
+from askback.core.interactions import Interaction
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from askback.wire import runs as wire
+from askback.wire import questions as question_wire
 from support.api import calling, get, over, reach, refused, reply, start, waiting
 from support.data_folder import ASK, FINISH, World, run_async, submit
 from support.data_folder import over as over_here
@@ -246,8 +247,8 @@ def test_a_webhook_says_who_answered(tmp_path: Path) -> None:
 
 
 def test_a_question_that_an_earlier_version_closed_has_no_name() -> None:
-    asked = wire.interactions.Interaction(
+    asked = Interaction(
         interaction_id="q", kind="text", prompt="?", attempt_number=1, asked_at=datetime.now(UTC), outcome="answered"
     )
-    assert wire.Interaction.of(asked).answered_with is None
+    assert question_wire.Interaction.of(asked).answered_with is None
     assert str(asked.closing) == "question 'q' is no longer pending: it was answered"

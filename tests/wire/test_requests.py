@@ -8,7 +8,8 @@ import pytest
 
 from askback.core.runs import RunState
 from askback.core.webhooks import WebhookKind
-from askback.wire.requests import LinkCreate, Mismatch, RunCreate, RunQuery, read_body, read_texts
+from askback.wire.reading import Mismatch, read_body, read_texts
+from askback.wire.requests import LinkCreate, RunCreate, RunQuery
 
 
 def problems(document: Any, shape: Any = RunCreate) -> tuple[str, ...]:

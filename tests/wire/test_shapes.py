@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from askback.http.app import openapi_document
+from askback.wire.artifacts import Artifact
 from askback.wire.base import encode
-from askback.wire.runs import Artifact, Event, RunError
+from askback.wire.runs import Event, RunError
 
 SCHEMAS: dict[str, Any] = openapi_document()["components"]["schemas"]
 

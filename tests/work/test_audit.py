@@ -92,7 +92,7 @@ async def _follow(app: object, run_id: str, after: int) -> list[Event]:
 
 
 def test_a_secret_reply_is_in_no_event_and_in_no_view(tmp_path: Path) -> None:
-    from askback.wire.runs import Interaction
+    from askback.wire.questions import Interaction
 
     world = World(tmp_path)
     ask = {"ask": {"interaction_id": "pin", "prompt": "PIN?", "kind": "secret"}}

@@ -26,7 +26,7 @@ from askback.core.errors import Invalid
 from askback.core.runs import RunState
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
-from askback.wire import runs as wire
+from askback.wire import deliveries as delivery_wire
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 from support.receiver import ALLOWED, Came, Receiver, receiving
 
@@ -400,7 +400,7 @@ def test_neither_log_shows_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFix
                 hook = Webhook(url=f"{receiver.url}?key=canary-in-query", secret=SECRET)
                 (entry,) = await settled(app, await submitted(app, world, hook))
         assert receiver.came[0].path == "/hook?key=canary-in-query"
-        shown = str(wire.Delivery.of(entry)) + repr(entry) + caplog.text
+        shown = str(delivery_wire.Delivery.of(entry)) + repr(entry) + caplog.text
         assert "given up" in caplog.text
         assert SECRET not in shown
         assert "canary" not in shown

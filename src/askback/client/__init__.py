@@ -25,26 +25,11 @@ from askback.client.errors import (
 )
 from askback.client.sync_client import Client
 from askback.core.runs import RunState
+from askback.wire.artifacts import Artifact, ArtifactDiff, ArtifactVersion, ChangedFile, Changes
 from askback.wire.audit import AuditEntry
-from askback.wire.runs import (
-    Artifact,
-    ArtifactDiff,
-    ArtifactVersion,
-    ChangedFile,
-    Changes,
-    ClosedQuestion,
-    Delivery,
-    Event,
-    HeldProcess,
-    Interaction,
-    Link,
-    ListedLink,
-    PendingQuestion,
-    Result,
-    Run,
-    RunError,
-    RunWarning,
-)
+from askback.wire.deliveries import Delivery
+from askback.wire.questions import Interaction, Link, ListedLink
+from askback.wire.runs import ClosedQuestion, Event, HeldProcess, PendingQuestion, Result, Run, RunError, RunWarning
 from askback.wire.server import Engine, EngineModel, EngineModels, Health, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token

@@ -13,22 +13,12 @@ import msgspec
 
 from askback.client.errors import AnswerUnreadable, Refused, refusal
 from askback.client.paths import path_of
+from askback.wire.artifacts import Artifact, ArtifactDiff, ArtifactVersion
 from askback.wire.audit import AuditEntry
 from askback.wire.base import Page
-from askback.wire.runs import (
-    Artifact,
-    ArtifactDiff,
-    ArtifactVersion,
-    ClosedQuestion,
-    Delivery,
-    Event,
-    Interaction,
-    Link,
-    ListedLink,
-    PendingQuestion,
-    Result,
-    Run,
-)
+from askback.wire.deliveries import Delivery
+from askback.wire.questions import Interaction, Link, ListedLink
+from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
 from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token

@@ -26,21 +26,11 @@ from askback.client.requests import (
     transport_errors,
     written,
 )
+from askback.wire.artifacts import Artifact, ArtifactDiff, ArtifactVersion
 from askback.wire.audit import AuditEntry
-from askback.wire.runs import (
-    Artifact,
-    ArtifactDiff,
-    ArtifactVersion,
-    ClosedQuestion,
-    Delivery,
-    Event,
-    Interaction,
-    Link,
-    ListedLink,
-    PendingQuestion,
-    Result,
-    Run,
-)
+from askback.wire.deliveries import Delivery
+from askback.wire.questions import Interaction, Link, ListedLink
+from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
 from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, Upload
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token

@@ -20,7 +20,7 @@ from askback.core.errors import RefusalCode, Unavailable
 from askback.http.problems import problem
 from askback.process.pools import Pool
 from askback.wire.base import Shape
-from askback.wire.requests import read_body
+from askback.wire.reading import read_body
 
 S = TypeVar("S", bound=Shape)
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from askback.process import uploads
 from askback.process.pools import Pool
 from askback.process.versions import Version
 from askback.process.workspace import Artifact
-from askback.wire import runs as wire
+from askback.wire import artifacts as artifact_wire
 from askback.wire.base import encode
 from askback.wire.requests import DiffQuery, VersionQuery
 from askback.wire.server import Upload
@@ -81,7 +81,7 @@ async def keep_upload(request: Request, context: Context) -> uploads.Upload:
     "GET /v1/runs/{run_id}/artifacts",
     "List the artifacts of a run",
     scopes=(AccessScope.READ,),
-    returns=wire.ArtifactList,
+    returns=artifact_wire.ArtifactList,
     description="All artifacts.",
     refusals=(RefusalCode.RUN_NOT_FOUND,),
 )
@@ -97,14 +97,14 @@ async def list_artifacts(request: Request, context: Context, *, run_id: str) -> 
     "List the versions of an artifact",
     scopes=(AccessScope.READ,),
     query=VersionQuery,
-    returns=wire.VersionList,
+    returns=artifact_wire.VersionList,
     description="All versions, oldest first.",
     refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND, RequestCode.REQUEST_INVALID),
 )
 async def list_versions(request: Request, context: Context, *, run_id: str, query: VersionQuery) -> Response:
     """The file as it was at the end of each turn that changed it."""
     found = await context.service.versions(run_id, query.path)
-    return json_response(wire.VersionList(items=tuple(_version(each) for each in found)))
+    return json_response(artifact_wire.VersionList(items=tuple(_version(each) for each in found)))
 
 
 @router.add(
@@ -112,7 +112,7 @@ async def list_versions(request: Request, context: Context, *, run_id: str, quer
     "Compare two versions of an artifact",
     scopes=(AccessScope.READ,),
     query=DiffQuery,
-    returns=wire.ArtifactDiff,
+    returns=artifact_wire.ArtifactDiff,
     description="The difference.",
     refusals=(
         RefusalCode.RUN_NOT_FOUND,
@@ -127,7 +127,7 @@ async def get_diff(request: Request, context: Context, *, run_id: str, query: Di
     text = None if found is None else "".join(f"{line}\n" for line in found.lines)
     cut = found is not None and found.cut
     to: int | Literal["now"] = "now" if query.to_turn is None else query.to_turn
-    return json_response(wire.ArtifactDiff(path=query.path, from_=query.from_, to=to, diff=text, cut=cut))
+    return json_response(artifact_wire.ArtifactDiff(path=query.path, from_=query.from_, to=to, diff=text, cut=cut))
 
 
 class _AnyPath(PathConvertor):
@@ -181,12 +181,12 @@ async def _chunks(file: BinaryIO, pool: Pool) -> AsyncIterator[bytes]:
 
 
 def _listed(found: Sequence[Artifact]) -> bytes:
-    items = tuple(wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in found)
-    return encode(wire.ArtifactList(items=items))
+    items = tuple(artifact_wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in found)
+    return encode(artifact_wire.ArtifactList(items=items))
 
 
-def _version(version: Version) -> wire.ArtifactVersion:
-    return wire.ArtifactVersion(
+def _version(version: Version) -> artifact_wire.ArtifactVersion:
+    return artifact_wire.ArtifactVersion(
         turn=version.turn, size=version.size, kept=version.kept, digest=version.digest, removed=version.removed
     )
 

@@ -23,8 +23,8 @@ from askback.http.auth import AccessScope
 from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
 from askback.http.routing import Access, Code, Operation
 from askback.wire.base import Shape
+from askback.wire.deliveries import Notification
 from askback.wire.requests import Body
-from askback.wire.runs import Notification
 from askback.wire.server import Problem
 
 Json = dict[str, Any]

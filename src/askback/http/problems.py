@@ -31,7 +31,7 @@ from askback.core.errors import (
 )
 from askback.wire.base import Actor as WireActor
 from askback.wire.base import encode
-from askback.wire.requests import Mismatch
+from askback.wire.reading import Mismatch
 from askback.wire.server import Problem
 
 log = logging.getLogger(__name__)

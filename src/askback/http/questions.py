@@ -22,6 +22,7 @@ from askback.http.routing import Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
 from askback.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
 from askback.store.base import InboxFilter
+from askback.wire import questions as question_wire
 from askback.wire import runs as wire
 from askback.wire.requests import InboxQuery, LabelledPageQuery, LinkCreate, LinkedReply, Reply
 
@@ -39,13 +40,13 @@ _INBOX_STREAM = {
     "GET /v1/runs/{run_id}/interaction",
     "Get the pending question",
     scopes=(AccessScope.READ, AccessScope.ANSWER),
-    returns=wire.Interaction,
+    returns=question_wire.Interaction,
     description="The question.",
     refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.INTERACTION_NOT_FOUND),
 )
 async def get_question(request: Request, context: Context, *, run_id: str) -> Response:
     """The pending question. 404 if there is none."""
-    return json_response(wire.Interaction.of(_pending(await context.service.store.get(run_id))))
+    return json_response(question_wire.Interaction.of(_pending(await context.service.store.get(run_id))))
 
 
 @router.add(
@@ -83,14 +84,16 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
     "GET /v1/runs/{run_id}/interactions",
     "List the questions of a run",
     scopes=(AccessScope.READ,),
-    returns=wire.InteractionList,
+    returns=question_wire.InteractionList,
     description="All questions.",
     refusals=(RefusalCode.RUN_NOT_FOUND,),
 )
 async def list_questions(request: Request, context: Context, *, run_id: str) -> Response:
     """All questions of the run with their outcomes, in the order in which they were asked."""
     asked = await context.service.store.interactions(run_id)
-    return json_response(wire.InteractionList(items=tuple(wire.Interaction.of(each) for each in asked)))
+    return json_response(
+        question_wire.InteractionList(items=tuple(question_wire.Interaction.of(each) for each in asked))
+    )
 
 
 @router.add(
@@ -142,7 +145,7 @@ async def closed_questions(request: Request, context: Context, *, query: Labelle
     action=Action.LINK_CREATE,
     scopes=(AccessScope.ANSWER,),
     body=LinkCreate,
-    returns=wire.Link,
+    returns=question_wire.Link,
     status=HTTPStatus.CREATED,
     description="The link.",
     refusals=(
@@ -164,21 +167,21 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
     text, kept = await asyncio.to_thread(context.links.make, link, token=grant.name, token_digest=grant.token_digest)
     changed(request, kept.id, run_id=run_id, interaction_id=pending.interaction_id)
     url = context.addresses.base_url(host_of(headers_of(request.scope))) + ANSWERS + text
-    return json_response(wire.Link(id=kept.id, url=url, expires_at=expires), HTTPStatus.CREATED)
+    return json_response(question_wire.Link(id=kept.id, url=url, expires_at=expires), HTTPStatus.CREATED)
 
 
 @router.add(
     "GET /v1/runs/{run_id}/interaction/links",
     "List the links to the pending question",
     scopes=(AccessScope.ANSWER,),
-    returns=wire.LinkList,
+    returns=question_wire.LinkList,
     description="All links.",
     refusals=(RefusalCode.RUN_NOT_FOUND,),
 )
 async def list_links(request: Request, context: Context, *, run_id: str) -> Response:
     """The valid links, oldest first. Empty if no question is pending."""
     items = tuple(
-        wire.ListedLink(
+        question_wire.ListedLink(
             id=each.id,
             interaction_id=each.interaction_id,
             token=each.token,
@@ -188,7 +191,7 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
         )
         for each in await _links(context, run_id)
     )
-    return json_response(wire.LinkList(items=items))
+    return json_response(question_wire.LinkList(items=items))
 
 
 @router.add(
@@ -240,7 +243,7 @@ async def _revoke(request: Request, context: Context, run_id: str, ids: list[str
     "GET /v1/answers/{link}",
     "Get the question of a link",
     access=Access.LINK,
-    returns=wire.Interaction,
+    returns=question_wire.Interaction,
     description="The question.",
     refusals=(
         RefusalCode.INTERACTION_NOT_PENDING,
@@ -257,7 +260,7 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
         query = request.url.query
         return RedirectResponse(f"{ANSWER_PAGE}{link}{'?' if query else ''}{query}", HTTPStatus.SEE_OTHER)
     held: Link = request.scope["grant"].link
-    return json_response(wire.Interaction.of(await _linked(context, held)))
+    return json_response(question_wire.Interaction.of(await _linked(context, held)))
 
 
 @router.add(
@@ -266,7 +269,7 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
     action=Action.INTERACTION_REPLY,
     access=Access.LINK,
     body=LinkedReply,
-    returns=wire.Interaction,
+    returns=question_wire.Interaction,
     status=HTTPStatus.ACCEPTED,
     description="The question with its answer.",
     refusals=(
@@ -291,7 +294,7 @@ async def linked_reply(request: Request, context: Context, *, link: str, body: L
     action=Action.INTERACTION_REPLY,
     access=Access.LINK,
     raw_body=FORM_WITH_FILE,
-    returns=wire.Interaction,
+    returns=question_wire.Interaction,
     status=HTTPStatus.ACCEPTED,
     description="The question with its answer.",
     refusals=(
@@ -322,7 +325,7 @@ async def linked_file(request: Request, context: Context, *, link: str) -> Respo
 async def _answered(context: Context, held: Link) -> Response:
     asked = await context.service.store.interactions(held.run_id)
     answered = next(each for each in asked if each.interaction_id == held.interaction_id)
-    return json_response(wire.Interaction.of(answered), HTTPStatus.ACCEPTED)
+    return json_response(question_wire.Interaction.of(answered), HTTPStatus.ACCEPTED)
 
 
 async def _linked(context: Context, link: Link) -> Interaction:

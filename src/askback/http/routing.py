@@ -22,7 +22,7 @@ from askback.http.auth import AccessScope, Grant
 from askback.http.context import Context
 from askback.http.problems import RequestCode
 from askback.wire.base import Shape
-from askback.wire.requests import read_texts
+from askback.wire.reading import read_texts
 
 Code = RefusalCode | RequestCode
 Handler = Callable[..., Awaitable[Response]]

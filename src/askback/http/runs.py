@@ -22,6 +22,8 @@ from askback.http.problems import JSON_BODY, RequestCode
 from askback.http.routing import Router
 from askback.http.streams import EventStream, wants_stream
 from askback.store.base import DeliveryPage, RunFilter
+from askback.wire import artifacts as artifact_wire
+from askback.wire import deliveries as delivery_wire
 from askback.wire import runs as wire
 from askback.wire.requests import (
     MAX_SEQ,
@@ -214,7 +216,7 @@ async def delete_run(request: Request, context: Context, *, run_id: str) -> Resp
 async def get_result(request: Request, context: Context, *, run_id: str) -> Response:
     """The result of the run. 409 until it is final."""
     result = await context.service.result(run_id)
-    artifacts = [wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
+    artifacts = [artifact_wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
     return json_response(wire.Result.of(result.run, result.data, artifacts, result.changes))
 
 
@@ -283,7 +285,7 @@ def _seq(text: str) -> int:
     "List deliveries",
     scopes=(AccessScope.READ,),
     query=LabelledPageQuery,
-    returns=wire.DeliveryPage,
+    returns=delivery_wire.DeliveryPage,
     description="A page.",
     refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
 )
@@ -297,7 +299,7 @@ async def list_deliveries(request: Request, context: Context, *, query: Labelled
     "List the deliveries of a run",
     scopes=(AccessScope.READ,),
     query=PageQuery,
-    returns=wire.DeliveryPage,
+    returns=delivery_wire.DeliveryPage,
     description="A page.",
     refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RefusalCode.RUN_NOT_FOUND),
 )
@@ -307,5 +309,5 @@ async def list_run_deliveries(request: Request, context: Context, *, run_id: str
 
 
 def _deliveries(page: DeliveryPage) -> Response:
-    items = tuple(wire.Delivery.of(each) for each in page.items)
-    return json_response(wire.DeliveryPage(items=items, next_cursor=page.next_cursor))
+    items = tuple(delivery_wire.Delivery.of(each) for each in page.items)
+    return json_response(delivery_wire.DeliveryPage(items=items, next_cursor=page.next_cursor))

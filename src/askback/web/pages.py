@@ -26,6 +26,7 @@ from askback.web.run_actions import actions_of, source_of
 from askback.web.sign_in import invalid_link_page
 from askback.web.translations import Translations
 from askback.web.who import who_text
+from askback.wire import questions as question_wire
 from askback.wire import runs as wire
 from askback.wire.base import plain
 
@@ -207,7 +208,7 @@ async def answered(context: PageContext, request: Request) -> Response:
     )
 
 
-def outcome_text(closed: wire.Interaction, texts: Translations) -> str:
+def outcome_text(closed: question_wire.Interaction, texts: Translations) -> str:
     """How the question was closed; by whom, if that is a person."""
     named = None
     if closed.answered_with is not None and closed.answered_with.via != Via.ASKBACK:
@@ -217,7 +218,7 @@ def outcome_text(closed: wire.Interaction, texts: Translations) -> str:
     return named.replace("{who}", who_text(closed.answered_with, texts))
 
 
-def answer_text(closed: wire.Interaction, texts: Translations) -> str | None:
+def answer_text(closed: question_wire.Interaction, texts: Translations) -> str | None:
     """The answer in words; None if there is none or if it is secret."""
     match closed.response:
         case None:
@@ -267,7 +268,7 @@ async def _closed(context: PageContext, run_id: str, interaction_id: str) -> Any
     found = next((each for each in asked if each.interaction_id == interaction_id), None)
     if found is None or found.answered_at is None or context.clock() >= found.answered_at + AFTERWARDS:
         return None
-    return plain(wire.Interaction.of(found))
+    return plain(question_wire.Interaction.of(found))
 
 
 _ANSWER = (Page(path=PATH, show=answer, by_link=True),)

@@ -24,7 +24,7 @@ from askback.webhooks.messages.mail import Mail
 from askback.webhooks.messages.notice import Notice
 from askback.webhooks.push import FINAL, PushChannel
 from askback.webhooks.sender import TIMEOUT_SEC, Failed, Refused, Response, WebhookSender, requested_delay_sec
-from askback.wire.runs import Notification
+from askback.wire.deliveries import Notification
 
 log = logging.getLogger(__name__)
 

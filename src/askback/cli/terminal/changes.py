@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from askback.core.changes import ChangeStatus, NoSummary
 from askback.text.formatting import count, one_line, printable
-from askback.wire.runs import Changes
+from askback.wire.artifacts import Changes
 
 _WHY = {
     NoSummary.NOT_A_REPOSITORY: "it is not the top folder of a git repository, or it is a linked worktree",

@@ -29,6 +29,7 @@ from askback.process.tree import Tree
 from askback.process.workspace import ARTIFACTS_DIR
 from askback.skills.typed_answers import read_answer, refusal
 from askback.text.formatting import count, printable, size
+from askback.wire import artifacts as artifact_wire
 from askback.wire import runs as wire
 from askback.wire.base import plain
 
@@ -260,11 +261,11 @@ async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, k
         return Ending(run=run, exit_code=exit_codes.WAITING, document=document)
     result = await app.service.result(run.id)
     folder = app.workspaces.of(run.id).engine_cwd(run.workdir) / ARTIFACTS_DIR if kept else Path(ARTIFACTS_DIR)
-    files = [wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
+    files = [artifact_wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
     display.write(summary(run))
     for each in result.artifacts:
         display.write(f"  {printable(str(folder / each.path))} ({size(each.size)})")
-    for line in changes_lines(document.get("workdir"), wire.Changes.of(result.changes)):
+    for line in changes_lines(document.get("workdir"), artifact_wire.Changes.of(result.changes)):
         display.write(f"  {line}")
     document |= plain(wire.Result.of(run, result.data, files, result.changes))
     canceled = exit_codes.INTERRUPTED if interrupted else exit_codes.FAILED

@@ -11,14 +11,14 @@ from askback.core.forms import FormField, secret_fields
 from askback.core.interactions import Interaction, Json
 from askback.skills.field_values import describe, readable
 from askback.text.formatting import one_line, printable
-from askback.wire import runs as wire
+from askback.wire import questions as question_wire
 
 NOT_SHOWN = "(not shown)"
 _MAX_PROMPT = 200
 _MAX_ANSWER = 200
 
 
-def form_lines(questions: Sequence[FormField | wire.FormField]) -> Iterator[str]:
+def form_lines(questions: Sequence[FormField | question_wire.FormField]) -> Iterator[str]:
     """The questions of a form, each with its id and what it takes: enough to write the answer as JSON."""
     for number, field in enumerate(questions, 1):
         optional = "" if field.required else ", optional"
@@ -26,7 +26,7 @@ def form_lines(questions: Sequence[FormField | wire.FormField]) -> Iterator[str]
         yield f"{number}. {one_line(field.prompt, _MAX_PROMPT)} ({printable(field.id)}: {takes}{optional})"
 
 
-def said(interaction: Interaction | wire.Interaction, response: Json) -> str:
+def said(interaction: Interaction | question_wire.Interaction, response: Json) -> str:
     """An answer as a person reads it, without its secrets."""
     if interaction.secret:
         return NOT_SHOWN

@@ -24,7 +24,7 @@ from askback.core.interactions import Interaction, Json, option_label, option_va
 from askback.skills.field_values import kind_of, numbered, readable
 from askback.skills.typed_answers import answer_problems, is_confirmation, option_numbers, read_answer
 from askback.text.formatting import printable
-from askback.wire import runs as wire
+from askback.wire import questions as question_wire
 
 _LATER = "Ctrl-D: answer later"
 _KEYS = f"{_LATER}; Alt-Enter: new line"
@@ -61,7 +61,7 @@ def _option(interaction: Interaction, option: Json) -> str:
     return f"{line}  (default)" if is_default else line
 
 
-def choice_of_two(interaction: Interaction | wire.Interaction) -> str | None:
+def choice_of_two(interaction: Interaction | question_wire.Interaction) -> str | None:
     """`[y/n]` with the default as a capital letter, for a question that is answered with yes or no."""
     schema = interaction.response_schema or {}
     if interaction.options or not (is_confirmation(interaction) or schema.get("type") == "boolean"):
@@ -95,11 +95,11 @@ def _takes_lines(interaction: Interaction) -> bool:
     return is_text and not is_confirmation(interaction) and not is_dumb_terminal()
 
 
-def how_to_answer(run_id: str, asked: Interaction | wire.Interaction | None) -> str:
+def how_to_answer(run_id: str, asked: Interaction | question_wire.Interaction | None) -> str:
     return f"run {run_id} waits for an answer; answer with: {reply_command(run_id, asked)}"
 
 
-def reply_command(run_id: str, asked: Interaction | wire.Interaction | None) -> str:
+def reply_command(run_id: str, asked: Interaction | question_wire.Interaction | None) -> str:
     """The command that answers a question. It asks for secrets, which the shell would keep, and for forms."""
     schema = (asked.response_schema if asked else None) or {}
     asks = asked is not None and (asked.secret or schema.get("type") == "object")

@@ -1,0 +1,164 @@
+"""Questions to the user and links to them, as they are sent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from askback.core import forms, interactions
+from askback.core.interactions import AnsweredBy, InteractionOutcome
+from askback.wire.base import Actor, Moment, Shape, WholeList, about, utc
+
+
+class FormField(Shape):
+    """One question of a form."""
+
+    id: Annotated[str, about("Its name in the answer. Unique within the form.", "pace")]
+    kind: Annotated[str, about("`text`, `choice`, `confirm`, `secret`, or the engine's own word.", "choice")]
+    prompt: Annotated[str, about("The question.", "What pace would you like?")]
+    options: Annotated[
+        tuple[Any, ...],
+        about("The answers to choose from: strings, or objects with `label` and `value`.", ["relaxed", "packed"]),
+    ]
+    default: Annotated[Any, about("The suggested answer.", "relaxed")]
+    required: Annotated[bool, about("Whether it must be answered.", True)]
+    response_schema: Annotated[dict[str, Any] | None, about("The JSON Schema of its answer.")]
+    context: Annotated[Any, about("Further information from the engine.")]
+
+    @classmethod
+    def of(cls, field: forms.FormField) -> Self:
+        return cls(
+            id=field.id,
+            kind=field.kind,
+            prompt=field.prompt,
+            options=field.options,
+            default=field.default,
+            required=field.required,
+            response_schema=field.response_schema,
+            context=field.context,
+        )
+
+
+class Interaction(Shape):
+    """A question to the user, with its answer once there is one."""
+
+    interaction_id: Annotated[str, about("Unique within the run.", "pace")]
+    kind: Annotated[
+        str, about("`text`, `choice`, `secret`, `form` for several questions, or the engine's own word.", "choice")
+    ]
+    prompt: Annotated[str, about("The question, or the introduction of a form.", "What pace would you like?")]
+    options: Annotated[
+        tuple[Any, ...],
+        about("The answers to choose from: strings, or objects with `label` and `value`.", ["relaxed", "packed"]),
+    ]
+    questions: Annotated[
+        tuple[FormField, ...],
+        about("The questions of a form, which are answered together: the answer is an object with their ids.", []),
+    ] = ()
+    default: Annotated[
+        Any,
+        about(
+            "The suggested answer: used if the user presses Enter, and passed to the engine if nobody answers in time.",
+            "relaxed",
+        ),
+    ]
+    response_schema: Annotated[
+        dict[str, Any] | None,
+        about("The JSON Schema of the answer: a scalar, or a flat object. A form always has one."),
+    ]
+    context: Annotated[Any, about("Further information from the engine.")]
+    attempt_number: Annotated[int, about("The turn that asked.", 1, ge=1)]
+    asked_at: Annotated[Moment, about("When the question was asked.")]
+    outcome: Annotated[InteractionOutcome, about("How the question ended, or `pending`.")]
+    response: Annotated[Any, about("The answer. Null for a `secret` question; in a form, its secret fields are null.")]
+    answered_by: Annotated[AnsweredBy | None, about("Who answered.")]
+    answered_at: Annotated[Moment | None, about("When the question ended.")]
+    answered_with: Annotated[
+        Actor | None,
+        about("Who closed the question, and by which way. Null while it is pending, and if it is not known."),
+    ]
+
+    @property
+    def secret(self) -> bool:
+        """Whether the answer must not be shown."""
+        return forms.is_secret(self.kind, self.response_schema)
+
+    @property
+    def heading(self) -> str:
+        """The question for one line."""
+        return forms.heading(self.prompt, self.questions)
+
+    @classmethod
+    def of(cls, asked: interactions.Interaction, **more: Any) -> Self:
+        return cls(
+            interaction_id=asked.interaction_id,
+            kind=asked.kind,
+            prompt=asked.prompt,
+            options=asked.options,
+            questions=tuple(FormField.of(field) for field in asked.questions),
+            default=asked.default,
+            response_schema=asked.response_schema,
+            context=asked.context,
+            attempt_number=asked.attempt_number,
+            asked_at=utc(asked.asked_at),
+            outcome=asked.outcome,
+            response=asked.shown_response,
+            answered_by=asked.answered_by,
+            answered_at=utc(asked.answered_at),
+            answered_with=Actor.of(asked.answered_with),
+            **more,
+        )
+
+
+class ClosedInteraction(Shape):
+    """How a question was closed."""
+
+    interaction_id: Annotated[str, about("The question.", "pace")]
+    outcome: Annotated[InteractionOutcome, about("How it ended.", "answered")]
+    answered_with: Annotated[Actor | None, about("Who closed it, and by which way.")]
+
+    @classmethod
+    def of(cls, closing: interactions.Closing | None) -> Self | None:
+        if closing is None:
+            return None
+        by = Actor.of(closing.answered_with)
+        return cls(interaction_id=closing.interaction_id, outcome=closing.outcome, answered_with=by)
+
+
+class InteractionList(WholeList[Interaction]):
+    """All questions of a run, in the order in which they were asked."""
+
+
+class Link(Shape):
+    """A new link to one question."""
+
+    id: Annotated[str, about("Identifies the link when it is revoked.", "9f2c01ab")]
+    url: Annotated[str, about("Lets its holder read and answer this question, and nothing else.")]
+    expires_at: Annotated[Moment, about("When the link expires.")]
+
+
+class ListedLink(Shape):
+    """A link to a question, without its URL."""
+
+    id: Annotated[str, about("Identifies the link when it is revoked.", "9f2c01ab")]
+    interaction_id: Annotated[str, about("The question.", "pace")]
+    token: Annotated[
+        str | None,
+        about(
+            "The name of the token that created the link. Revoking the token ends it. Null if the link was sent to a "
+            "recipient of the server's settings.",
+            "main",
+        ),
+    ]
+    created_at: Annotated[Moment, about("When the link was created.")]
+    expires_at: Annotated[Moment, about("When the link expires.")]
+    recipient: Annotated[
+        str | None,
+        about("Who the link is for, and whose name `answered_with` has. Null: the token that created it.", "anna"),
+    ] = None
+
+
+class LinkList(WholeList[ListedLink]):
+    """The links to one question, oldest first."""
+
+
+# Events, results, artifacts.
