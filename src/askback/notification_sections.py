@@ -85,7 +85,7 @@ class WebhookSettings(Section):
     )
     states: tuple[RunState, ...] | None = Field(
         None,
-        description="Notify only of these states; default: all, and for `email` only questions and the end of a run.",
+        description="Notify only of these states; default: questions and the end of a run; `standard`: all.",
     )
     labels: dict[str, str] = Field(
         default_factory=dict,

@@ -329,8 +329,8 @@ def _layer_of(file: trust.LocalFile) -> trust.Layer:
     return trust.Layer(path=file.path, document=_anchored(document, file.path.resolve().parent))
 
 
-_FOR_MAILBOXES = (RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED)
-"""The states that an e-mail is worth, unless the settings name others."""
+_FOR_PEOPLE = (RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED)
+"""The states that a message to a person is worth, unless the settings name others."""
 
 
 def webhooks(settings: Settings) -> tuple[Webhook, ...]:
@@ -345,7 +345,7 @@ def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
         url=given.url,
         secret=given.secret,
         kind=kind,
-        states=_FOR_MAILBOXES if given.kind == "email" and given.states is None else given.states,
+        states=_FOR_PEOPLE if given.states is None and kind is not WebhookKind.STANDARD else given.states,
         reminders=reminders_of(kind, wanted, usual.policy),
         name=given.name,
         labels=given.labels,
