@@ -85,7 +85,8 @@ async function sayClosed({ run_id: run, interaction_id }, elements, textOf) {
     const { items } = await get(`/v1/runs/${encodeURIComponent(run)}/interactions`);
     const closed = items.find((each) => each.interaction_id === interaction_id);
     if (closed === undefined || closed.outcome === "pending") return;
-    for (const each of elements) each.textContent = textOf(closed);
+    // An element, not a text: a button that it moves is noticed now, and not at the next click on it.
+    for (const each of elements) each.replaceChildren(make("span", {}, textOf(closed)));
   } catch {
     // The line stays as it is.
   } finally {
