@@ -17,9 +17,7 @@ ASKS = {"ask": {"interaction_id": "colour", "prompt": "Which colour?"}}
 FINISH = {"finish": {"colour": "{{reply|none}}"}}
 
 
-def server(world: World, *receivers: Receiver) -> Server:
-    """Its digest was due two hours ago."""
-    due = datetime.now(UTC) - timedelta(hours=2)
+def server(world: World, due: datetime, *receivers: Receiver) -> Server:
     digest = f'[notifications.digest]\nat = ["{due:%H:%M}"]\ntz = "UTC"\n'
     hooks = [f'[[webhooks]]\nurl = "{each.url}"\nkind = "ntfy"\nstates = []\ndigest = true\n' for each in receivers]
     world.settings(f"{ALLOWED}{digest}{''.join(hooks)}")
@@ -44,22 +42,23 @@ def miss(world: World) -> None:
 def test_a_digest_is_not_sent_again_after_a_kill(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.skill([ASKS], [FINISH])
+    due = datetime.now(UTC) - timedelta(hours=2)
     with receiving(Receiver(), hold=True) as phone, receiving(Receiver()) as tablet:
-        with server(world, phone) as first, first.client() as client:
+        with server(world, due, phone) as first, first.client() as client:
             run_id = client.create_run("tested", engine="scripted", mode="interactive").id
             until(lambda: client.get_run(run_id).state == "waiting_user")
             until(lambda: has_begun(world, 1))
             first.kill()
         miss(world)
-        with server(world, phone) as second:
+        with server(world, due, phone) as second:
             until(lambda: len(phone.came) == 1)
             second.kill()
         phone.hold.set()
-        with server(world, phone, tablet) as third:
+        with server(world, due, phone, tablet) as third:
             until(lambda: has_begun(world, 2))
             third.stop()
         miss(world)
-        with server(world, phone, tablet) as fourth:
+        with server(world, due, phone, tablet) as fourth:
             # Whoever sends this one has looked at the phone before.
             until(lambda: len(tablet.came) == 1)
             fourth.stop()

@@ -275,7 +275,7 @@ def test_a_receiver_that_refuses_for_good_gets_no_second_attempt(
                 await until(lambda: begun(world))
                 await asked(app, skill)
                 time.passes(2 * HOUR)
-                await until(lambda: "given up after 1 attempts" in log.text)
+                await until(lambda: "given up after 1 attempt: " in log.text)
         assert len(phone.came) + box.attempts == 1
 
     asyncio.run(main())

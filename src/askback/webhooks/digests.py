@@ -13,6 +13,7 @@ from askback.core.runs import Run
 from askback.core.webhooks import Webhook
 from askback.links import AnswerLinks, Recipient
 from askback.store.base import Store
+from askback.text.formatting import count
 from askback.webhooks.delivery import DeliveryPolicy, Senders
 from askback.webhooks.digest_ledger import DigestClaim, DigestLedger, channel_key
 from askback.webhooks.digest_times import DigestTimes
@@ -117,9 +118,8 @@ class Digests:
                     return
             except (AskbackError, OSError) as error:
                 log.error("cannot write the digests that failed: %s", error)
-        log.warning(
-            "the digest for %s is given up after %d attempts: %s", webhook.shown_url, claim.attempts, failure.reason
-        )
+        attempts = count(claim.attempts, "attempt")
+        log.warning("the digest for %s is given up after %s: %s", webhook.shown_url, attempts, failure.reason)
 
     async def _attempt(self, senders: Senders, webhook: Webhook, number: int, claim: DigestClaim) -> _Failure | None:
         try:
