@@ -6,7 +6,6 @@ import re
 from datetime import time
 from email.utils import parseaddr
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
@@ -19,7 +18,7 @@ from askback.core.webhooks import (
     Reminders,
     is_email_address,
 )
-from askback.setting_sections import Section
+from askback.setting_sections import Section, check_address
 from askback.trust import Shown
 
 if TYPE_CHECKING:
@@ -136,6 +135,7 @@ class WebhookSettings(Section):
     name: str | None = Field(
         None,
         pattern=r"^[^\x00-\x1f\x7f]{1,100}$",
+        examples=["anna"],
         description="Who answers with the link in a message of this webhook, as `answered_with` names them; default: the kind, or the e-mail address.",
     )
     states: tuple[RunState, ...] | None = Field(
@@ -174,6 +174,7 @@ class EmailSettings(Section):
     url: str | None = Field(
         None,
         pattern=r"^smtps?://[^/?#@\s]+/?$",
+        examples=["smtps://mail.example.org"],
         max_length=300,
         description="The mail server: `smtps://mail.example.org` (TLS, port 465), or `smtp://mail.example.org` (STARTTLS, port 587).",
     )
@@ -192,11 +193,7 @@ class EmailSettings(Section):
     @field_validator("url")
     @classmethod
     def _with_valid_port(cls, url: str | None) -> str | None:
-        if url is not None and not (parts := urlsplit(url)).hostname:
-            raise ValueError("must have a host")
-        if url is not None and parts.port == 0:
-            raise ValueError("must have another port")
-        return url
+        return check_address(url)
 
     @field_validator("sender")
     @classmethod
@@ -216,6 +213,7 @@ class NotificationSettings(Section):
         None,
         max_length=200,
         pattern=r"^(mailto:[^\s@]+@[^\s@]+|https://\S+)$",
+        examples=["mailto:admin@example.org"],
         description="How the operator of a push service reaches you: `mailto:` and an address, or an `https://` URL. Default: `server.public_url`.",
     )
     link: str | None = Field(
@@ -263,6 +261,7 @@ class TelegramSettings(Section):
     token: Annotated[str | None, Shown.NOTHING] = Field(
         None,
         pattern=r"^[0-9]{1,20}:[A-Za-z0-9_-]{20,100}$",
+        examples=["123456789:AAEhBP0av28abc-XYZ_0123456789abcdef"],
         repr=False,
         description="The token of the bot, from @BotFather. Without one there is no bot.",
     )
@@ -278,6 +277,7 @@ class TelegramSettings(Section):
     api_url: str = Field(
         "https://api.telegram.org",
         pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*[^?#/\s])?$",
+        examples=["https://api.telegram.org"],
         max_length=500,
         description="The Bot API server, without the token. Change it for one of your own.",
     )

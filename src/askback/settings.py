@@ -540,6 +540,8 @@ def _problem(error: Mapping[str, Any]) -> str:
         return f"{key}: there is no such setting; {_known(error['loc'])}"
     if shape := _SHAPES.get(error["type"]):
         return f"{key}: must be {shape}"
+    if error["type"] == "string_pattern_mismatch" and (example := setting_types.example_at(Settings, error["loc"])):
+        return f"{key}: must look like {example}"
     message = str(error["msg"]).replace("Input should be", "must be").removeprefix("Value error, ")
     return f"{key}: {message[0].lower()}{message[1:]}"
 
