@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from datetime import time
 from pathlib import Path
 
 import pytest
@@ -279,6 +280,54 @@ def test_a_webhook_has_the_reminders_of_the_settings_or_its_own(
     settings = load(write(tmp_path / "askback.toml", POLICY + url + reminders))
     (webhook,) = webhooks(settings)
     assert webhook.reminders == expected
+
+
+@pytest.mark.contract("N-4")
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        ("standard", "", False),
+        ("ntfy", "", True),
+        ("ntfy", "digest = false", False),
+        ("slack", 'states = ["failed"]', False),
+        ("slack", 'states = ["failed", "waiting_user"]', True),
+        ("slack", "states = []\ndigest = true", True),
+    ],
+)
+def test_webhooks_for_questions_get_the_digest(tmp_path: Path, kind: str, given: str, expected: bool) -> None:
+    digest = '[notifications.digest]\nat = ["17:30", "09:00"]\ntz = "Europe/Berlin"\n'
+    url = f'[[webhooks]]\nurl = "https://example.com/topic"\nkind = "{kind}"\n'
+    settings = load(write(tmp_path / "askback.toml", f"{digest}{url}{given}\n"))
+    (webhook,) = webhooks(settings)
+    assert webhook.digest is expected
+    assert settings.notifications.digest.times == (time(9), time(17, 30))
+    assert str(settings.notifications.digest.zone) == "Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ('at = ["9:00"]', "notifications.digest.at: '9:00' is not a time of day"),
+        ('at = ["24:00"]', "notifications.digest.at: '24:00' is not a time of day"),
+        ('at = ["09:00", "09:00"]', "notifications.digest.at: 09:00 is listed twice"),
+        ('tz = "Europe/Atlantis"', "notifications.digest.tz: 'Europe/Atlantis' is not a time zone"),
+        ('tz = "Europe"', "notifications.digest.tz: 'Europe' is not a time zone"),
+        ('tz = "../../etc/passwd"', "notifications.digest.tz: '../../etc/passwd' is not a time zone"),
+        (
+            '[[webhooks]]\nurl = "https://example.com/topic"\nkind = "ntfy"\ndigest = true',
+            "webhooks.0.digest: there is none",
+        ),
+        (
+            'at = ["09:00"]\n[[webhooks]]\nurl = "https://example.com/"\ndigest = true',
+            "webhooks.0.digest: a digest is for people",
+        ),
+    ],
+)
+def test_mistakes_in_digests_are_named_by_their_keys(tmp_path: Path, lines: str, problem: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        load(write(tmp_path / "askback.toml", f"[notifications.digest]\n{lines}\n"))
+    (found,) = refused.value.problems
+    assert found.startswith(problem)
 
 
 def test_mistakes_in_reminders_are_named_by_their_keys(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""The sections of the settings about notifications: webhooks, reminders, e-mail, Telegram."""
+"""The sections of the settings about notifications: webhooks, reminders, digests, e-mail, Telegram."""
 
 from __future__ import annotations
 
+import re
+from datetime import time
 from email.utils import parseaddr
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -18,6 +20,9 @@ from askback.core.webhooks import (
 )
 from askback.setting_sections import Section, check_address
 from askback.trust import Shown
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 _Wait = Annotated[float, Field(ge=1, le=MAX_REMINDER_SEC)]
 
@@ -48,6 +53,56 @@ class ReminderSettings(Section):
     @property
     def policy(self) -> Reminders:
         return Reminders.repeated(self.after_sec, repeat_sec=self.repeat_sec, limit=self.max)
+
+
+_TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
+_MAX_DIGESTS = 24
+
+
+class DigestSettings(Section):
+    at: tuple[str, ...] = Field(
+        (),
+        max_length=_MAX_DIGESTS,
+        description='When each channel for people gets one message that lists the open questions: `["09:00", "16:30"]`; default: never.',
+    )
+    tz: str | None = Field(
+        None, max_length=100, description="The time zone of `at`: `Europe/Berlin`; default: that of the server."
+    )
+
+    @field_validator("at")
+    @classmethod
+    def _times_of_day(cls, at: tuple[str, ...]) -> tuple[str, ...]:
+        for place, each in enumerate(at):
+            if _TIME.fullmatch(each) is None:
+                raise ValueError(f"{each!r} is not a time of day from 00:00 to 23:59, such as 09:00")
+            if each in at[:place]:
+                raise ValueError(f"{each} is listed twice")
+        return at
+
+    @field_validator("tz")
+    @classmethod
+    def _known_zone(cls, tz: str | None) -> str | None:
+        if tz is not None:
+            try:
+                _zone(tz)
+            except (KeyError, ValueError, OSError):
+                # Also a folder of the time zone database, such as `Europe`.
+                raise ValueError(f"{tz!r} is not a time zone of this machine, such as Europe/Berlin") from None
+        return tz
+
+    @property
+    def times(self) -> tuple[time, ...]:
+        return tuple(time.fromisoformat(each) for each in sorted(self.at))
+
+    @property
+    def zone(self) -> ZoneInfo | None:
+        return None if self.tz is None else _zone(self.tz)
+
+
+def _zone(name: str) -> ZoneInfo:
+    from zoneinfo import ZoneInfo  # most programs never need it
+
+    return ZoneInfo(name)
 
 
 class WebhookReminders(Section):
@@ -95,6 +150,11 @@ class WebhookSettings(Section):
     reminders: WebhookReminders | None = Field(
         None,
         description="`false`: open questions are not notified again. `true`, or a table: they are. Default: as `notifications.reminders`; `standard`: not.",
+    )
+
+    digest: bool | None = Field(
+        None,
+        description="Whether this webhook gets the digest of `notifications.digest`; default: if it is notified of questions; `standard`: never.",
     )
 
     @field_validator("reminders", mode="before")
@@ -170,6 +230,9 @@ class NotificationSettings(Section):
     )
     reminders: ReminderSettings = Field(
         default_factory=ReminderSettings, description="When open questions are notified again."
+    )
+    digest: DigestSettings = Field(
+        default_factory=DigestSettings, description="When open questions are listed in one message."
     )
 
 

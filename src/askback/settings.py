@@ -349,7 +349,14 @@ def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
         reminders=reminders_of(kind, wanted, usual.policy),
         name=given.name,
         labels=given.labels,
+        digest=_wants_digest(given),
     )
+
+
+def _wants_digest(given: WebhookSettings) -> bool:
+    if given.digest is not None or given.kind == "standard":
+        return bool(given.digest)
+    return given.states is None or RunState.WAITING_USER in given.states
 
 
 def _webhook_problems(settings: Settings) -> Iterator[str]:
@@ -360,8 +367,18 @@ def _webhook_problems(settings: Settings) -> Iterator[str]:
         yield from webhook_problems(webhook, path, allow_private=settings.notifications.allow_private)
         if webhook.kind is WebhookKind.EMAIL and (email.url is None or email.sender is None):
             yield f"{path}.kind: e-mails need notifications.email.url and notifications.email.sender"
+        yield from _digest_problems(settings, place)
     seen = [(webhook.url, webhook.kind) for webhook in given]
     yield from (f"webhooks.{place}.url: is given twice" for place, each in enumerate(seen) if each in seen[:place])
+
+
+def _digest_problems(settings: Settings, place: int) -> Iterator[str]:
+    """A webhook that wants digests must be able to get them."""
+    given = settings.webhooks[place]
+    if given.digest and given.kind == "standard":
+        yield f"webhooks.{place}.digest: a digest is for people; a standard webhook gets none"
+    elif given.digest and not settings.notifications.digest.at:
+        yield f"webhooks.{place}.digest: there is none; notifications.digest.at says when"
 
 
 def _wrong(paths: Sequence[Path], problems: Sequence[str]) -> Invalid:
