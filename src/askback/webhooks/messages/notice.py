@@ -82,7 +82,11 @@ class Notice:
 
     @property
     def deadline_text(self) -> str | None:
-        return None if self.deadline is None else f"{self.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        return None if self.deadline is None else utc_text(self.deadline)
+
+
+def utc_text(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def shortened(text: str, most: int) -> str:
