@@ -24,6 +24,7 @@ from askback.webhooks.messages import MessageStyle, message
 from askback.webhooks.messages.http_request import HttpRequest
 from askback.webhooks.messages.mail import Mail
 from askback.webhooks.messages.notice import Notice
+from askback.webhooks.push import question_payload
 from support.asking import LINK, NOW, TEXTS, asking
 from support.ntfy import request_problems
 from support.slack import incoming_problems
@@ -173,6 +174,26 @@ def test_options_of_ntfy_answer_at_once_only_if_the_settings_allow_it() -> None:
     }
     assert json.loads(second["body"]) == {"response": {"rgb": [0, 0, 255]}}
     assert third["action"] == "view"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"type": "string", "format": "password"}, {"type": "null"}]},
+        {"properties": {"login": {"properties": {"pin": {"writeOnly": True}}}}},
+        {"$ref": "https://schemas.example/unknown.json"},
+    ],
+)
+def test_no_message_offers_an_answer_to_a_question_for_a_declared_secret(schema: dict[str, Any]) -> None:
+    run = asking("Which key?", ["key-one", "key-two"])
+    assert run.pending_interaction is not None
+    asked = replace(run.pending_interaction, response_schema=schema)
+    run = replace(run, pending_interaction=asked)
+    assert Notice.of(run, run.state, answer_url=LINK).choices == ()
+    assert question_payload(run, asked, shows_text=True)["options"] == []
+    for sent in (ntfy_body(run, buttons=True), slack_body(run), mail_message(run).as_string()):
+        assert "key-one" not in str(sent)
+        assert "choose=" not in str(sent)
 
 
 def test_more_options_than_buttons_are_listed() -> None:
