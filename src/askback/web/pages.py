@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.actors import Via
-from askback.core.forms import secret_fields
 from askback.core.interactions import InboxOrder
 from askback.core.labels import NAME_PATTERN, read_labels
 from askback.core.runs import Run, RunState
@@ -222,14 +221,14 @@ def answer_text(closed: question_wire.Interaction, texts: Translations) -> str |
     """The answer in words; None if there is none or if it is secret."""
     match closed.response:
         case None:
-            return texts("answered.secret") if closed.secret and closed.outcome == "answered" else None
+            return texts("answered.secret") if closed.secrecy.any and closed.outcome == "answered" else None
         case bool(flag):
             return texts("form.yes" if flag else "form.no")
         case str() | int() | float() as plain_answer:
             return str(plain_answer)
         case Mapping() as fields:
             prompts = {field.id: field.prompt for field in closed.questions}
-            hidden = secret_fields(closed.response_schema)
+            hidden = closed.secrecy.fields
             shown = {
                 name: texts("answered.secret") if name in hidden else _in_words(value) for name, value in fields.items()
             }
