@@ -141,7 +141,7 @@ class Answering:
             await self._say(message, self.texts("gone"))
         elif not in_chat(asked):
             is_open = asked.outcome is InteractionOutcome.PENDING
-            await self._say(message, self.texts("open_page") if is_open else too_late(asked, self.texts))
+            await self._say(message, self.texts("not_here") if is_open else too_late(asked, self.texts))
         elif message.text is None:
             await self._ask_again(message, shown, self.texts("only_text"))
         else:

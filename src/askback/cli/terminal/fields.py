@@ -13,11 +13,13 @@ from askback.core.secrecy import Secrecy
 from askback.skills.field_values import (
     Schema,
     description,
+    introduced,
     kind_of,
     numbered,
     readable,
     title_of,
     type_of,
+    whole_description,
 )
 from askback.skills.typed_answers import as_flag, field_problems, value_of
 from askback.text.formatting import printable
@@ -99,7 +101,7 @@ def _prompt(name: str, field: Schema, default: Json, is_required: bool) -> Itera
     is_long = "\n" in about or len(prompt) > max(width - _ROOM_TO_TYPE, 2 * _ROOM_TO_TYPE) > 2 * _ROOM_TO_TYPE
     if listed or (about and is_long):
         prompt = f"    {title}{_hint('', field, default, is_required)}: "
-        yield f"    {title}: {about}" if about else f"    {title}:"
+        yield f"    {introduced(title)} {whole_description(field)}".rstrip()
     for choice in listed:
         yield f"      {choice}"
     yield prompt

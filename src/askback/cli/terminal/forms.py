@@ -9,7 +9,7 @@ from askback.cli.terminal.fields import Write, ask_fields
 from askback.cli.terminal.prompt import Settled, read_line
 from askback.core.forms import FormField
 from askback.core.interactions import Interaction, Json
-from askback.skills.field_values import describe, readable
+from askback.skills.field_values import describe, introduced, readable
 from askback.text.formatting import one_line, printable
 from askback.wire import questions as question_wire
 
@@ -86,4 +86,4 @@ def _review(questions: Sequence[FormField], answers: Mapping[str, Json]) -> Iter
             shown = (
                 NOT_SHOWN if field.secret else one_line(readable(answers[field.id], field.response_schema), _MAX_ANSWER)
             )
-        yield f"{number}. {one_line(field.prompt, _MAX_PROMPT)}: {printable(shown)}"
+        yield f"{number}. {introduced(one_line(field.prompt, _MAX_PROMPT))} {printable(shown)}"
