@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qs
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -194,7 +195,7 @@ class Gate:
             if grant.link is None:
                 self._note_use(grant.token_digest, Via.API if grant.session_id is None else Via.PAGE)
             scope["grant"] = grant
-            # A stream may last for days, and its token may be revoked in that time.
+            # A stream may last for days and a body for minutes, and the token may be revoked in that time.
             scope["still_valid"] = lambda: self._grant(scope, headers) is not None
             await self._app(scope, receive, send)
 
@@ -294,11 +295,25 @@ def _forbidden(reason: str) -> Response:
     return problem(HTTPStatus.FORBIDDEN, reason)
 
 
-def _unauthorized(*, by_link: bool = False) -> Response:
-    detail = "a valid token is required: Authorization: Bearer TOKEN"
+def check_still_valid(scope: Scope) -> None:
+    """Raises 401, as for a request that was never valid, if what the request was admitted with has ended since."""
+    is_valid: Callable[[], bool] | None = scope.get("still_valid")
+    if is_valid is not None and not is_valid():
+        by_link = scope["grant"].link is not None
+        raise HTTPException(HTTPStatus.UNAUTHORIZED, _why_unauthorized(by_link=by_link), _CHALLENGE)
+
+
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
+
+def _why_unauthorized(*, by_link: bool) -> str:
     if by_link:
-        detail = "the link is incomplete or no longer valid; ask for a new one"
-    return problem(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": "Bearer"})
+        return "the link is incomplete or no longer valid; ask for a new one"
+    return "a valid token is required: Authorization: Bearer TOKEN"
+
+
+def _unauthorized(*, by_link: bool = False) -> Response:
+    return problem(HTTPStatus.UNAUTHORIZED, _why_unauthorized(by_link=by_link), headers=_CHALLENGE)
 
 
 def _too_many(*, by_link: bool = False) -> Response:
