@@ -12,7 +12,7 @@ import pytest
 
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from support.api import calling, over, reach, refused, reply, start, waiting
+from support.api import PATIENCE_SEC, calling, over, reach, refused, reply, start, waiting
 from support.data_folder import World
 from support.server import Server
 
@@ -97,6 +97,15 @@ def test_requests_of_a_token_are_bounded_and_nobody_else_is_refused(own_world: W
         answers = [caller.get("/v1/runs") for _ in range(5)]
         quota_refused(answers[-1])
         assert all(owner.get("/v1/runs").status_code == 200 for _ in range(50))
+
+
+def test_sign_ins_count_as_requests_of_their_token(own_world: World) -> None:
+    with limited(own_world, REQUESTS_PER_MIN="1") as (server, caller, _):
+        form = {"token": caller.headers["authorization"].removeprefix("Bearer ")}
+        with httpx.Client(base_url=server.url, timeout=PATIENCE_SEC) as browser:
+            assert browser.post("/enter", data=form).status_code == 200
+            quota_refused([browser.post("/enter", data=form) for _ in range(5)][-1])
+            assert browser.post("/enter", data={"token": server.token}).status_code == 200
 
 
 def test_a_link_has_a_quota_of_its_own(own_world: World) -> None:

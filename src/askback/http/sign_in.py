@@ -26,6 +26,7 @@ from askback.http.audit_trail import AuditTrail, Changed
 from askback.http.auth import ENTER, Grant, Lookup, SignInPages, address_of, digest, headers_of, host_of, query_of
 from askback.http.bodies import declared_length
 from askback.http.invitations import Invitations
+from askback.http.quotas import RequestRate
 from askback.http.sessions import Sessions
 
 CODE_SEC = 300.0
@@ -90,6 +91,7 @@ class SignIn:
     pages: SignInPages
     codes: Codes
     audit: AuditTrail
+    rate: RequestRate
     forms: Forms = field(default_factory=lambda: Forms())
 
     async def __call__(self, scope: Scope, receive: Receive) -> Response | None:
@@ -111,7 +113,9 @@ class SignIn:
 
     async def _by_token(self, scope: Scope, token: str, target: str) -> Response | None:
         grant = self.find(token)
-        return None if grant is None else await self._admit(scope, grant, target)
+        if grant is None:
+            return None
+        return self.rate.refusal(grant) or await self._admit(scope, grant, target)
 
     def _invited(self, scope: Scope, text: str) -> Response | None:
         """Asks first: messengers open links for a preview, which must not use the invitation up."""
@@ -170,14 +174,15 @@ class SignIn:
         headers = headers_of(scope)
         host, agent = host_of(headers), headers.get("user-agent", "")
         make = functools.partial(self.sessions.make, host=host, user_agent=agent, instead_of=self._cookie(scope))
-        text = await asyncio.to_thread(make, grant, invited=invited)
-        made = self.sessions.find(text, host)
+        made = await asyncio.to_thread(make, grant, invited=invited)
         by = Caller(name=grant.name, via=Via.PAGE, address=address_of(scope))
-        await self.audit.note(by, Action.SESSION_START, Changed(object=None if made is None else made.session_id))
+        await self.audit.note(by, Action.SESSION_START, Changed(object=made.id))
+        if made.displaced:
+            await self.audit.note(by, Action.SESSION_END, Changed(object=", ".join(made.displaced)))
         response = self.pages.signed_in(scope, target)
         # A phone ends its browser often, and forgets a cookie without an age.
         age = round(self.sessions.device.max_age.total_seconds()) if invited else None
-        set_cookie(response, self.addresses, host, text, max_age=age)
+        set_cookie(response, self.addresses, host, made.secret, max_age=age)
         return response
 
     def _cookie(self, scope: Scope) -> str | None:
