@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 import httpx
@@ -116,6 +117,21 @@ def test_a_link_has_a_quota_of_its_own(own_world: World) -> None:
                 assert holder.get(link).status_code == 200
             answers = [holder.get(links[0]) for _ in range(5)]
             quota_refused(answers[-1])
+
+
+def test_whoever_holds_one_link_does_not_keep_others_from_sending_their_files(own_world: World) -> None:
+    with limited(own_world) as (server, _, owner), ExitStack() as held:
+        greedy, other = (owner.post(f"/v1/runs/{waiting(owner, 'filing')}/interaction/link").json() for _ in range(2))
+        head = f"POST /v1/answers/{greedy['url'].rpartition('/')[2]}/file HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+        head += "Content-Type: multipart/form-data; boundary=x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+        told = []
+        for _ in range(9):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE_SEC))
+            connection.sendall(head.encode())
+            told.append(connection.recv(12))
+        assert told == [b"HTTP/1.1 100"] * 2 + [b"HTTP/1.1 429"] * 7
+        with calling(server.url, None) as holder:
+            assert holder.post(f"{other['url']}/file", files={"file": ("a.txt", b"a")}).status_code == 202
 
 
 def test_a_token_may_have_another_quota(own_world: World) -> None:

@@ -47,6 +47,11 @@ class Grant:
     labels: Mapping[str, str] = field(default_factory=dict)
     """If there are any, the caller sees only runs that have all of them."""
 
+    @property
+    def owner(self) -> str:
+        """Whose quotas count: the token's, or those of this link alone. No token has a name with a space."""
+        return self.name if self.link is None else f"link {self.link.run_id} {self.link.id}"
+
     def allows(self, *scopes: AccessScope) -> bool:
         """Whether it has one of these scopes."""
         return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
@@ -57,7 +62,8 @@ def actor_of(request: Request) -> Caller:
     grant: Grant = request.scope["grant"]
     address = address_of(request.scope)
     if grant.link is not None:
-        return Caller(name=grant.link.holder or grant.name, via=Via.LINK, address=address)
+        name = grant.link.holder or grant.name
+        return Caller(name=name, via=Via.LINK, address=address, link=grant.link.origin)
     return Caller(name=grant.name, via=Via.API if grant.session_id is None else Via.PAGE, address=address)
 
 
@@ -92,6 +98,10 @@ class SignInPages(Protocol):
 
     def invitation_page(self, scope: Scope, *, name: str, text: str) -> Response:
         """Asks whether to sign this device in as that person. Nothing is used up by showing it."""
+        ...
+
+    def confirmation_page(self, scope: Scope, *, name: str, token: str) -> Response:
+        """Asks whether to sign in with this token: another site may have opened the address."""
         ...
 
     def invalid_invitation_page(self, scope: Scope, status: HTTPStatus) -> Response:

@@ -82,7 +82,7 @@ class RequestRate:
     def __init__(self, quotas: Quotas, clock: Callable[[], float] = time.monotonic) -> None:
         self._quotas = quotas
         self._clock = clock
-        self._buckets: dict[tuple[str, ...], _Bucket] = {}
+        self._buckets: dict[str, _Bucket] = {}
 
     def refusal(self, grant: Grant) -> Response | None:
         """Counts a request of this caller. The response, if it is one too many."""
@@ -98,8 +98,7 @@ class RequestRate:
         per_min = self._quotas.of(grant).requests_per_min
         if per_min is None:
             return 0.0
-        link = grant.link
-        key = (grant.name,) if link is None else ("", link.run_id, link.interaction_id)
+        key = grant.owner
         now = self._clock()
         if (bucket := self._buckets.get(key)) is None:
             self._forget_full(now)

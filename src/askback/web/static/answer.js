@@ -45,7 +45,7 @@ async function send(asked, response) {
     if (problem.status === 401) throw new Problem(401, problem.code, t("answer.invalid.text"));
     if (problem.status !== GONE) throw problem;
     // The server says how the question ended; the page shows it.
-    draftOf(asked.run_id, asked)?.drop();
+    draftOf(address, asked)?.drop();
     location.reload();
     await new Promise(() => {});
   }
@@ -88,7 +88,7 @@ function chosen() {
 }
 
 function show(asked) {
-  const draft = draftOf(asked.run_id, asked);
+  const draft = draftOf(address, asked);
   const form = questionForm(asked, { t, onSend: (response) => send(asked, response), files: hold, draft, chosen: chosen() });
   place.append(...[...questionText(asked, { heading: true }), deadline(asked, asked), form].filter(Boolean));
 }
