@@ -283,6 +283,38 @@ def test_who_comes_from_another_name_is_led_once_through_this_one_so_that_the_co
         assert "set-cookie" in browser.get("/enter", params={"code": code, "direct": "1"}).headers
 
 
+def opened(server: Server, token: str, **headers: str) -> httpx.Response:
+    return httpx.get(f"{server.url}/enter", params={"token": token}, headers=headers, timeout=PATIENCE_SEC)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_signs_nobody_in_without_a_confirmation(server: Server, site: str) -> None:
+    asked = opened(server, server.token, **{"sec-fetch-site": site, "accept-language": "en"})
+    assert asked.status_code == 200
+    assert "Sign in as main?" in asked.text
+    assert "code=" not in asked.text
+    assert "set-cookie" not in asked.headers
+    origin = {"origin": server.url, "sec-fetch-site": "same-origin"}
+    (token,) = re.findall(r'name="token" value="([^"]+)"', asked.text)
+    confirmed = httpx.post(f"{server.url}/enter", data={"token": token}, headers=origin, timeout=PATIENCE_SEC)
+    assert "/enter?code=" in confirmed.text
+    assert opened(server, "wrong", **{"sec-fetch-site": site}).status_code == 401
+
+
+@pytest.mark.parametrize("headers", [{}, {"sec-fetch-site": "none"}, {"sec-fetch-site": "same-origin"}])
+def test_the_printed_address_signs_in_at_once(server: Server, headers: dict[str, str]) -> None:
+    assert "/enter?code=" in opened(server, server.token, **headers).text
+
+
+def test_nobody_takes_the_place_of_somebody_else_without_a_confirmation(server: Server, tokens: Tokens) -> None:
+    session = server.session() | {"sec-fetch-site": "none", "accept-language": "en"}
+    asked = opened(server, tokens.make("newcomer", READ, None), **session)
+    assert "Sign in as newcomer?" in asked.text
+    assert "set-cookie" not in asked.headers
+    assert opens(server, session)
+    assert "Sign in as" not in opened(server, server.token, **session).text
+
+
 def test_the_page_that_leads_on_can_be_shown_again_until_its_code_is_used(server: Server) -> None:
     host, code = led(server)
     here = {"host": f"127.0.0.1:{server.port}", "accept": "text/html", "accept-language": "en"}
@@ -463,6 +495,19 @@ def test_a_stream_ends_with_what_it_was_opened_with(server: Server, tokens: Toke
             for _ in lines:
                 pass
         refused(follower.get("/v1/inbox"), 401, "UNAUTHORIZED")
+
+
+def test_nothing_is_sent_to_a_stream_after_its_token_was_revoked(
+    server: Server, client: httpx.Client, tokens: Tokens
+) -> None:
+    token = tokens.make("follows-no-more", READ, None)
+    following = calling(server.url, token, accept="text/event-stream")
+    with following as follower, follower.stream("GET", "/v1/inbox") as stream:
+        lines = stream.iter_lines()
+        assert any(line.startswith("data: ") for line in lines)
+        tokens.revoke("follows-no-more")
+        waiting(client)
+        assert [line for line in lines if line.startswith("data: ")] == []
 
 
 # Behind TLS.

@@ -104,12 +104,24 @@ class SignIn:
             scope["sign_in_target"] = self.pages.target(form.get("next", ""))
             return await self._by_token(scope, _token_in(form.get("token", "")), scope["sign_in_target"])
         if "token" in query:
-            return await self._by_token(scope, query["token"], "/")
+            return self._confirm(scope, query["token"]) or await self._by_token(scope, query["token"], "/")
         if "invitation" in query:
             return self._invited(scope, query["invitation"])
         found = await self._by_code(scope, query["code"]) if "code" in query else None
         found = found or (self._step(scope, query["step"]) if "step" in query else None)
         return found or self._already(scope)
+
+    def _confirm(self, scope: Scope, token: str) -> Response | None:
+        """A page that asks first, if another site may have opened this address, or if somebody else is signed in here."""
+        grant = self.find(token)
+        if grant is None or not (_is_from_elsewhere(scope) or self._is_somebody_else(scope, grant)):
+            return None
+        return self.pages.confirmation_page(scope, name=grant.name, token=token)
+
+    def _is_somebody_else(self, scope: Scope, grant: Grant) -> bool:
+        cookie = self._cookie(scope)
+        present = None if cookie is None else self.sessions.find(cookie, host_of(headers_of(scope)))
+        return present is not None and present.token_digest != grant.token_digest
 
     async def _by_token(self, scope: Scope, token: str, target: str) -> Response | None:
         grant = self.find(token)
@@ -143,11 +155,9 @@ class SignIn:
         return response
 
     async def _by_code(self, scope: Scope, text: str) -> Response | None:
-        headers = headers_of(scope)
-        host = host_of(headers)
+        host = host_of(headers_of(scope))
         # A browser only sends its cookie with requests from this site. The cookie is needed to end its old session.
-        is_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
-        if is_elsewhere and "direct" not in query_of(scope) and self.codes.find(text, host) is not None:
+        if _is_from_elsewhere(scope) and "direct" not in query_of(scope) and self.codes.find(text, host) is not None:
             return self.pages.to_same_site(scope, f"{ENTER}?code={text}&direct=1")
         code = self.codes.take(text, host)
         grant = None if code is None else self.holder(code.token_digest)
@@ -188,6 +198,11 @@ class SignIn:
     def _cookie(self, scope: Scope) -> str | None:
         headers = headers_of(scope)
         return cookie_parser(headers.get("cookie", "")).get(self.addresses.cookie_name(host_of(headers)))
+
+
+def _is_from_elsewhere(scope: Scope) -> bool:
+    """Whether a browser says that a page of another site or host name has led to this request."""
+    return headers_of(scope).get("sec-fetch-site") in ("cross-site", "same-site")
 
 
 def set_cookie(response: Response, addresses: Addresses, host: str, text: str, *, max_age: int | None = None) -> None:
