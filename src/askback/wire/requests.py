@@ -220,7 +220,7 @@ class LinkCreate(Body):
     recipient: Annotated[
         Annotated[str, Meta(min_length=1, max_length=100)] | None,
         about(
-            "Who the link is for: the name in `answered_with`. Without it, that of the token that creates the link.",
+            "Who the link is for, on one line of printable characters: the name in `answered_with`. Without it, that of the token that creates the link.",
             "anna",
         ),
     ] = None
@@ -232,9 +232,10 @@ class TokenCreate(Body):
     name: Annotated[
         str,
         about(
-            "Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`. Shown with everything that its holder does.",
+            "Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`, and a letter or digit first. Not `main`. Shown "
+            "with everything that its holder does.",
             "anna",
-            pattern=r"^[A-Za-z0-9._-]{1,100}$",
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
         ),
     ]
     scopes: Annotated[

@@ -140,7 +140,7 @@ function chosen() {
 }
 
 function show(asked) {
-  const draft = draftOf(asked.run_id, asked);
+  const draft = draftOf(address, asked);
   const form = questionForm(asked, { t, onSend: (response) => send(asked, response), files: hold, draft, chosen: chosen() });
   place.append(...[...questionText(asked, { heading: true }), deadline(asked, asked), form].filter(Boolean));
   timer = setInterval(() => look(asked, draft), LOOK_MS);
