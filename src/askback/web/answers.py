@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from askback.core.actors import Via
-from askback.core.forms import option_label, option_value, secret_fields
+from askback.core.forms import option_label, option_value
 from askback.skills.field_values import choices, introduced
 from askback.web.translations import Translations
 from askback.web.who import who_text
@@ -28,7 +28,7 @@ def answer_text(closed: question_wire.Interaction, texts: Translations) -> str |
     """The answer in words; None if there is none or if it is secret."""
     match closed.response:
         case None:
-            return texts("answered.secret") if closed.secret and closed.outcome == "answered" else None
+            return texts("answered.secret") if closed.secrecy.any and closed.outcome == "answered" else None
         case Mapping() as fields:
             return _form_text(closed, fields, texts)
         case "yes" | "no" as word if closed.kind == "confirm" and not closed.options:
@@ -41,7 +41,7 @@ def answer_text(closed: question_wire.Interaction, texts: Translations) -> str |
 def _form_text(closed: question_wire.Interaction, answers: Mapping[str, Any], texts: Translations) -> str:
     prompts = {field.id: field.prompt for field in closed.questions}
     schemas = (closed.response_schema or {}).get("properties") or {}
-    hidden = secret_fields(closed.response_schema)
+    hidden = closed.secrecy.fields
     shown = {
         name: texts("answered.secret") if name in hidden else _in_words(value, schemas.get(name), texts)
         for name, value in answers.items()

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from askback.cli import layout
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Settled, echo_off, read_line
 from askback.core.interactions import Json
+from askback.core.secrecy import Secrecy
 from askback.skills.field_values import (
     Schema,
     description,
@@ -46,11 +47,12 @@ async def ask_fields(
     is written.
     """
     fields: dict[str, Json] = {}
+    hides = Secrecy.by(schema)
     for name, field in schema.get("properties", {}).items():
         known = isinstance(defaults, Mapping) and name in defaults
         default = defaults[name] if known else field.get("default", _MISSING)
         is_required = name in schema.get("required", ())
-        hidden = not secret and (field.get("format") == "password" or field.get("writeOnly") is True)
+        hidden = not secret and (hides.whole or name in hides.fields)
         with echo_off() if hidden else nullcontext():
             *above, prompt = _prompt(name, field, default, is_required)
             for line in above:
