@@ -104,6 +104,19 @@ def test_an_open_page_notices_that_somebody_else_has_answered(
     assert mistakes == []
 
 
+def test_a_secret_that_was_too_late_is_not_shown(furnished_server: FurnishedServer, stranger: Page) -> None:
+    run_id, page = page_of(furnished_server, "secret")
+    stranger.goto(page)
+    stranger.locator("input[type=password]").fill("hunter-2-hunter")
+    with furnished_server.client() as client:
+        client.reply(run_id, "colour", "another-secret")
+    stranger.get_by_role("button", name="Send").click()
+    expect(stranger.locator("#taken")).to_contain_text("Your answer was not used.")
+    expect(stranger.locator("#answered")).to_contain_text("The answer is not shown.")
+    assert stranger.locator(".unsent").count() == 0
+    assert "hunter-2-hunter" not in stranger.content()
+
+
 def test_a_page_that_comes_back_into_view_says_that_the_run_was_canceled(
     furnished_server: FurnishedServer, stranger: Page
 ) -> None:

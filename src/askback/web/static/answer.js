@@ -51,7 +51,7 @@ async function send(asked, response) {
     const closed = problem.status === GONE ? await closedNow() : null;
     if (closed === null) throw problem;
     const held = isHeld(response) ? files.get(response.upload_id).name : null;
-    showTaken(closed, t("answer.unused"), asked.kind === "secret" ? null : (held ?? answerAsText(asked, response)));
+    showTaken(closed, t("answer.unused"), held ?? answerAsText(asked, response));
   } finally {
     sending = false;
   }
