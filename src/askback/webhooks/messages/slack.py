@@ -1,7 +1,12 @@
-"""Messages for incoming webhooks of Slack and compatible services. Services that know no blocks show the text."""
+"""Messages for incoming webhooks of Slack and compatible services.
+
+Services that know no blocks show the text, as Markdown: Mattermost does. Slack has no escapes for that, so invisible spaces
+in the text keep mentions, links and pictures of an engine from working in either.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from askback.core.webhooks import Webhook
@@ -9,6 +14,9 @@ from askback.webhooks.messages.http_request import HttpRequest, json_request
 from askback.webhooks.messages.notice import Notice, shortened
 
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ACTIVE = re.compile(r"[@#~`\]:]|www(?=\.)", re.IGNORECASE)
+"""After these a mention, a link or a picture would begin or go on."""
+_INVISIBLE_SPACE = "\u200b"
 _TEXT_CHARS = 500
 _SECTION_CHARS = 3000
 _OPTIONS_CHARS = 1000
@@ -26,7 +34,8 @@ def slack(webhook: Webhook, notice: Notice) -> HttpRequest:
 
 def _text(notice: Notice) -> str:
     """What a notification of Slack shows, and the message of services that know no blocks."""
-    text = f"*{_escaped(notice.title, _TEXT_CHARS)}*\n{_escaped(shortened(notice.text, _TEXT_CHARS), _SECTION_CHARS)}"
+    title, said = _inactive(notice.title), _inactive(shortened(notice.text, _TEXT_CHARS))
+    text = f"*{_escaped(title, _TEXT_CHARS)}*\n{_escaped(said, _SECTION_CHARS)}"
     return text if notice.url is None else f"{text}\n<{notice.url}>"
 
 
@@ -65,6 +74,11 @@ def _button(action_id: str, label: str, url: str) -> dict[str, Any]:
 def _mrkdwn(text: str) -> dict[str, Any]:
     """`verbatim`: names and addresses in the text do not become links or mentions."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def _inactive(text: str) -> str:
+    """Shown as it is, also by a service that reads it as Markdown."""
+    return _ACTIVE.sub(lambda found: found[0] + _INVISIBLE_SPACE, text)
 
 
 def _escaped(text: str, most: int) -> str:
