@@ -150,6 +150,8 @@ class Delivery:
     delivered_at: datetime | None
     reason: DeliveryReason = DeliveryReason.STATE
     place: int = 0
+    of_run: bool = False
+    """Whether the webhook came with the run. Otherwise it is the server's, or a device."""
 
     @property
     def id(self) -> str:
@@ -164,6 +166,24 @@ class DueDelivery:
 
     delivery: Delivery
     run: Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyReceivers:
+    """Whose deliveries are passed over for now. A caller is the creator of a run, by the name of the token."""
+
+    hosts: frozenset[str] = frozenset()
+    """Of webhooks of the settings."""
+    hosts_of_callers: frozenset[str] = frozenset()
+    """Of webhooks of a run, and of devices."""
+    callers: frozenset[str] = frozenset()
+    devices: frozenset[str] = frozenset()
+    """Their URLs."""
+    all_callers: bool = False
+    """Everything but the webhooks of the settings."""
+
+
+NOBODY = BusyReceivers()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,9 +87,8 @@ WHERE runs.state = 'waiting_user' AND runs.asked_at IS NOT NULL
 ON CONFLICT (webhook, run, seq, place) DO NOTHING
 
 -- name: next_delivery
-SELECT next_attempt_at FROM deliveries INDEXED BY deliveries_due
-WHERE next_attempt_at IS NOT NULL
-    AND (SELECT host FROM webhooks WHERE number = webhook) NOT IN (SELECT value FROM json_each(:without_hosts))
+SELECT next_attempt_at FROM deliveries AS due INDEXED BY deliveries_due
+WHERE next_attempt_at IS NOT NULL AND {is_free}
 ORDER BY next_attempt_at
 LIMIT 1
 
@@ -99,8 +98,7 @@ SET attempts = attempts + 1, next_attempt_at = :until,
     doc = coalesce(doc, (SELECT runs.doc FROM runs WHERE runs.number = deliveries.run))
 WHERE number IN (
     SELECT number FROM deliveries AS due INDEXED BY deliveries_due
-    WHERE due.next_attempt_at <= :at
-        AND (SELECT host FROM webhooks WHERE number = due.webhook) NOT IN (SELECT value FROM json_each(:without_hosts))
+    WHERE due.next_attempt_at <= :at AND {is_free}
     ORDER BY due.next_attempt_at, due.number
     LIMIT :limit
 )
