@@ -20,7 +20,16 @@ from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision, Stay, decide
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
 from askback.core.signals import Signal
-from askback.core.webhooks import NOBODY, Attempt, BusyReceivers, Delivery, DueDelivery, Webhook
+from askback.core.webhooks import (
+    EVERY_DELIVERY,
+    NOBODY,
+    Attempt,
+    BusyReceivers,
+    Delivery,
+    DeliveryView,
+    DueDelivery,
+    Webhook,
+)
 from askback.store.audit_log import AuditStore
 
 LabelSet = frozenset[tuple[str, str]]
@@ -281,6 +290,7 @@ class RunStore(Protocol):
         cursor: str | None = None,
         limit: int = 50,
         labels: LabelSet = ANY_LABELS,
+        view: DeliveryView = EVERY_DELIVERY,
     ) -> DeliveryPage:
         """Deliveries that were sent or are due, of one run or of all."""
         ...

@@ -17,6 +17,7 @@ from askback.core.webhooks import (
     BusyReceivers,
     Delivery,
     DeliveryReason,
+    DeliveryView,
     DueDelivery,
     Reminders,
     Webhook,
@@ -50,6 +51,14 @@ _IS_FREE = """(
     WHERE webhooks.number = due.webhook
 )"""
 """The receiver of `due` is not one of `BusyReceivers`."""
+_SHOWN = """(
+    SELECT webhooks.run IS NOT NULL
+        OR :of_server AND (
+            webhooks.kind <> 'push' OR :all_devices OR webhooks.url IN (SELECT value FROM json_each(:devices))
+        )
+    FROM webhooks WHERE webhooks.number = deliveries.webhook
+)"""
+"""The `DeliveryView` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +156,13 @@ def plan_again(connection: apsw.Connection, webhook: int, at: datetime | None) -
 
 
 def statement(name: str) -> str:
-    """The statement, with the columns of a delivery and the condition for busy receivers filled in."""
-    return statements("outbox")[name].replace("{columns}", _COLUMNS).replace("{is_free}", _IS_FREE)
+    """The statement, with the columns of a delivery and the conditions for webhooks filled in."""
+    return (
+        statements("outbox")[name]
+        .replace("{columns}", _COLUMNS)
+        .replace("{is_free}", _IS_FREE)
+        .replace("{shown}", _SHOWN)
+    )
 
 
 def busy_columns(busy: BusyReceivers) -> rows.Columns:
@@ -176,10 +190,14 @@ def due(connection: apsw.Connection, number: int) -> DueDelivery:
     return DueDelivery(delivery=load_delivery(*delivery), run=rows.load_run(doc))
 
 
-def page(connection: apsw.Connection, run: int | None, before: int, limit: int, labels: LabelSet) -> Sequence[Delivery]:
+def page(
+    connection: apsw.Connection, run: int | None, before: int, limit: int, labels: LabelSet, view: DeliveryView
+) -> Sequence[Delivery]:
     """Newest first. Labels do not matter for the deliveries of one run."""
     name = "deliveries_of_run" if run is not None else "deliveries_labelled" if labels else "deliveries"
-    where = {"before": before, "limit": limit, **label_values(labels), **({} if run is None else {"run": run})}
+    devices = {"all_devices": view.devices is None, "devices": json.dumps(sorted(view.devices or ()))}
+    where = {"before": before, "limit": limit, "of_server": view.of_server, **devices, **label_values(labels)}
+    where |= {} if run is None else {"run": run}
     return tuple(load_delivery(*row) for row in fetch(connection, statement(name), where))
 
 

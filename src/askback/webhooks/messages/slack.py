@@ -15,7 +15,7 @@ from askback.webhooks.messages.notice import Notice, shortened
 
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _ACTIVE = re.compile(r"[@#~`\]:]|www(?=\.)", re.IGNORECASE)
-"""After these a mention, a link or a picture would begin or go on."""
+"""After these a mention, a link or a picture would begin or continue."""
 _INVISIBLE_SPACE = "\u200b"
 _TEXT_CHARS = 500
 _SECTION_CHARS = 3000

@@ -138,7 +138,7 @@ SELECT {columns}
 FROM deliveries
     JOIN webhooks ON webhooks.number = deliveries.webhook
     JOIN runs ON runs.number = deliveries.run
-WHERE deliveries.number < :before
+WHERE deliveries.number < :before AND {shown}
 ORDER BY deliveries.number DESC
 LIMIT :limit
 
@@ -148,7 +148,7 @@ FROM (
     SELECT deliveries.number AS number
     FROM run_labels AS wanted CROSS JOIN runs CROSS JOIN deliveries
     WHERE wanted.name = :label_name AND wanted.value = :label_value AND runs.number = wanted.run
-        AND deliveries.run = wanted.run AND deliveries.number < :before AND {has_labels}
+        AND deliveries.run = wanted.run AND deliveries.number < :before AND {has_labels} AND {shown}
     ORDER BY deliveries.number DESC
     LIMIT :limit
 ) AS found CROSS JOIN deliveries
@@ -162,6 +162,6 @@ SELECT {columns}
 FROM deliveries
     JOIN webhooks ON webhooks.number = deliveries.webhook
     JOIN runs ON runs.number = deliveries.run
-WHERE deliveries.run = :run AND deliveries.number < :before
+WHERE deliveries.run = :run AND deliveries.number < :before AND {shown}
 ORDER BY deliveries.number DESC
 LIMIT :limit
