@@ -7,7 +7,7 @@ import { runLink } from "./question_card.js";
 import { SETTLE_MS } from "./settling.js";
 import { countdownElement } from "./deadline.js";
 import { timeElement } from "./time.js";
-import { t } from "./translations.js";
+import { countText, t } from "./translations.js";
 
 const ROW_MS = 8000;
 const MOST_LOOKS = 10;
@@ -23,7 +23,7 @@ export class Row {
     const prompt = make("span", { class: "row-prompt", id: newId("row") }, asked.prompt.slice(0, PROMPT_CHARACTERS));
     const about = make("span", { class: "row-about" }, make("span", {}, asked.skill));
     if (asked.summary) about.append(make("span", { class: "row-summary" }, asked.summary));
-    if (asked.questions?.length) about.append(make("span", {}, t("inbox.row.questions", { n: asked.questions.length })));
+    if (asked.questions?.length) about.append(make("span", {}, countText("inbox.row.questions", asked.questions.length)));
     about.append(timeElement(asked.asked_at));
     for (const [name, value] of Object.entries(asked.labels ?? {})) about.append(make("span", { class: "row-label" }, `${name}: ${value}`));
     this.button = make("button", { class: "row-button", type: "button" }, prompt, about);
