@@ -795,11 +795,11 @@ export interface PushTest {
 
 /** When a webhook is notified again of a question that is still open. */
 export interface ReminderCreate {
-  /** So many seconds after the question was asked. Default: as in the settings. */
+  /** So many seconds after the question was asked, at least 60 apart. Default: as in the settings. */
   after_sec?: Array<number> | null;
   /** Then again and again, with so many seconds in between. Default: no more. */
   repeat_sec?: number | null;
-  /** At most so many reminders of one question. Default: 10, and never less than `after_sec` has. */
+  /** At most so many reminders of one question. Default: 10. */
   max?: number | null;
   /** Whether the webhook is notified of a near deadline. */
   expiring?: boolean;
