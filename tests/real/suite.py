@@ -77,6 +77,9 @@ class Stage(World):
     def settings(self, config: str = "") -> Settings:
         return super().settings('sandbox = "auto"\n' + config + "\n" + self._engine_settings)
 
+    def add_engine_setting(self, line: str) -> None:
+        self._engine_settings += line + "\n"
+
     def keep_probes(self) -> None:
         if (self.data_dir / "probes.json").is_file():
             shutil.copyfile(self.data_dir / "probes.json", self._probes)
@@ -107,6 +110,10 @@ class Stage(World):
 
     async def ask(self, app: App, skill: str, **rest: Any) -> Run:
         return await waiting(app, (await self.submit(app, skill, **rest)).id)
+
+    async def ask_again(self, app: App, run_id: str) -> Run:
+        """The run when it waits for its user."""
+        return await waiting(app, run_id)
 
     def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A test's asynchronous body, ended when it takes far too long."""

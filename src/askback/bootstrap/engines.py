@@ -118,6 +118,7 @@ def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> 
         slots=given.slots,
         warm_sec=settings.warm_sec if given.warm_sec is None else given.warm_sec,
         prewarm=given.prewarm,
+        ask_tool=given.ask_tool,
         secrets=(*secret_values(env), *own_secrets),
         network=Network(given.network or settings.network),
         resources=_resources(settings, given),
