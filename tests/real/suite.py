@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -137,7 +135,8 @@ class Server:
         assert self._process.stdout.readline() == "ready\n"
 
     def kill(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)
+        """Harmless when called again."""
+        self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()

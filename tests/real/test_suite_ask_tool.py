@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from double import ModelDouble, Request, Step, call_tool, hang, say
-from suite import Stage, finish, heard, reply_in
+from suite import Server, Stage, finish, heard, reply_in
 
 from askback.core.runs import RunState
 from support.data_folder import over, until
@@ -39,7 +39,9 @@ def ask_tool_on(stage: Stage) -> None:
 
 @pytest.mark.every_engine
 @pytest.mark.contract("F-4", "F-5")
-def test_a_malformed_question_is_corrected_and_its_answer_resumes_the_session(stage: Stage, double: ModelDouble) -> None:
+def test_a_malformed_question_is_corrected_and_its_answer_resumes_the_session(
+    stage: Stage, double: ModelDouble
+) -> None:
     ask_tool_on(stage)
     skill = stage.skill()
     double.play(put(MALFORMED), put(QUESTION), say("I have asked."), say(finish("blue")))
@@ -114,3 +116,33 @@ def test_an_engine_that_is_killed_in_the_call_has_asked_once(stage: Stage, doubl
     last = heard(double.requests[-1])
     assert reply_in("blue") in last
     assert "Which colour?" in last
+
+
+@pytest.mark.contract("F-5", "B-1")
+def test_a_server_that_is_killed_in_the_call_asks_once(stage: Stage, double: ModelDouble) -> None:
+    ask_tool_on(stage)
+    skill = stage.skill()
+    pause = hang()
+    double.play(put(QUESTION), pause)
+    server = Server(stage)
+
+    async def main() -> None:
+        async with stage.client() as app:
+            run_id = (await stage.submit(app, skill)).id
+            await until(pause.reached.is_set)
+        server.kill()
+        pause.release()
+        # The turn is repeated: the model asks again, in a new session.
+        double.play(put(QUESTION), say("Asked."), say(finish("blue")))
+        async with stage.working(serving=True) as app:
+            asked = await stage.ask_again(app, run_id)
+            assert asked.attempt_number == 1
+            await app.service.reply(run_id, "blue")
+            run = await over(app, run_id)
+            assert (run.state, run.error) == (RunState.SUCCEEDED, None)
+            assert len(await app.service.store.interactions(run_id)) == 1
+
+    try:
+        stage.run(main)
+    finally:
+        server.kill()

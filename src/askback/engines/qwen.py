@@ -220,6 +220,9 @@ def _environment(turn: Turn) -> dict[str, str]:
         "QWEN_CODE_NO_RELAUNCH": "true",
         "NO_BROWSER": "true",
     }
+    if turn.ask_tool:
+        # As a resident process, Qwen would otherwise send its first request before it knows the tool.
+        env["QWEN_CODE_LEGACY_MCP_BLOCKING"] = "1"
     if turn.credentials and not any(key in turn.env for key in _KEYS):
         env["QWEN_OAUTH"] = "true"
     return env

@@ -210,6 +210,7 @@ def _ask_tool(turn: Turn) -> tuple[str, ...]:
     return (
         f"{table}.command={json.dumps(started['command'])}",
         f"{table}.args={json.dumps(started['args'])}",
+        f"{table}.startup_timeout_sec={CALL_SEC}",
         f"{table}.tool_timeout_sec={CALL_SEC}",
     )
 
