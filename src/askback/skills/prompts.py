@@ -185,8 +185,8 @@ def _no_user() -> str:
 
 def _asking(*, ask_tool: bool) -> str:
     by_tool = (
-        "If you have the tool `put_question`, call it with the fields of `ask_user` instead of writing the block, and end "
-        "your turn when the question is recorded. "
+        "If you have the tool `put_question`, call it with the fields of `ask_user`: it takes the place of the block. When "
+        "the question is recorded, end your turn. "
     )
     return (
         "## Asking the user\n\n"
