@@ -322,6 +322,7 @@ HOSTILE = {
     "nested": b"[" * 100_000 + b"\n",
     "a-number": b"7\n",
     "surrogates": b'{"prompt": "\\ud800"}\n',
+    "infinite": b'{"interaction_id": "x", "prompt": "?", "default": Infinity}\n',
 }
 
 
@@ -342,6 +343,28 @@ def test_nonsense_on_the_socket_records_nothing_and_breaks_nothing(world: World)
             asked = await waiting(app, run_id)
             assert await interactions(app, asked) == ["colour"]
             assert not (tmp / "ask.sock").exists()
+
+    run_async(main)
+
+
+@pytest.mark.contract("F-4")
+def test_any_text_can_be_asked(world: World) -> None:
+    begun, go = world.folder / "begun", world.folder / "go"
+    skill = world.skill([{"touch": str(begun)}, {"wait_for": str(go)}], [FINISH])
+    odd = b'{"interaction_id": "--help; $(x)\\u0000", "prompt": "\\ud800 \\u0007 <b>", "options": ["\\udfff"]}'
+
+    async def main() -> None:
+        async with world.working(ON) as app:
+            run_id = (await submit(app, skill)).id
+            await until(begun.exists)
+            tmp = world.data_dir / "runs" / run_id / "tmp"
+            assert json.loads(await call(tmp, odd + b"\n"))["accepted"] is True
+            go.touch()
+            asked = await waiting(app, run_id)
+            assert asked.pending_interaction is not None
+            assert "<b>" in asked.pending_interaction.prompt
+            await app.service.reply(run_id, "blue")
+            assert (await over(app, run_id)).state is RunState.SUCCEEDED
 
     run_async(main)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from askback.core.interactions import Json
 from askback.process import ask_tool_program
+from askback.text.json_text import NotJson, loads
 
 _NAME = "ask.sock"
 _MAX_CONNECTIONS = 4
@@ -72,18 +73,17 @@ class AskSocket:
                     writer.write(json.dumps(self._answer(line)).encode() + b"\n")
                     await writer.drain()
         except (OSError, ValueError, TimeoutError):
-            # It went away, wrote too much or too slowly, or something that is not JSON.
+            # It went away, or wrote too much or too slowly.
             pass
         finally:
             self._connections -= 1
             writer.close()
 
     def _answer(self, line: bytes) -> dict[str, Json]:
-        """Raises `ValueError` if it is not JSON."""
         try:
-            accepted, text = self._check(json.loads(line))
-        except RecursionError:
-            accepted, text = False, "The question is nested too deeply."
+            accepted, text = self._check(loads(line.decode("utf-8", "replace")))
+        except NotJson as problem:
+            accepted, text = False, f"The question cannot be read: {problem}"
         return {"accepted": accepted, "text": text}
 
 
