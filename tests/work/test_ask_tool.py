@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from askback.core.errors import Invalid, RefusalCode
 from askback.core.events import EventType
 from askback.core.runs import Run, RunState
 from askback.process import tree
@@ -77,6 +78,18 @@ def test_without_the_setting_there_is_no_tool(world: World) -> None:
             assert not (world.data_dir / "runs" / asked.id / "tmp" / "ask.sock").exists()
         assert tool_results(world, asked) == []
         assert "put_question" not in world.prompts(asked.id)[0]
+
+    run_async(main)
+
+
+def test_an_engine_that_takes_no_tool_is_refused_one(world: World) -> None:
+    async def main() -> None:
+        with pytest.raises(Invalid) as refused:
+            async with world.working("[engines.iflow]\nask_tool = true\n"):
+                raise AssertionError("it began")
+        (problem,) = refused.value.problems
+        assert refused.value.code is RefusalCode.SETTINGS_INVALID
+        assert problem.startswith("engines.iflow.ask_tool: iflow takes no tool")
 
     run_async(main)
 
