@@ -25,7 +25,7 @@ _READ_SEC = 10.0
 _PROGRAM = Path(ask_tool_program.__file__)
 
 Check = Callable[[Json], tuple[bool, str]]
-"""Takes the arguments of a call. Returns whether the question is accepted, and what the model is told."""
+"""Takes the arguments of a call. Returns whether the question is accepted, and what the model gets to read."""
 
 
 def ask_tool_command(folder: Path) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Checks the arguments of `put_question`, by the rules for a question in a message. What is wrong is told to the model."""
+"""Checks the arguments of `put_question`, by the rules for a question in a message. The model gets what is wrong."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def _effort(turn: Turn) -> tuple[str, ...]:
 
 
 def _ask_tool(turn: Turn) -> tuple[str, ...]:
-    """A JSON text is a TOML text, too, apart from characters that no path of ours has."""
+    """A JSON text is a TOML text, too, apart from characters that none of these paths has."""
     if not turn.ask_tool:
         return ()
     started = command_and_args(turn)

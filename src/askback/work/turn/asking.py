@@ -20,7 +20,7 @@ from askback.process.workspace import Workspace
 log = logging.getLogger(__name__)
 
 PARTING_SEC = 60.0
-"""How long a turn may go on after its question. A model needs one more request to end its turn."""
+"""How long a turn may continue after its question. A model needs one more request to end its turn."""
 
 RECORDED = "The question is recorded. End your turn now: the answer will be your next message."
 _NO_TURN = "No turn is open in which a question could be asked."
@@ -68,7 +68,7 @@ class AskDesk:
         self._is_open = False
 
     def take(self, arguments: Json) -> tuple[bool, str]:
-        """Whether the question is accepted, and what the model is told."""
+        """Whether the question is accepted, and what the model gets to read."""
         if not self._is_open:
             return False, _NO_TURN
         put = read_call(arguments)
@@ -82,6 +82,6 @@ class AskDesk:
         return True, RECORDED
 
     async def overdue(self, run: Run) -> None:
-        """Wait until a turn that has asked should have ended. A sticky run would end with its process, so it may go on."""
+        """Wait until a turn that has asked should have ended. A sticky run would end with its process, so it may continue."""
         await self._put.wait()
         await (asyncio.Event().wait() if run.sticky else asyncio.sleep(PARTING_SEC))
