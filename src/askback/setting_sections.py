@@ -292,6 +292,13 @@ class LogSettings(Section):
     )
 
 
+class McpSettings(Section):
+    skill_tools: bool = Field(
+        False,
+        description="Whether `/mcp` offers each skill as a tool of its own, besides `run_skill`. Needs `askback[mcp]`.",
+    )
+
+
 class TelemetrySettings(Section):
     otlp_endpoint: str | None = Field(
         None,

@@ -40,11 +40,20 @@ T = TypeVar("T")
 class AsyncClient:
     """A client of one server. Use it in an `async with` block, or close it."""
 
-    def __init__(self, url: str, token: str | None = None, *, timeout_sec: float = TIMEOUT_SEC) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_sec: float = TIMEOUT_SEC,
+        via: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`via` names the protocol that brings the calls, such as `mcp`, for the audit log."""
         self.url = url
         self._timeout_sec = timeout_sec
         with transport_errors(url):
-            self._http = httpx.AsyncClient(**connection(url, token, timeout_sec))
+            self._http = httpx.AsyncClient(**connection(url, token, timeout_sec, via), transport=transport)
 
     # Runs.
 
@@ -86,8 +95,9 @@ class AsyncClient:
             )
         )
 
-    async def get_run(self, run_id: str) -> Run:
-        return await self._do(calls.get_run(run_id))
+    async def get_run(self, run_id: str, *, wait_sec: float = 0.0) -> Run:
+        """The run. With `wait_sec`, at most 60, the server waits until the run asks or is final."""
+        return await self._do(calls.get_run(run_id, wait_sec))
 
     def list_runs(
         self,

@@ -27,9 +27,11 @@ _NOT_PACKED = frozenset({"__pycache__", ".ds_store", ".git"})
 _USER = re.compile(r"//[^/?#]*@")
 
 
-def connection(url: str, token: str | None, timeout_sec: float) -> dict[str, Any]:
+def connection(url: str, token: str | None, timeout_sec: float, via: str | None = None) -> dict[str, Any]:
     """The arguments of the httpx client."""
     headers = {"User-Agent": f"askback/{__version__}"}
+    if via is not None:
+        headers["Askback-Via"] = via
     if token and token.strip():
         headers["Authorization"] = f"Bearer {_sendable(token)}"
     return {

@@ -29,6 +29,10 @@ REACHABLE = "/enter/reachable"
 """Responds to everybody, without content, so that a browser can test whether it reaches the server by a host name."""
 ICONS = frozenset(f"/static/icon-{name}.png" for name in ("180", "192", "512", "maskable", "badge"))
 """The icons of the installed page: a phone fetches them without its cookies."""
+MCP = "/mcp"
+"""Where clients of the Model Context Protocol are served."""
+VIA_HEADER = "askback-via"
+_PROTOCOLS = frozenset({Via.MCP})
 _OPEN = frozenset({"/healthz"}) | ICONS
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -57,7 +61,15 @@ def actor_of(request: Request) -> Caller:
     address = address_of(request.scope)
     if grant.link is not None:
         return Caller(name=grant.link.holder or grant.name, via=Via.LINK, address=address)
-    return Caller(name=grant.name, via=Via.API if grant.session_id is None else Via.PAGE, address=address)
+    return Caller(name=grant.name, via=_via(grant, request.scope["path"], request.headers), address=address)
+
+
+def _via(grant: Grant, path: str, headers: Mapping[str, str]) -> Via:
+    """The way of a caller with a token or a session. A program with a token may name the protocol that it serves."""
+    if grant.session_id is not None:
+        return Via.PAGE
+    named = headers.get(VIA_HEADER)
+    return Via(named) if named in _PROTOCOLS else Via.MCP if path == MCP else Via.API
 
 
 def address_of(scope: Scope) -> str | None:
@@ -192,7 +204,7 @@ class Gate:
             await _forbidden(reason)(scope, receive, send)
         else:
             if grant.link is None:
-                self._note_use(grant.token_digest, Via.API if grant.session_id is None else Via.PAGE)
+                self._note_use(grant.token_digest, _via(grant, scope["path"], headers))
             scope["grant"] = grant
             # A stream may last for days, and its token may be revoked in that time.
             scope["still_valid"] = lambda: self._grant(scope, headers) is not None
