@@ -295,7 +295,7 @@ class LogSettings(Section):
 class McpSettings(Section):
     skill_tools: bool = Field(
         False,
-        description="Whether `/mcp` offers each skill as a tool of its own, besides `run_skill`. Needs `askback[mcp]`.",
+        description="Whether `/mcp` offers each skill as a separate tool, besides `run_skill`. Needs `askback[mcp]`.",
     )
 
 

@@ -129,7 +129,7 @@ def test_the_audit_log_says_who_and_that_it_was_mcp(one_door: Door, token: MakeT
             await called(client, "answer_question", **about, answer="red")
             waiting = await started(client, "asking")
             await called(client, "cancel_run", run_id=waiting["run_id"])
-        entries = [each for each in api.audit(actor=name)]
+        entries = list(api.audit(actor=name))
         assert {each.action for each in entries} >= {"run.submit", "interaction.reply", "run.cancel", "link.create"}
         assert {each.actor.via for each in entries} == {"mcp"}
         (question,) = api.interactions(asked["run_id"])

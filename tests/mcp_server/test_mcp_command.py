@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from pathlib import Path
 
@@ -85,7 +84,7 @@ def test_a_file_that_cannot_be_read_is_not_touched(world: World, text: str) -> N
     assert ran.json["error"]["code"] == "CONFIG_UNREADABLE"
     assert "by hand" in ran.json["error"]["message"]
     assert path.read_text() == text
-    assert os.listdir(path.parent) == [path.name]
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 def test_print_writes_nothing_and_options_are_passed_on(world: World) -> None:
@@ -105,7 +104,7 @@ def without_extra(tmp_path: Path) -> dict[str, str]:
 
 def test_without_the_extra_it_is_said_what_to_install(world: World, tmp_path: Path) -> None:
     env = without_extra(tmp_path)
-    ran = askback(world, "mcp", "--json", env=env)
+    ran = askback(world, "mcp", "--json", env=env, warm=False)
     assert ran.code == 1
     assert "askback[mcp]" in ran.json["error"]["message"]
     with Server(world, env=env) as server:

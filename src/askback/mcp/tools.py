@@ -214,7 +214,7 @@ TOOLS: dict[str, Declared] = {
 
 
 async def call_tool(call: ToolCall) -> Returned:
-    """Call a tool. Invalid arguments are a result that the model can read and mend."""
+    """Call a tool. Invalid arguments are a result that the model can read and fix."""
     name = call.params.name
     try:
         if call.params.request_state is not None:
@@ -229,7 +229,7 @@ async def call_tool(call: ToolCall) -> Returned:
     return refused("INPUT_INVALID", f"there is no tool {name[:80]!r}; the tools are {', '.join(TOOLS)}")
 
 
-# A tool for each skill.
+# A separate tool for each skill.
 
 
 def skill_tool_name(skill_id: str) -> str:

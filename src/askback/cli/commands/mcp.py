@@ -29,7 +29,7 @@ _PASSED_ON = {"config": "--config", "data_dir": "--data-dir", "url": "--url"}
         "askback mcp                     # what the client starts",
     ),
 )
-@click.option("--skill-tools", is_flag=True, help="Offer each skill as a tool of its own, too.")
+@click.option("--skill-tools", is_flag=True, help="Offer each skill as a separate tool, too.")
 @server_options
 @options.common
 @click.pass_context
