@@ -46,14 +46,14 @@ class AsyncClient:
         token: str | None = None,
         *,
         timeout_sec: float = TIMEOUT_SEC,
-        via: str | None = None,
+        headers: Mapping[str, str] | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """`via` names the protocol that brings the calls, such as `mcp`, for the audit log."""
+        """`headers` are sent with every request."""
         self.url = url
         self._timeout_sec = timeout_sec
         with transport_errors(url):
-            self._http = httpx.AsyncClient(**connection(url, token, timeout_sec, via), transport=transport)
+            self._http = httpx.AsyncClient(**connection(url, token, timeout_sec, headers), transport=transport)
 
     # Runs.
 

@@ -24,6 +24,8 @@ Progress = Callable[[float, str], Awaitable[None]]
 """Reports the seconds so far, and what happens."""
 CALL_LABEL = "mcp_call"
 """Marks a run with a digest of the call that started it, so that the same call finds it."""
+BY_MCP = {"Askback-Via": "mcp"}
+"""Tells the server by which way the calls come, for the audit log."""
 PROGRESS_SEC = 10.0
 _REMEMBERED = timedelta(minutes=10)
 """How long after the end of a run the same call still finds it: a client may have given up a moment before."""

@@ -17,8 +17,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.client import AsyncClient
-from askback.core.actors import Via
-from askback.mcp.caller import AnswerUrls, Caller
+from askback.mcp.caller import BY_MCP, AnswerUrls, Caller
 from askback.mcp.server import make_server, state_security
 
 
@@ -52,7 +51,7 @@ class HttpFace:
         scope = _scope(ctx)
         host = dict(scope["headers"]).get(b"host", b"localhost").decode("latin-1")
         # It has no connection, so nothing has to be closed; an answer may come after the call has returned.
-        client = AsyncClient(f"http://{host}", via=Via.MCP, transport=_InProcess(self._api, scope))
+        client = AsyncClient(f"http://{host}", headers=BY_MCP, transport=_InProcess(self._api, scope))
         return Caller(client=client, identity=self._identity(scope), urls=self._urls)
 
 

@@ -10,8 +10,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
 
 from askback.client import AsyncClient
-from askback.core.actors import Via
-from askback.mcp.caller import AnswerUrls, Caller
+from askback.mcp.caller import BY_MCP, AnswerUrls, Caller
 from askback.mcp.server import make_server, state_security
 
 Find = Callable[[], tuple[str, str | None]]
@@ -41,7 +40,7 @@ class Clients:
 
     def of(self, url: str, token: str | None) -> AsyncClient:
         if (url, token) not in self._open:
-            self._open[url, token] = AsyncClient(url, token, via=Via.MCP)
+            self._open[url, token] = AsyncClient(url, token, headers=BY_MCP)
         return self._open[url, token]
 
     async def close(self) -> None:
