@@ -129,7 +129,7 @@ def list_runs(
 
 
 def get_run(run_id: str, wait_sec: float = 0.0) -> Call[Run]:
-    waiting = {"wait": f"{wait_sec:g}"} if wait_sec > 0 else {}
+    waiting = {"wait": str(wait_sec)} if wait_sec else {}
     return Call(method="GET", path=_run(run_id), returns=Run, params=waiting)
 
 
