@@ -23,7 +23,7 @@ LAYERS = (
     ("cli",),
     ("bootstrap",),
     ("web",),
-    ("http", "telegram"),
+    ("http", "mcp", "telegram"),
     ("service", "webhooks", "work"),
     ("submission",),
     ("deletion", "following", "inheritance", "installed", "links", "recovery", "testing"),
@@ -38,8 +38,8 @@ RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
 
 SECTIONS = ("setting_sections", "notification_sections")
 READS_SETTINGS = {"bootstrap", "cli"}
-USES_CLIENT = {"cli"}
-"""The client is for programs outside; of ours only this one talks to a server."""
+USES_CLIENT = {"cli", "mcp"}
+"""The client is for programs outside; of ours only these talk to a server."""
 PROGRAM = "askback.engines.scripted.program"
 """A program of its own, run as a child: it may do what an engine may not, and shares no code with the rest."""
 NOT_FOR_ENGINES = {"asyncio", "importlib", "io", "multiprocessing", "os", "pathlib", "pkgutil", "shutil", "socket"}

@@ -47,6 +47,7 @@ from askback.setting_sections import (
     EngineSettings,
     Limits,
     LogSettings,
+    McpSettings,
     Quotas,
     Retention,
     ServerSettings,
@@ -185,6 +186,7 @@ class Settings(BaseSettings):
     )
     retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
     log: LogSettings = Field(default_factory=LogSettings, description="What a server logs, and how.")
+    mcp: McpSettings = Field(default_factory=McpSettings, description="The MCP server at `/mcp`.")
     telemetry: TelemetrySettings = Field(
         default_factory=TelemetrySettings, description="Traces and metrics for an OpenTelemetry collector."
     )

@@ -1176,7 +1176,7 @@ export interface VersionList {
 }
 
 /** The way by which somebody reached Askback. */
-export type Via = "api" | "page" | "link" | "cli" | "telegram" | "askback";
+export type Via = "api" | "page" | "link" | "cli" | "telegram" | "mcp" | "askback";
 
 /** What a run may report without failing. */
 export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "CONTEXT_REBUILT" | "ENGINE_START_DELAYED" | "WORKDIR_TURN_REPEATED" | "WORKDIR_GIT_CREATED" | "ARTIFACTS_NOT_COLLECTED";

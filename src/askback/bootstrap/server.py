@@ -20,11 +20,12 @@ from askback import __version__
 from askback.bootstrap import App
 from askback.bootstrap.engines import networks
 from askback.bootstrap.links import make_links, make_tokens
+from askback.bootstrap.mcp import McpFace
 from askback.bootstrap.push import make_push
 from askback.http.addresses import Addresses, addresses
 from askback.http.app import api, application
 from askback.http.audit_trail import AuditTrail
-from askback.http.auth import MainToken
+from askback.http.auth import MCP, MainToken
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
 from askback.http.failed_sign_ins import FailedSignIns
@@ -98,8 +99,9 @@ def web_server(app: App, port: int) -> WebServer:
         push=make_push(app, tokens, sessions),
     )
     pages = Pages(app.service, app.clock, partial(_health, app), app.store, device=_device(settings))
+    mcp = McpFace(context, api(context), skill_tools=settings.mcp.skill_tools)
     made = application(
-        pages.around(api(context)),
+        pages.around(api(context, {MCP: mcp})),
         context,
         pages=pages,
         tokens=tokens,
@@ -113,6 +115,7 @@ def web_server(app: App, port: int) -> WebServer:
         flush=partial(_flush, context, tokens),
         tasks=(
             context.sessions.watch,
+            mcp.serve,
             partial(uses.watch, tokens.digests),
             *(() if app.exporter is None else (partial(_send_metrics, app, metrics),)),
         ),

@@ -47,12 +47,13 @@ class AsyncClient:
         *,
         timeout_sec: float = TIMEOUT_SEC,
         headers: Mapping[str, str] | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """`headers` are sent with every request."""
         self.url = url
         self._timeout_sec = timeout_sec
         with transport_errors(url):
-            self._http = httpx.AsyncClient(**connection(url, token, timeout_sec, headers))
+            self._http = httpx.AsyncClient(**connection(url, token, timeout_sec, headers), transport=transport)
 
     # Runs.
 
@@ -94,8 +95,9 @@ class AsyncClient:
             )
         )
 
-    async def get_run(self, run_id: str) -> Run:
-        return await self._do(calls.get_run(run_id))
+    async def get_run(self, run_id: str, *, wait_sec: float = 0.0) -> Run:
+        """The run. With `wait_sec`, at most 60, the server waits until the run asks or is final."""
+        return await self._do(calls.get_run(run_id, wait_sec))
 
     def list_runs(
         self,

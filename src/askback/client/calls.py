@@ -128,8 +128,9 @@ def list_runs(
     return Listing(call=Call(method="GET", path="/v1/runs", returns=Page[Run], params=params))
 
 
-def get_run(run_id: str) -> Call[Run]:
-    return Call(method="GET", path=_run(run_id), returns=Run)
+def get_run(run_id: str, wait_sec: float = 0.0) -> Call[Run]:
+    waiting = {"wait": str(wait_sec)} if wait_sec else {}
+    return Call(method="GET", path=_run(run_id), returns=Run, params=waiting)
 
 
 def cancel(run_id: str) -> Call[Run]:

@@ -95,8 +95,9 @@ class Client:
             )
         )
 
-    def get_run(self, run_id: str) -> Run:
-        return self._do(calls.get_run(run_id))
+    def get_run(self, run_id: str, *, wait_sec: float = 0.0) -> Run:
+        """The run. With `wait_sec`, at most 60, the server waits until the run asks or is final."""
+        return self._do(calls.get_run(run_id, wait_sec))
 
     def list_runs(
         self,

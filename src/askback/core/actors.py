@@ -16,6 +16,8 @@ class Via(StrEnum):
     CLI = "cli"
     """A command on the machine of the data folder."""
     TELEGRAM = "telegram"
+    MCP = "mcp"
+    """A client of the Model Context Protocol."""
     ASKBACK = "askback"
     """Askback itself, for example because a deadline has passed."""
 
@@ -26,6 +28,7 @@ _WAYS: dict[str, str] = {
     Via.LINK: "by link",
     Via.CLI: "on the command line",
     Via.TELEGRAM: "by Telegram",
+    Via.MCP: "by MCP",
 }
 
 

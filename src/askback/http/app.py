@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -67,14 +67,18 @@ def openapi_document() -> Any:
     return msgspec.json.decode(msgspec.json.encode(openapi.document(_OPERATIONS)))
 
 
-def api(context: Context) -> Starlette:
-    """The routes, without authentication."""
+def api(context: Context, faces: Mapping[str, ASGIApp] = {}) -> Starlette:
+    """The routes, without authentication. `faces` are applications for other protocols, by their paths."""
 
     async def openapi_json(request: Request) -> Response:
         return json_response(openapi_document())
 
     app = Starlette(
-        routes=[*map(route, _OPERATIONS), Route("/v1/openapi.json", openapi_json)],
+        routes=[
+            *map(route, _OPERATIONS),
+            Route("/v1/openapi.json", openapi_json),
+            *(Route(path, face) for path, face in faces.items()),
+        ],
         exception_handlers=problems.HANDLERS,
     )
     app.router.redirect_slashes = False

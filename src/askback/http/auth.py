@@ -31,6 +31,10 @@ REACHABLE = "/enter/reachable"
 """Responds to everybody, without content, so that a browser can test whether it reaches the server by a host name."""
 ICONS = frozenset(f"/static/icon-{name}.png" for name in ("180", "192", "512", "maskable", "badge"))
 """The icons of the installed page: a phone fetches them without its cookies."""
+MCP = "/mcp"
+"""Where clients of the Model Context Protocol are served."""
+VIA_HEADER = "askback-via"
+_PROTOCOLS = frozenset({Via.MCP})
 _OPEN = frozenset({"/healthz"}) | ICONS
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -75,11 +79,18 @@ def actor_of(request: Request) -> Caller:
     if grant.link is not None:
         name = grant.link.holder or grant.name
         return Caller(name=name, via=Via.LINK, address=address, link=grant.link.origin)
-    if grant.session_id is not None:
-        return Caller(name=grant.name, via=Via.PAGE, address=address)
-    if grant.name == MAIN and (user := unquote(request.headers.get(USER_HEADER, ""))):
+    via = _via(grant, request.scope["path"], request.headers)
+    if via is Via.API and grant.name == MAIN and (user := unquote(request.headers.get(USER_HEADER, ""))):
         return Caller(name=one_line(user, _MAX_USER_CHARS), via=Via.CLI, address=address)
-    return Caller(name=grant.name, via=Via.API, address=address)
+    return Caller(name=grant.name, via=via, address=address)
+
+
+def _via(grant: Grant, path: str, headers: Mapping[str, str]) -> Via:
+    """The way of a caller with a token or a session. A program with a token may name the protocol that it serves."""
+    if grant.session_id is not None:
+        return Via.PAGE
+    named = headers.get(VIA_HEADER)
+    return Via(named) if named in _PROTOCOLS else Via.MCP if path == MCP else Via.API
 
 
 def address_of(scope: Scope) -> str | None:
@@ -218,7 +229,7 @@ class Gate:
             await _forbidden(reason)(scope, receive, send)
         else:
             if grant.link is None:
-                self._note_use(grant.token_digest, Via.API if grant.session_id is None else Via.PAGE)
+                self._note_use(grant.token_digest, _via(grant, scope["path"], headers))
             scope["grant"] = grant
             # A stream may last for days and a body for minutes, and the token may be revoked in that time.
             scope["still_valid"] = lambda: self._grant(scope, headers) is not None

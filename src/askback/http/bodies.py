@@ -47,7 +47,12 @@ class BodyLimits:
     _by_path: Mapping[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        of_path = {"/v1/runs": self.run_bytes, "/v1/uploads": self.upload_bytes, "/v1/skills": self.upload_bytes}
+        of_path = {
+            "/v1/runs": self.run_bytes,
+            "/mcp": self.run_bytes,
+            "/v1/uploads": self.upload_bytes,
+            "/v1/skills": self.upload_bytes,
+        }
         object.__setattr__(self, "_by_path", of_path)
 
     def bytes_for(self, path: str) -> int:

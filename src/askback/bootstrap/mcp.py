@@ -1,0 +1,73 @@
+"""The MCP server of a server: whether it can be served, and loading it with its first request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import nullcontext
+from http import HTTPStatus
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from askback.http.bodies import BodyCap
+from askback.http.context import Context
+
+if TYPE_CHECKING:
+    from askback.mcp.http_face import HttpFace
+
+INSTALL = "install it with: pip install 'askback[mcp]' (with pipx: pipx inject askback 'askback[mcp]')"
+
+
+def missing_package() -> bool:
+    """Whether the package of the extra `mcp` is missing."""
+    try:
+        return find_spec("mcp.server") is None or find_spec("mcp_types") is None
+    except ImportError:
+        return True
+
+
+class McpFace:
+    """Answers at `/mcp`. The SDK is loaded with the first request: it takes a second or two, and 50 MB."""
+
+    def __init__(self, context: Context, api: ASGIApp, *, skill_tools: bool) -> None:
+        self._context = context
+        self._api = BodyCap(api, context.bodies)
+        self._skill_tools = skill_tools
+        self._wanted = asyncio.Event()
+        self._face: asyncio.Future[HttpFace] = asyncio.get_running_loop().create_future()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if missing_package():
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"this server does not speak MCP; {INSTALL}")
+        self._wanted.set()
+        face = await asyncio.shield(self._face)
+        streams, name = self._context.streams, scope["grant"].name
+        with streams.reserve(name) if scope["method"] == "GET" else nullcontext():
+            await streams.until_closing(face(scope, receive, send))
+
+    async def serve(self) -> None:
+        """Runs while the server does."""
+        await self._wanted.wait()
+        face = (await asyncio.to_thread(_loaded))(
+            self._api,
+            key=self._context.links.key,
+            skills_as_tools=self._skill_tools,
+            max_bytes=self._context.bodies.run_bytes,
+            identity=_identity,
+        )
+        async with face.running():
+            self._face.set_result(face)
+            await asyncio.Event().wait()
+
+
+def _loaded() -> Callable[..., HttpFace]:
+    from askback.mcp.http_face import HttpFace
+
+    return HttpFace
+
+
+def _identity(scope: Scope) -> str:
+    return str(scope["grant"].token_digest)

@@ -1,0 +1,178 @@
+"""What a tool does for its caller: start a run, wait for it, answer, read its result. All of it by the HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from askback.client import AsyncClient, Conflict, Forbidden, NotFound, Refused
+from askback.core.runs import Mode, RunState
+from askback.mcp.arguments import RunSkill
+from askback.mcp.envelope import Envelope, envelope_of
+from askback.wire.questions import Interaction
+from askback.wire.runs import Result, Run
+
+T = TypeVar("T")
+Progress = Callable[[float, str], Awaitable[None]]
+"""Reports the seconds so far, and what happens."""
+CALL_LABEL = "mcp_call"
+"""Marks a run with a digest of the call that started it, so that the same call finds it."""
+BY_MCP = {"Askback-Via": "mcp"}
+"""Tells the server by which way the calls come, for the audit log."""
+PROGRESS_SEC = 10.0
+_REMEMBERED = timedelta(minutes=10)
+"""How long after the end of a run the same call still finds it: a client may have given up a moment before."""
+_POLL_SEC = 1.0
+_MOST_LINKS = 1000
+
+
+class AnswerUrls:
+    """The links that were made for questions, so that every question gets one per caller."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+
+    def find(self, key: tuple[str, str, str]) -> str | None:
+        return self._known.get(key)
+
+    def keep(self, key: tuple[str, str, str], url: str) -> None:
+        self._known[key] = url
+        while len(self._known) > _MOST_LINKS:
+            self._known.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """One caller of tools. A missing scope makes an envelope smaller, it does not hide the run that was started."""
+
+    client: AsyncClient
+    identity: str
+    """The digest of the token: the calls of different tokens never meet."""
+    urls: AnswerUrls
+    _writes: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    async def submit(self, wanted: RunSkill) -> tuple[Run, bool]:
+        """The run of this call, and whether the call had started it before."""
+        if wanted.idempotency_key:
+            return await self._create(wanted, wanted.idempotency_key, {}), False
+        digest = self._digest(wanted)
+        earlier = await self._earlier(digest)
+        if earlier is not None and _is_remembered(earlier):
+            return earlier, True
+        key = f"mcp-{digest}-{'' if earlier is None else earlier.id}"
+        return await self._create(wanted, key, {CALL_LABEL: digest}), False
+
+    async def _create(self, wanted: RunSkill, key: str, labels: dict[str, str]) -> Run:
+        return await self._write(
+            self.client.create_run(
+                wanted.skill,
+                engine=wanted.engine or None,
+                mode=wanted.mode or await self._usual_mode(wanted.skill),
+                input=wanted.input,
+                parameter=wanted.parameter,
+                labels=labels or None,
+                idempotency_key=key,
+            )
+        )
+
+    async def _usual_mode(self, skill_id: str) -> str | None:
+        """Interactive, if the skill can: somebody sits at an MCP client."""
+        try:
+            modes = (await self.client.skill(skill_id)).execution_modes
+        except (Forbidden, NotFound):
+            return None
+        return Mode.INTERACTIVE if Mode.INTERACTIVE in modes else None
+
+    def _digest(self, wanted: RunSkill) -> str:
+        given = [self.identity, wanted.skill, wanted.engine, wanted.mode, wanted.input, wanted.parameter]
+        return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:32]
+
+    async def _earlier(self, digest: str) -> Run | None:
+        """The newest run of the same call. A token without `read` cannot look, and finds it by the key alone."""
+        try:
+            async for run in self.client.list_runs(labels={CALL_LABEL: digest}, page_size=1):
+                return run
+        except Forbidden:
+            pass
+        return None
+
+    async def reply(self, run_id: str, interaction_id: str, answer: Any) -> Run:
+        return await self._write(self.client.reply(run_id, interaction_id, answer))
+
+    async def cancel(self, run_id: str) -> Run:
+        return await self._write(self.client.cancel(run_id))
+
+    async def settled(self, run: Run, until: float, progress: Progress) -> Run:
+        """The run when it asks or is over, or as it is at that moment of the monotonic clock."""
+        began = time.monotonic()
+        try:
+            while not run.settled and (left := until - time.monotonic()) > 0:
+                run = await self.client.get_run(run.id, wait_sec=min(left, PROGRESS_SEC))
+                if not run.settled:
+                    await progress(time.monotonic() - began, f"run {run.id} is {run.state}")
+        except Forbidden:
+            pass
+        return run
+
+    async def closed(self, run: Run, interaction_id: str, until: float, progress: Progress) -> Run:
+        """The run when somebody has answered this question elsewhere, or as it is at that moment."""
+        began = told = time.monotonic()
+        while _asks(run, interaction_id) and time.monotonic() < until:
+            await asyncio.sleep(_POLL_SEC)
+            run = await self.client.get_run(run.id)
+            if time.monotonic() - told >= PROGRESS_SEC:
+                told = time.monotonic()
+                await progress(told - began, f"run {run.id} waits for its user")
+        return run
+
+    async def envelope(self, run: Run, *, found: bool = False) -> Envelope:
+        asked = run.pending_interaction if run.state is RunState.WAITING_USER else None
+        url = None if asked is None else await self.answer_url(run.id, asked)
+        return envelope_of(run, await self._result(run), answer_url=url, found=found)
+
+    async def _result(self, run: Run) -> Result | None:
+        if not run.state.final:
+            return None
+        try:
+            return await self.client.result(run.id)
+        except (Forbidden, NotFound):
+            return None
+
+    async def answer_url(self, run_id: str, asked: Interaction) -> str | None:
+        """A page for this question alone. None if the token may not answer, or the question was just closed."""
+        key = (self.identity, run_id, f"{asked.interaction_id} {asked.asked_at}")
+        if (known := self.urls.find(key)) is not None:
+            return known
+        try:
+            link = await self._write(self.client.link(run_id))
+        except (Forbidden, NotFound, Conflict):
+            return None
+        except Refused as error:
+            if error.status >= 500:
+                raise
+            return None
+        self.urls.keep(key, link.url)
+        return link.url
+
+    async def _write(self, writing: Coroutine[Any, Any, T]) -> T:
+        """A write is done whole, also if the call is cut off."""
+        task = asyncio.ensure_future(writing)
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        return await asyncio.shield(task)
+
+
+def _is_remembered(run: Run) -> bool:
+    return run.finished_at is None or datetime.now(UTC) - run.finished_at < _REMEMBERED
+
+
+def _asks(run: Run, interaction_id: str) -> bool:
+    asked = run.pending_interaction
+    return run.state is RunState.WAITING_USER and asked is not None and asked.interaction_id == interaction_id

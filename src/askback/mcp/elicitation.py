@@ -1,0 +1,107 @@
+"""How a question becomes the form of an MCP client, and the content of a form an answer. Pure.
+
+A form has fields of simple types only. A question that does not fit is not asked by form; a secret never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from askback.core.forms import option_label, option_value
+from askback.wire.questions import Interaction
+
+ANSWER = "answer"
+"""The field of a form for a question that is not one itself."""
+_KEPT = {
+    "string": ("title", "description", "minLength", "maxLength", "default"),
+    "integer": ("title", "description", "minimum", "maximum", "default"),
+    "number": ("title", "description", "minimum", "maximum", "default"),
+    "boolean": ("title", "description", "default"),
+}
+_FORMATS = frozenset({"email", "uri", "date", "date-time"})
+_NOT_BY_FORM = frozenset({"file"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What a client shows."""
+
+    message: str
+    schema: dict[str, Any]
+    whole: bool
+    """Whether the answer is the content itself, and not its field `answer`."""
+    values: Mapping[str, Mapping[str, Any]]
+    """Of a field with options: the value of each label."""
+
+    def answer(self, content: Mapping[str, Any] | None) -> Any:
+        """The answer in the content of an accepted form; None if there is none."""
+        if not content:
+            return None
+        given = {name: self._value(name, value) for name, value in content.items()}
+        return given if self.whole else given.get(ANSWER)
+
+    def _value(self, name: str, given: Any) -> Any:
+        known = self.values.get(name, {})
+        return known.get(given, given) if isinstance(given, str) else given
+
+
+def form_of(asked: Interaction) -> Form | None:
+    """The form for a question; None if it cannot be asked by form."""
+    if asked.secret or asked.kind in _NOT_BY_FORM:
+        return None
+    schema = asked.response_schema
+    whole = schema is not None and schema.get("type") == "object"
+    fields = _fields(schema) if whole and schema is not None else {ANSWER: _bare(asked)}
+    shown = {name: _shown(field) for name, field in fields.items()}
+    if not shown or any(each is None for each in shown.values()):
+        return None
+    required = list((schema or {}).get("required", ())) if whole else [ANSWER]
+    kept = {name: each for name, each in shown.items() if each is not None}
+    values = {name: dict(_options(fields[name])) for name in fields if _options(fields[name])}
+    document = {"type": "object", "properties": kept, "required": required}
+    return Form(message=asked.prompt, schema=document, whole=whole, values=values)
+
+
+def _fields(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return dict(schema.get("properties") or {})
+
+
+def _bare(asked: Interaction) -> Mapping[str, Any]:
+    """The field for a text, a choice or a schema of one value."""
+    if asked.response_schema is not None:
+        return asked.response_schema
+    if asked.options:
+        titled = [{"const": option_value(each), "title": option_label(each)} for each in asked.options]
+        field: dict[str, Any] = {"oneOf": titled}
+    else:
+        field = {"type": "string", "minLength": 1}
+    return field | ({} if asked.default is None else {"default": asked.default})
+
+
+def _options(field: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
+    """Labels and values of a field with options, each label once."""
+    if "enum" in field:
+        found = [(str(value), value) for value in field["enum"]]
+    else:
+        found = [
+            (str(each.get("title", each["const"])), each["const"])
+            for each in field.get("oneOf", ())
+            if isinstance(each, Mapping) and "const" in each
+        ]
+    return list(dict(found).items())
+
+
+def _shown(field: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The field as every client reads it; None if it is not simple."""
+    if options := _options(field):
+        default = next((label for label, value in options if value == field.get("default")), None)
+        named = {key: field[key] for key in ("title", "description") if key in field}
+        labels = [label for label, _ in options]
+        return {"type": "string", **named, "enum": labels, **({} if default is None else {"default": default})}
+    kind = field.get("type")
+    if not isinstance(kind, str) or kind not in _KEPT:
+        return None
+    shown = {"type": kind} | {key: field[key] for key in _KEPT[kind] if key in field}
+    return shown | ({"format": field["format"]} if field.get("format") in _FORMATS else {})

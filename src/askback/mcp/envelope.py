@@ -1,0 +1,135 @@
+"""What the tools return: one envelope for every state of a run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Meta
+
+from askback.core.runs import RunState
+from askback.wire.artifacts import Artifact
+from askback.wire.questions import Interaction
+from askback.wire.runs import Result, Run
+
+ARTIFACTS = "askback://runs/"
+"""The start of the URI of an artifact."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """The pending question of a run."""
+
+    interaction_id: Annotated[str, Meta(description="For answer_question.")]
+    kind: str
+    prompt: Annotated[str, Meta(description="Ask the user this, word by word.")]
+    options: Annotated[list[Any], Meta(description="The answers to choose from; empty if the user is free.")]
+    default: Annotated[Any, Meta(description="The suggested answer.")]
+    response_schema: Annotated[dict[str, Any] | None, Meta(description="The JSON Schema of the answer.")]
+    secret: Annotated[bool, Meta(description="If true, the answer is given at answer_url, never by a tool.")]
+
+    @classmethod
+    def of(cls, asked: Interaction) -> Self:
+        return cls(
+            interaction_id=asked.interaction_id,
+            kind=asked.kind,
+            prompt=asked.prompt,
+            options=list(asked.options),
+            default=asked.default,
+            response_schema=asked.response_schema,
+            secret=asked.secret,
+        )
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a run failed."""
+
+    code: str
+    message: str
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact of a run."""
+
+    path: str
+    uri: Annotated[str, Meta(description="Read it with resources/read.")]
+    size: int
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """The run, and what it needs or has produced."""
+
+    run_id: str
+    state: Annotated[RunState, Meta(description="succeeded, failed and canceled are final.")]
+    question: Annotated[Question | None, Meta(description="What the run asks, if it waits for its user.")] = None
+    answer_url: Annotated[str | None, Meta(description="A page where the user can answer this question.")] = None
+    data: Annotated[Any, Meta(description="The output, if the run has succeeded.")] = None
+    error: Failure | None = None
+    artifacts: list[File] = []
+    message: Annotated[str, Meta(description="What to do next.")] = ""
+
+
+class Questions(msgspec.Struct, frozen=True, kw_only=True):
+    """The pending questions of all runs."""
+
+    questions: list[dict[str, Any]]
+
+
+class Skills(msgspec.Struct, frozen=True, kw_only=True):
+    """The skills that run_skill can start."""
+
+    skills: list[dict[str, Any]]
+
+
+def output_schema(shape: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of a result, with its definitions inside."""
+    document = msgspec.json.schema(shape)
+    definitions = document["$defs"]
+    whole = definitions.pop(document["$ref"].rpartition("/")[2])
+    return {**whole, **({"$defs": definitions} if definitions else {})}
+
+
+def artifact_uri(run_id: str, path: str) -> str:
+    from urllib.parse import quote
+
+    return f"{ARTIFACTS}{run_id}/artifacts/{quote(path)}"
+
+
+def envelope_of(run: Run, result: Result | None, *, answer_url: str | None, found: bool = False) -> Envelope:
+    """The envelope of a run, with its result if it is over."""
+    asked = run.pending_interaction if run.state is RunState.WAITING_USER else None
+    error = run.error if run.state is RunState.FAILED else None
+    files: tuple[Artifact, ...] = () if result is None else result.artifacts
+    return Envelope(
+        run_id=run.id,
+        state=run.state,
+        question=None if asked is None else Question.of(asked),
+        answer_url=answer_url,
+        data=None if result is None else result.data,
+        error=None if error is None else Failure(code=error.code, message=error.message),
+        artifacts=[File(path=each.path, uri=artifact_uri(run.id, each.path), size=each.size) for each in files],
+        message=_message(run, answer_url, found=found),
+    )
+
+
+def _message(run: Run, answer_url: str | None, *, found: bool) -> str:
+    earlier = "This is the run that the same call has started before. " if found else ""
+    return earlier + _next_step(run, answer_url)
+
+
+def _next_step(run: Run, answer_url: str | None) -> str:
+    asked = run.pending_interaction
+    match run.state:
+        case RunState.WAITING_USER if asked is not None and asked.secret:
+            where = "at answer_url" if answer_url else "on the page of the server or with: askback reply"
+            return f"The run asks for a secret. Tell the user to answer {where}; then call get_run."
+        case RunState.WAITING_USER:
+            by_page = " The user can also answer at answer_url." if answer_url else ""
+            return f"The run asks its user. Ask the user, then call answer_question.{by_page}"
+        case RunState.SUCCEEDED:
+            return "The run has succeeded: data is its output."
+        case RunState.FAILED:
+            return "The run has failed."
+        case RunState.CANCELED:
+            return "The run was canceled."
+        case _:
+            return "The run continues. Call get_run to wait for it."

@@ -1,0 +1,117 @@
+"""The MCP server of the SDK, made from the tools. HTTP and stdio differ only in who the caller is."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+import tempfile
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+
+from askback import __version__
+from askback.client import CallFailed
+from askback.mcp.caller import Caller
+from askback.mcp.envelope import ARTIFACTS
+from askback.mcp.tools import TOOLS, ToolCall, call_tool, failed, skill_tools
+
+Context = ServerRequestContext[Any, Any]
+Callers = Callable[[Context], Caller]
+"""Who calls, for one request. Raises `CallFailed` if there is no server."""
+
+_INSTRUCTIONS = (
+    "Askback runs skills that may ask their user and wait for days. Start one with run_skill. If it asks, pass the question "
+    "to the user and the user's answer to answer_question. Never answer for the user."
+)
+_MOST_BYTES = 8_000_000
+_STATE_SEC = 86_400.0
+
+
+def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestStateSecurity) -> Server[Any]:
+    """A server whose requests are those of the callers."""
+
+    async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        tools = [declared.tool(name) for name, declared in TOOLS.items()]
+        if skills_as_tools:
+            tools += await skill_tools(lambda: callers(ctx))
+        return types.ListToolsResult(tools=tools)
+
+    async def call(
+        ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        try:
+            return await call_tool(ToolCall(ctx=ctx, caller=callers(ctx), params=params))
+        except CallFailed as error:
+            return failed(error)
+
+    async def read(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        try:
+            return await _artifact(callers(ctx), params.uri)
+        except CallFailed as error:
+            raise MCPError(types.INVALID_PARAMS, error.message) from None
+
+    server: Server[Any] = Server(
+        "askback",
+        version=__version__,
+        title="Askback",
+        instructions=_INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call,
+        on_list_resources=_no_resources,
+        on_list_resource_templates=_templates,
+        on_read_resource=read,
+    )
+    server.middleware.append(RequestStateBoundary(security, default_audience="askback"))
+    return server
+
+
+def state_security(key: bytes | None, principal: Callable[[Context], str | None] | None) -> RequestStateSecurity:
+    """How the state of a question is sealed. With a key, it survives a restart."""
+    if key is None:
+        return RequestStateSecurity.ephemeral(ttl=_STATE_SEC)
+    return RequestStateSecurity(keys=[key], ttl=_STATE_SEC, bind_principal=principal)
+
+
+async def _no_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+    """Artifacts are found by the links in results: there may be very many."""
+    return types.ListResourcesResult(resources=[])
+
+
+async def _templates(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
+    artifact = types.ResourceTemplate(
+        name="artifact",
+        title="A file that a run has produced",
+        uri_template=f"{ARTIFACTS}{{run_id}}/artifacts/{{+path}}",
+    )
+    return types.ListResourceTemplatesResult(resource_templates=[artifact])
+
+
+async def _artifact(caller: Caller, uri: str) -> types.ReadResourceResult:
+    run_id, middle, path = uri.removeprefix(ARTIFACTS).partition("/artifacts/")
+    if not uri.startswith(ARTIFACTS) or not middle or not path:
+        raise MCPError(types.INVALID_PARAMS, f"{uri[:200]!r} is not the URI of an artifact")
+    path = unquote(path)
+    size = next((each.size for each in await caller.client.artifacts(run_id) if each.path == path), 0)
+    if size > _MOST_BYTES:
+        raise MCPError(types.INVALID_PARAMS, f"{path!r} is larger than {_MOST_BYTES} bytes; download it over HTTP")
+    with tempfile.TemporaryDirectory(prefix="askback-mcp-") as folder:
+        file = await caller.client.download(run_id, path, Path(folder) / "artifact")
+        content = await asyncio.to_thread(file.read_bytes)
+    return types.ReadResourceResult(contents=[_contents(uri, path, content)])
+
+
+def _contents(uri: str, path: str, content: bytes) -> types.TextResourceContents | types.BlobResourceContents:
+    kind = mimetypes.guess_type(path)[0]
+    try:
+        return types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=content.decode())
+    except UnicodeDecodeError:
+        blob = b64encode(content).decode()
+        return types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=blob)

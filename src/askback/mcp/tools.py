@@ -1,0 +1,311 @@
+"""The tools: what a client lists, and what happens when it calls one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+
+from askback.client import CallFailed, Refused, ServerUnreachable
+from askback.core.runs import RunState
+from askback.mcp import arguments as given
+from askback.mcp.asking import asked_now, elicitation_for, input_required, is_modern, taken_up
+from askback.mcp.caller import Caller
+from askback.mcp.envelope import ARTIFACTS, Envelope, Question, Questions, Skills, output_schema
+from askback.wire.runs import Run
+from askback.wire.server import SkillDetails
+
+Context = ServerRequestContext[Any, Any]
+Returned = types.CallToolResult | types.InputRequiredResult
+S = TypeVar("S", bound=msgspec.Struct)
+
+MAX_NAME = 48
+"""Clients put the name of the server before the name of a tool, and allow 64 characters for both."""
+_MOST_QUESTIONS = 50
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+_SKILL_PREFIX = "skill_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of one tool."""
+
+    ctx: Context
+    caller: Caller
+    params: types.CallToolRequestParams
+
+    def read(self, shape: type[S]) -> S:
+        return msgspec.convert(self.params.arguments or {}, shape)
+
+    async def progress(self, seconds: float, message: str) -> None:
+        await self.ctx.session.report_progress(seconds, message=message)
+
+    async def conclude(self, run: Run, wait_sec: float, *, may_ask: bool, found: bool = False) -> Returned:
+        """Wait for the run, bring its questions to the user of the client, and return the envelope."""
+        until = time.monotonic() + wait_sec
+        while True:
+            run = await self.caller.settled(run, until, self.progress)
+            if run.state is not RunState.WAITING_USER or not may_ask or time.monotonic() >= until:
+                break
+            elicitation = await elicitation_for(self.ctx, self.caller, run)
+            if elicitation is None:
+                break
+            if is_modern(self.ctx):
+                return input_required(elicitation)
+            asked = await asked_now(self.ctx, self.caller, elicitation, until, self.progress)
+            run, may_ask = asked.run, asked.answered
+        return enveloped(await self.caller.envelope(run, found=found))
+
+    async def resume(self, wait_sec: float) -> Returned:
+        """Continue a call that the client repeats with the reaction of its user."""
+        asked = await taken_up(self.caller, self.params, time.monotonic() + wait_sec, self.progress)
+        return await self.conclude(asked.run, wait_sec / 2, may_ask=asked.answered)
+
+
+Act = Callable[[ToolCall], Awaitable[Returned]]
+
+
+async def _run_skill(call: ToolCall) -> Returned:
+    return await _start(call, call.read(given.RunSkill))
+
+
+async def _start(call: ToolCall, wanted: given.RunSkill) -> Returned:
+    run, found = await call.caller.submit(wanted)
+    return await call.conclude(run, wanted.wait_sec, may_ask=True, found=found)
+
+
+async def _get_run(call: ToolCall) -> Returned:
+    wanted = call.read(given.GetRun)
+    run = await call.caller.client.get_run(wanted.run_id)
+    # Looking at a run that waits already must not show the user a form again.
+    return await call.conclude(run, wanted.wait_sec, may_ask=not run.settled)
+
+
+async def _answer_question(call: ToolCall) -> Returned:
+    wanted = call.read(given.AnswerQuestion)
+    asked = await call.caller.client.interaction(wanted.run_id)
+    if asked.interaction_id == wanted.interaction_id and asked.secret:
+        message = "this question asks for a secret, which must not pass through a model: the user answers at answer_url"
+        return refused("REPLY_INVALID", message)
+    answer = wanted.answer
+    if asked.interaction_id == wanted.interaction_id and isinstance(answer, str):
+        answer = _as_asked(answer, asked.response_schema)
+    run = await call.caller.reply(wanted.run_id, wanted.interaction_id, answer)
+    return await call.conclude(run, wanted.wait_sec, may_ask=True)
+
+
+def _as_asked(answer: str, schema: dict[str, Any] | None) -> Any:
+    """Some clients send every value as a text. It is read as JSON where the question asks for something else."""
+    if schema is None or schema.get("type") in (None, "string"):
+        return answer
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return answer
+
+
+async def _cancel_run(call: ToolCall) -> Returned:
+    return enveloped(await call.caller.envelope(await call.caller.cancel(call.read(given.CancelRun).run_id)))
+
+
+async def _list_questions(call: ToolCall) -> Returned:
+    wanted = call.read(given.ListQuestions)
+    found: list[dict[str, Any]] = []
+    async for asked in call.caller.client.inbox(skill=wanted.skill or None):
+        about = {"run_id": asked.run_id, "skill": asked.skill, "summary": asked.summary}
+        found.append(about | msgspec.to_builtins(Question.of(asked)))
+        if len(found) == _MOST_QUESTIONS:
+            break
+    return structured(Questions(questions=found))
+
+
+async def _list_skills(call: ToolCall) -> Returned:
+    call.read(given.Nothing)
+    usable = [each for each in await call.caller.client.skills() if each.problem is None]
+    shown = []
+    for each in usable:
+        details = await call.caller.client.skill(each.id)
+        schemas = {"input_schema": details.schemas.input, "parameter_schema": details.schemas.parameter}
+        shown.append({"id": each.id, "description": each.description, "engines": each.engines, **schemas})
+    return structured(Skills(skills=shown))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A tool as it is listed."""
+
+    act: Act
+    arguments: type[msgspec.Struct]
+    returns: type[msgspec.Struct]
+    title: str
+    description: str
+    reads_only: bool = False
+
+    def tool(self, name: str) -> types.Tool:
+        hints = types.ToolAnnotations(read_only_hint=self.reads_only, destructive_hint=False, open_world_hint=False)
+        return types.Tool(
+            name=name,
+            title=self.title,
+            description=self.description,
+            input_schema=given.schema(self.arguments),
+            output_schema=output_schema(self.returns),
+            annotations=hints,
+        )
+
+
+TOOLS: dict[str, Declared] = {
+    "run_skill": Declared(
+        act=_run_skill,
+        arguments=given.RunSkill,
+        returns=Envelope,
+        title="Run a skill",
+        description="Start a skill of Askback and wait up to 40 seconds. If state is waiting_user, ask the user the question "
+        "and call answer_question. If it is queued or running, call get_run with the run_id. The run continues "
+        "in any case. The same call again finds the same run.",
+    ),
+    "get_run": Declared(
+        act=_get_run,
+        arguments=given.GetRun,
+        returns=Envelope,
+        title="Get a run",
+        description="The state of a run, its question or its output. Waits up to 40 seconds until the run asks or ends.",
+        reads_only=True,
+    ),
+    "answer_question": Declared(
+        act=_answer_question,
+        arguments=given.AnswerQuestion,
+        returns=Envelope,
+        title="Answer a question",
+        description="Answer the question of a run with what the user said, and wait for what comes next. Never answer a "
+        "question that the user has not answered.",
+    ),
+    "cancel_run": Declared(
+        act=_cancel_run,
+        arguments=given.CancelRun,
+        returns=Envelope,
+        title="Cancel a run",
+        description="Cancel a run for good. Call it only if the user wants that.",
+    ),
+    "list_questions": Declared(
+        act=_list_questions,
+        arguments=given.ListQuestions,
+        returns=Questions,
+        title="List questions",
+        description="The pending questions of all runs, oldest first.",
+        reads_only=True,
+    ),
+    "list_skills": Declared(
+        act=_list_skills,
+        arguments=given.Nothing,
+        returns=Skills,
+        title="List skills",
+        description="The skills that run_skill can start, with the schemas of their input.",
+        reads_only=True,
+    ),
+}
+
+
+async def call_tool(call: ToolCall) -> Returned:
+    """Call a tool. Invalid arguments are a result that the model can read and fix."""
+    name = call.params.name
+    try:
+        if call.params.request_state is not None:
+            return await call.resume(given.MAX_WAIT_SEC / 2)
+        if (known := TOOLS.get(name)) is not None:
+            return await known.act(call)
+        if (skill := await _skill_named(call.caller, name)) is not None:
+            values = msgspec.structs.asdict(call.read(given.StartSkill))
+            return await _start(call, given.RunSkill(skill=skill.id, **values))
+    except msgspec.ValidationError as error:
+        return refused("INPUT_INVALID", f"the arguments of {name} are not valid: {error}")
+    return refused("INPUT_INVALID", f"there is no tool {name[:80]!r}; the tools are {', '.join(TOOLS)}")
+
+
+# A separate tool for each skill.
+
+
+def skill_tool_name(skill_id: str) -> str:
+    """Unique, and short enough for every client."""
+    name = _SKILL_PREFIX + _UNFIT.sub("_", skill_id)
+    if len(name) <= MAX_NAME and name == _SKILL_PREFIX + skill_id:
+        return name
+    return f"{name[: MAX_NAME - 9]}_{hashlib.sha256(skill_id.encode()).hexdigest()[:8]}"
+
+
+async def _skill_named(caller: Caller, name: str) -> Any:
+    if not name.startswith(_SKILL_PREFIX):
+        return None
+    return next((each for each in await caller.client.skills() if skill_tool_name(each.id) == name), None)
+
+
+async def skill_tools(find: Callable[[], Caller]) -> list[types.Tool]:
+    """A tool for each skill that can be run. None without a server, or if the token may not read skills."""
+    try:
+        caller = find()
+        usable = [each for each in await caller.client.skills() if each.problem is None]
+        return [_skill_tool(await caller.client.skill(each.id)) for each in usable]
+    except CallFailed:
+        return []
+
+
+def _skill_tool(skill: SkillDetails) -> types.Tool:
+    schema = given.schema(given.StartSkill)
+    for name, known in (("input", skill.schemas.input), ("parameter", skill.schemas.parameter)):
+        if isinstance(known, dict):
+            schema["properties"][name] = known
+            if known.get("required"):
+                schema["required"] = [*schema.get("required", ()), name]
+    declared = TOOLS["run_skill"]
+    listed = declared.tool(skill_tool_name(skill.id))
+    description = f"{skill.description or skill.id}\n\n{declared.description}"
+    return listed.model_copy(
+        update={"title": skill.name or skill.id, "description": description, "input_schema": schema}
+    )
+
+
+# Results.
+
+
+def enveloped(envelope: Envelope) -> types.CallToolResult:
+    """The envelope, with its artifacts as resource links. A failed run is an error of the call."""
+    links = [
+        types.ResourceLink(name=each.path, uri=each.uri, size=each.size)
+        for each in envelope.artifacts
+        if each.uri.startswith(ARTIFACTS)
+    ]
+    return structured(envelope, links, failed=envelope.state is RunState.FAILED)
+
+
+def structured(
+    document: msgspec.Struct, links: list[types.ResourceLink] | None = None, *, failed: bool = False
+) -> types.CallToolResult:
+    value = msgspec.to_builtins(document)
+    text = types.TextContent(text=json.dumps(value, ensure_ascii=False))
+    return types.CallToolResult(content=[text, *(links or [])], structured_content=value, is_error=failed)
+
+
+def failed(error: CallFailed) -> types.CallToolResult:
+    """The result of a call that the server refused, or that did not reach it."""
+    match error:
+        case Refused():
+            return refused(error.code, error.message, error.problems)
+        case ServerUnreachable():
+            return refused("SERVER_UNREACHABLE", f"{error.message}; start a server with: askback serve")
+        case _:
+            return refused("ANSWER_UNREADABLE", error.message)
+
+
+def refused(code: str, message: str, problems: tuple[str, ...] = ()) -> types.CallToolResult:
+    """A refusal, which the model can read and act on."""
+    document = {"error": {"code": code, "message": message, "problems": list(problems)}}
+    return types.CallToolResult(
+        content=[types.TextContent(text=json.dumps(document, ensure_ascii=False))], is_error=True
+    )

@@ -1,0 +1,131 @@
+"""A question at the user of the client: only an accepted one is answered, and a secret never passes a form."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from support.mcp_client import Door, called, refusal, run, started
+from support.server import Server
+
+
+class User:
+    """Reacts to every elicitation in the same way, and remembers them."""
+
+    def __init__(self, action: str, content: dict[str, Any] | None = None) -> None:
+        self.action, self.content = action, content
+        self.seen: list[Any] = []
+
+    async def __call__(self, context: Any, params: Any) -> types.ElicitResult:
+        self.seen.append(params)
+        return types.ElicitResult(action=self.action, content=self.content)
+
+
+@pytest.mark.contract("F-2")
+def test_an_accepted_form_is_the_reply(door: Door) -> None:
+    async def test() -> None:
+        user = User("accept", {"answer": "blue"})
+        async with door.opened(user) as client:
+            done = await started(client, "asking")
+        assert (done["state"], done["data"]) == ("succeeded", {"colour": "blue"})
+        (shown,) = user.seen
+        assert shown.message == "Which colour?"
+        assert shown.requested_schema["properties"]["answer"]["enum"] == ["red", "blue"]
+
+    run(test)
+
+
+@pytest.mark.contract("F-2")
+@pytest.mark.parametrize(("action", "content"), [("decline", None), ("cancel", None), ("accept", {})])
+def test_anything_else_leaves_the_run_waiting(door: Door, action: str, content: dict[str, Any] | None) -> None:
+    async def test() -> None:
+        user = User(action, content)
+        async with door.opened(user) as client:
+            asked = await started(client, "asking")
+            assert asked["state"] == "waiting_user"
+            assert asked["question"]["interaction_id"] == "colour"
+            assert len(user.seen) == 1
+            again = await called(client, "get_run", run_id=asked["run_id"])
+            assert again["state"] == "waiting_user"
+            assert len(user.seen) == 1
+            about = {"run_id": asked["run_id"], "interaction_id": "colour"}
+            assert (await called(client, "answer_question", **about, answer="red"))["data"] == {"colour": "red"}
+
+    run(test)
+
+
+@pytest.mark.contract("F-2")
+def test_an_invalid_form_is_refused_and_leaves_the_run_waiting(one_door: Door) -> None:
+    async def test() -> None:
+        user = User("accept", {"name": "Anna", "count": 0})
+        async with one_door.opened(user) as client:
+            result = await client.call_tool("run_skill", {"skill": "form", "engine": "scripted", "input": {"n": 1}})
+            assert result.is_error
+            assert "REPLY_INVALID" in str(result.content)
+            listed = await called(client, "list_questions", skill="form")
+            assert listed["questions"]
+
+    run(test)
+
+
+def test_a_secret_goes_by_its_link_and_never_by_form(one_door: Door) -> None:
+    async def test() -> None:
+        user = User("decline")
+        async with one_door.opened(user) as client:
+            asked = await started(client, "secretive")
+            assert asked["question"]["secret"] is True
+            (shown,) = user.seen
+            assert shown.mode == "url"
+            assert shown.url == asked["answer_url"]
+            about = {"run_id": asked["run_id"], "interaction_id": "colour"}
+            assert "REPLY_INVALID" in await refusal(client, "answer_question", **about, answer="hunter2")
+            assert (await called(client, "get_run", run_id=asked["run_id"]))["state"] == "waiting_user"
+
+    run(test)
+
+
+def test_a_secret_that_is_given_at_its_link_continues_the_call(one_door: Door) -> None:
+    async def test() -> None:
+        import httpx
+
+        async def opens(context: Any, params: Any) -> types.ElicitResult:
+            async with httpx.AsyncClient() as browser:
+                sent = await browser.post(params.url, json={"response": "hunter2"})
+                assert sent.status_code == 202, sent.text
+            return types.ElicitResult(action="accept")
+
+        async with one_door.opened(opens) as client:
+            done = await started(client, "secretive")
+            done = await called(client, "get_run", run_id=done["run_id"])
+        assert done["state"] == "succeeded"
+        assert "hunter2" not in str(done)
+
+    run(test)
+
+
+@pytest.mark.contract("F-1", "F-2")
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+def test_an_answer_after_the_call_has_returned_still_counts(server: Server, transport: str) -> None:
+    """In the older era a form stays open while the call returns."""
+
+    async def test() -> None:
+        returned = asyncio.Event()
+
+        async def slowly(context: Any, params: Any) -> types.ElicitResult:
+            await returned.wait()
+            return types.ElicitResult(action="accept", content={"answer": "blue"})
+
+        async with Door(server=server, transport=transport, mode="legacy").opened(slowly) as client:
+            # The wait must be longer than the first turn takes.
+            asked = await started(client, "asking", wait_sec=10)
+            assert asked["state"] == "waiting_user"
+            returned.set()
+            done = asked
+            while done["state"] != "succeeded":
+                done = await called(client, "get_run", run_id=asked["run_id"], wait_sec=1)
+            assert done["data"] == {"colour": "blue"}
+
+    run(test)
