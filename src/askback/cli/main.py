@@ -38,6 +38,7 @@ _GROUPS = {
     },
     "Server": {
         "serve": "Serve the HTTP API and the page, and execute runs.",
+        "acp": "Let an editor that speaks ACP run skills on a server.",
         "tokens": "List, create and revoke tokens of a server.",
         "sessions": "List and revoke browser sessions of a server.",
         "audit": "List who wrote what: answers, runs, links, tokens.",
