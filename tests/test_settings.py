@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from datetime import time
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,10 @@ def test_every_mistake_is_named_by_its_key_all_at_once(tmp_path: Path) -> None:
         (b'[[webhooks]]\nkind = "ntfy"', "webhooks.0.url: must be given"),
         (b"skills_dir = [1]", "skills_dir.0: must be the path of a folder, in quotes"),
         (b'slots = "many"', "slots: must be a whole number"),
+        (b'[server]\npublic_url = "askback.example"', "server.public_url: must look like https://askback.example"),
+        (b'[server]\npublic_url = "http://localhost:99999"', "server.public_url: port out of range"),
+        (b'[engines.codex]\neffort = "-x"', "engines.codex.effort: must look like high"),
+        (b'[telegram]\ntoken = "x"', "telegram.token: must look like 123456789:"),
         (b'[engines]\ncodex = "x"', "engines.codex: must be a table"),
         (b'[engines.codex]\ncommand = "codex --fast"', 'engines.codex.command: must be a list, such as ["one", "two"]'),
         (b"[retention]\nyears = 1", "retention.years: there is no such setting; valid settings: days, max_gb"),
@@ -225,8 +230,11 @@ SERVER = '[notifications.email]\nurl = "smtps://mail.example.org"\nsender = "ask
         (MAIL.replace("anna@example.org", "anna@example.org?bcc=eve") + SERVER, "webhooks.0.url: must be mailto:"),
         (MAIL.replace("anna@", "anna\\r\\n@") + SERVER, "webhooks.0.url: must be mailto:"),
         (MAIL + 'secret = "x"\n' + SERVER, "webhooks.0.secret: an e-mail has none"),
-        (SERVER.replace("smtps:", "https:"), "notifications.email.url: string should match"),
-        (SERVER.replace("smtps://mail", "smtps://user@mail"), "notifications.email.url: string should match"),
+        (SERVER.replace("smtps:", "https:"), "notifications.email.url: must look like smtps://mail.example.org"),
+        (
+            SERVER.replace("smtps://mail", "smtps://user@mail"),
+            "notifications.email.url: must look like smtps://mail.example.org",
+        ),
         (SERVER.replace("mail.example.org", "mail.example.org:99999"), "notifications.email.url: "),
         (SERVER.replace("askback@example.org", "nobody"), "notifications.email.sender: must be one e-mail address"),
         (SERVER.replace("askback@", "A\\nBcc: x <askback@"), "notifications.email.sender: must be one e-mail address"),
@@ -272,6 +280,54 @@ def test_a_webhook_has_the_reminders_of_the_settings_or_its_own(
     settings = load(write(tmp_path / "askback.toml", POLICY + url + reminders))
     (webhook,) = webhooks(settings)
     assert webhook.reminders == expected
+
+
+@pytest.mark.contract("N-4")
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        ("standard", "", False),
+        ("ntfy", "", True),
+        ("ntfy", "digest = false", False),
+        ("slack", 'states = ["failed"]', False),
+        ("slack", 'states = ["failed", "waiting_user"]', True),
+        ("slack", "states = []\ndigest = true", True),
+    ],
+)
+def test_webhooks_for_questions_get_the_digest(tmp_path: Path, kind: str, given: str, expected: bool) -> None:
+    digest = '[notifications.digest]\nat = ["17:30", "09:00"]\ntz = "Europe/Berlin"\n'
+    url = f'[[webhooks]]\nurl = "https://example.com/topic"\nkind = "{kind}"\n'
+    settings = load(write(tmp_path / "askback.toml", f"{digest}{url}{given}\n"))
+    (webhook,) = webhooks(settings)
+    assert webhook.digest is expected
+    assert settings.notifications.digest.times == (time(9), time(17, 30))
+    assert str(settings.notifications.digest.zone) == "Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ('at = ["9:00"]', "notifications.digest.at: '9:00' is not a time of day"),
+        ('at = ["24:00"]', "notifications.digest.at: '24:00' is not a time of day"),
+        ('at = ["09:00", "09:00"]', "notifications.digest.at: 09:00 is listed twice"),
+        ('tz = "Europe/Atlantis"', "notifications.digest.tz: 'Europe/Atlantis' is not a time zone"),
+        ('tz = "Europe"', "notifications.digest.tz: 'Europe' is not a time zone"),
+        ('tz = "../../etc/passwd"', "notifications.digest.tz: '../../etc/passwd' is not a time zone"),
+        (
+            '[[webhooks]]\nurl = "https://example.com/topic"\nkind = "ntfy"\ndigest = true',
+            "webhooks.0.digest: there is none",
+        ),
+        (
+            'at = ["09:00"]\n[[webhooks]]\nurl = "https://example.com/"\ndigest = true',
+            "webhooks.0.digest: a digest is for people",
+        ),
+    ],
+)
+def test_mistakes_in_digests_are_named_by_their_keys(tmp_path: Path, lines: str, problem: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        load(write(tmp_path / "askback.toml", f"[notifications.digest]\n{lines}\n"))
+    (found,) = refused.value.problems
+    assert found.startswith(problem)
 
 
 def test_mistakes_in_reminders_are_named_by_their_keys(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""The sections of the settings about notifications: webhooks, reminders, e-mail, Telegram."""
+"""The sections of the settings about notifications: webhooks, reminders, digests, e-mail, Telegram."""
 
 from __future__ import annotations
 
+import re
+from datetime import time
 from email.utils import parseaddr
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -17,8 +18,11 @@ from askback.core.webhooks import (
     Reminders,
     is_email_address,
 )
-from askback.setting_sections import Section
+from askback.setting_sections import Section, check_address
 from askback.trust import Shown
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 _Wait = Annotated[float, Field(ge=1, le=MAX_REMINDER_SEC)]
 
@@ -51,6 +55,56 @@ class ReminderSettings(Section):
         return Reminders.repeated(self.after_sec, repeat_sec=self.repeat_sec, limit=self.max)
 
 
+_TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
+_MAX_DIGESTS = 24
+
+
+class DigestSettings(Section):
+    at: tuple[str, ...] = Field(
+        (),
+        max_length=_MAX_DIGESTS,
+        description='When each channel for people gets one message that lists the open questions: `["09:00", "16:30"]`; default: never.',
+    )
+    tz: str | None = Field(
+        None, max_length=100, description="The time zone of `at`: `Europe/Berlin`; default: that of the server."
+    )
+
+    @field_validator("at")
+    @classmethod
+    def _times_of_day(cls, at: tuple[str, ...]) -> tuple[str, ...]:
+        for place, each in enumerate(at):
+            if _TIME.fullmatch(each) is None:
+                raise ValueError(f"{each!r} is not a time of day from 00:00 to 23:59, such as 09:00")
+            if each in at[:place]:
+                raise ValueError(f"{each} is listed twice")
+        return at
+
+    @field_validator("tz")
+    @classmethod
+    def _known_zone(cls, tz: str | None) -> str | None:
+        if tz is not None:
+            try:
+                _zone(tz)
+            except (KeyError, ValueError, OSError):
+                # Also a folder of the time zone database, such as `Europe`.
+                raise ValueError(f"{tz!r} is not a time zone of this machine, such as Europe/Berlin") from None
+        return tz
+
+    @property
+    def times(self) -> tuple[time, ...]:
+        return tuple(time.fromisoformat(each) for each in sorted(self.at))
+
+    @property
+    def zone(self) -> ZoneInfo | None:
+        return None if self.tz is None else _zone(self.tz)
+
+
+def _zone(name: str) -> ZoneInfo:
+    from zoneinfo import ZoneInfo  # most programs never need it
+
+    return ZoneInfo(name)
+
+
 class WebhookReminders(Section):
     enabled: bool = Field(True, description="Whether this webhook is notified again of open questions.")
     after_sec: tuple[_Wait, ...] | None = Field(
@@ -81,11 +135,12 @@ class WebhookSettings(Section):
     name: str | None = Field(
         None,
         pattern=r"^[^\x00-\x1f\x7f]{1,100}$",
+        examples=["anna"],
         description="Who answers with the link in a message of this webhook, as `answered_with` names them; default: the kind, or the e-mail address.",
     )
     states: tuple[RunState, ...] | None = Field(
         None,
-        description="Notify only of these states; default: all, and for `email` only questions and the end of a run.",
+        description="Notify only of these states; default: questions and the end of a run; `standard`: all.",
     )
     labels: dict[str, str] = Field(
         default_factory=dict,
@@ -95,6 +150,11 @@ class WebhookSettings(Section):
     reminders: WebhookReminders | None = Field(
         None,
         description="`false`: open questions are not notified again. `true`, or a table: they are. Default: as `notifications.reminders`; `standard`: not.",
+    )
+
+    digest: bool | None = Field(
+        None,
+        description="Whether this webhook gets the digest of `notifications.digest`; default: if it is notified of questions; `standard`: never.",
     )
 
     @field_validator("reminders", mode="before")
@@ -114,6 +174,7 @@ class EmailSettings(Section):
     url: str | None = Field(
         None,
         pattern=r"^smtps?://[^/?#@\s]+/?$",
+        examples=["smtps://mail.example.org"],
         max_length=300,
         description="The mail server: `smtps://mail.example.org` (TLS, port 465), or `smtp://mail.example.org` (STARTTLS, port 587).",
     )
@@ -132,11 +193,7 @@ class EmailSettings(Section):
     @field_validator("url")
     @classmethod
     def _with_valid_port(cls, url: str | None) -> str | None:
-        if url is not None and not (parts := urlsplit(url)).hostname:
-            raise ValueError("must have a host")
-        if url is not None and parts.port == 0:
-            raise ValueError("must have another port")
-        return url
+        return check_address(url)
 
     @field_validator("sender")
     @classmethod
@@ -156,6 +213,7 @@ class NotificationSettings(Section):
         None,
         max_length=200,
         pattern=r"^(mailto:[^\s@]+@[^\s@]+|https://\S+)$",
+        examples=["mailto:admin@example.org"],
         description="How the operator of a push service reaches you: `mailto:` and an address, or an `https://` URL. Default: `server.public_url`.",
     )
     link: str | None = Field(
@@ -172,6 +230,9 @@ class NotificationSettings(Section):
     )
     reminders: ReminderSettings = Field(
         default_factory=ReminderSettings, description="When open questions are notified again."
+    )
+    digest: DigestSettings = Field(
+        default_factory=DigestSettings, description="When open questions are listed in one message."
     )
 
 
@@ -200,6 +261,7 @@ class TelegramSettings(Section):
     token: Annotated[str | None, Shown.NOTHING] = Field(
         None,
         pattern=r"^[0-9]{1,20}:[A-Za-z0-9_-]{20,100}$",
+        examples=["123456789:AAEhBP0av28abc-XYZ_0123456789abcdef"],
         repr=False,
         description="The token of the bot, from @BotFather. Without one there is no bot.",
     )
@@ -215,6 +277,7 @@ class TelegramSettings(Section):
     api_url: str = Field(
         "https://api.telegram.org",
         pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*[^?#/\s])?$",
+        examples=["https://api.telegram.org"],
         max_length=500,
         description="The Bot API server, without the token. Change it for one of your own.",
     )

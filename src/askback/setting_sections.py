@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
@@ -23,6 +24,15 @@ _WEAK_TOKEN = (
     f"must have at least {_MIN_TOKEN_CHARS} characters, {_MIN_DISTINCT_CHARS} of them different: it can be guessed; "
     "create one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))', or leave it out and one is generated"
 )
+
+
+def check_address(url: str | None) -> str | None:
+    """The URL. Raises `ValueError` if it has no host, or a port that cannot exist."""
+    if url is not None and not (parts := urlsplit(url)).hostname:
+        raise ValueError("must have a host")
+    if url is not None and parts.port == 0:
+        raise ValueError("must have another port")
+    return url
 
 
 class Section(BaseModel):
@@ -49,6 +59,7 @@ class ServerSettings(Section):
     public_url: str | None = Field(
         None,
         pattern=r"^https?://[^/?#@\s]+/?$",
+        examples=["https://askback.example"],
         description="Where users reach the server from outside, such as `https://askback.example`. Added to `allowed_hosts` and used in links; with `https`, cookies are `Secure`.",
     )
     device_days: float = Field(
@@ -69,6 +80,11 @@ class ServerSettings(Section):
     grace_sec: float = Field(
         10, ge=0, description="How long requests in progress may still take when the server stops, in seconds."
     )
+
+    @field_validator("public_url")
+    @classmethod
+    def _with_valid_port(cls, url: str | None) -> str | None:
+        return check_address(url)
 
     @field_validator("token")
     @classmethod
@@ -199,6 +215,7 @@ class EngineSettings(Section):
     effort: str | None = Field(
         None,
         pattern=r"^[a-z][a-z0-9_-]{0,39}$",
+        examples=["high"],
         description="How much the model reasons, in the engine's own word such as `high`, if a run and its skill name none.",
     )
     env: Annotated[dict[str, str], Shown.NAMES] = Field(
@@ -296,6 +313,7 @@ class TelemetrySettings(Section):
     otlp_endpoint: str | None = Field(
         None,
         pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
+        examples=["http://127.0.0.1:4318"],
         max_length=500,
         description="The OpenTelemetry collector that gets traces and metrics, by OTLP over HTTP: `http://127.0.0.1:4318`. `/v1/traces` and `/v1/metrics` are appended. Needs `askback[otel]`; default: nothing is sent.",
     )

@@ -70,6 +70,18 @@ def keys_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
     return list(section.model_fields)
 
 
+def example_at(model: type[BaseModel], path: Sequence[str | int]) -> str | None:
+    """The first example of the setting at a path, which must exist."""
+    kind: Any = model
+    examples: Sequence[Any] | None = None
+    for name in path:
+        if not _is_section(kind):
+            kind = _entry_kind(kind)
+        if isinstance(name, str) and name in kind.model_fields:
+            examples, kind = kind.model_fields[name].examples, kind.model_fields[name].annotation
+    return str(examples[0]) if examples else None
+
+
 def paths(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
     """The paths of all settings. A table with names of the user's choice counts as one."""
     for name, field in model.model_fields.items():

@@ -329,8 +329,8 @@ def _layer_of(file: trust.LocalFile) -> trust.Layer:
     return trust.Layer(path=file.path, document=_anchored(document, file.path.resolve().parent))
 
 
-_FOR_MAILBOXES = (RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED)
-"""The states that an e-mail is worth, unless the settings name others."""
+_FOR_PEOPLE = (RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED)
+"""The states that a message to a person is worth, unless the settings name others."""
 
 
 def webhooks(settings: Settings) -> tuple[Webhook, ...]:
@@ -345,11 +345,18 @@ def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
         url=given.url,
         secret=given.secret,
         kind=kind,
-        states=_FOR_MAILBOXES if given.kind == "email" and given.states is None else given.states,
+        states=_FOR_PEOPLE if given.states is None and kind is not WebhookKind.STANDARD else given.states,
         reminders=reminders_of(kind, wanted, usual.policy),
         name=given.name,
         labels=given.labels,
+        digest=_wants_digest(given),
     )
+
+
+def _wants_digest(given: WebhookSettings) -> bool:
+    if given.digest is not None or given.kind == "standard":
+        return bool(given.digest)
+    return given.states is None or RunState.WAITING_USER in given.states
 
 
 def _webhook_problems(settings: Settings) -> Iterator[str]:
@@ -360,8 +367,18 @@ def _webhook_problems(settings: Settings) -> Iterator[str]:
         yield from webhook_problems(webhook, path, allow_private=settings.notifications.allow_private)
         if webhook.kind is WebhookKind.EMAIL and (email.url is None or email.sender is None):
             yield f"{path}.kind: e-mails need notifications.email.url and notifications.email.sender"
+        yield from _digest_problems(settings, place)
     seen = [(webhook.url, webhook.kind) for webhook in given]
     yield from (f"webhooks.{place}.url: is given twice" for place, each in enumerate(seen) if each in seen[:place])
+
+
+def _digest_problems(settings: Settings, place: int) -> Iterator[str]:
+    """A webhook that wants digests must be able to get them."""
+    given = settings.webhooks[place]
+    if given.digest and given.kind == "standard":
+        yield f"webhooks.{place}.digest: a digest is for people; a standard webhook gets none"
+    elif given.digest and not settings.notifications.digest.at:
+        yield f"webhooks.{place}.digest: there is none; notifications.digest.at says when"
 
 
 def _wrong(paths: Sequence[Path], problems: Sequence[str]) -> Invalid:
@@ -523,6 +540,8 @@ def _problem(error: Mapping[str, Any]) -> str:
         return f"{key}: there is no such setting; {_known(error['loc'])}"
     if shape := _SHAPES.get(error["type"]):
         return f"{key}: must be {shape}"
+    if error["type"] == "string_pattern_mismatch" and (example := setting_types.example_at(Settings, error["loc"])):
+        return f"{key}: must look like {example}"
     message = str(error["msg"]).replace("Input should be", "must be").removeprefix("Value error, ")
     return f"{key}: {message[0].lower()}{message[1:]}"
 

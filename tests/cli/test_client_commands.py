@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from askback.cli.system_user import system_user
 from askback.client import Client, Run
 from support.data_folder import ASK, FINISH, World
 from support.program import RUN_ID, Ran, Started, Terminal, askback, until
@@ -137,6 +138,15 @@ def test_show_tells_what_a_run_asks_and_how_to_answer(world: World, client: Clie
     for text in (f"run {run.id}: waiting_user", "Which colour?", "1) red", "no deadline"):
         assert text in shown.stdout
     assert f"answer with: askback reply {run.id} TEXT" in shown.stdout
+
+
+@pytest.mark.contract("N-1")
+def test_an_answer_by_command_has_the_name_of_the_user_of_this_machine(world: World, client: Client) -> None:
+    run = settled(client)
+    assert askback(world, "reply", run.id, "blue").code == 0
+    (question,) = client.interactions(run.id)
+    assert question.answered_with is not None
+    assert (question.answered_with.name, question.answered_with.via) == (system_user().name, "cli")
 
 
 @pytest.mark.parametrize("name", [".", ".."])

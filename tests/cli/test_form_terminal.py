@@ -14,7 +14,12 @@ from support.program import Terminal, askback
 
 ANY: dict[str, Any] = {"type": "object"}
 QUESTIONS = [
-    {"id": "pace", "prompt": "What pace?", "options": [{"label": "Relaxed", "value": "slow"}, "packed"]},
+    {
+        "id": "pace",
+        "prompt": "What pace?",
+        "context": "Museums take time.",
+        "options": [{"label": "Relaxed", "value": "slow", "description": "Two sights a day."}, "packed"],
+    },
     {"id": "nights", "prompt": "How many nights?", "response_schema": {"type": "integer", "minimum": 1}, "default": 2},
     {"id": "dog", "prompt": "With a dog?", "kind": "confirm"},
     {"id": "pin", "prompt": "Which PIN?", "kind": "secret"},
@@ -36,7 +41,7 @@ def test_questions_are_asked_one_by_one_and_can_be_changed_before_they_are_sent(
     with Terminal(world, "run", skill(world), "--engine", "scripted", stdout=world.folder / "result") as terminal:
         shown = terminal.expect("1/5 What pace? (1-2): ")
         assert "  ? About your trip\n" in shown
-        assert "1) Relaxed" in shown
+        assert "    1/5 What pace? Museums take time.\n      1) Relaxed: Two sights a day.\n      2) packed\n" in shown
         terminal.enter("1")
         terminal.expect("2/5 How many nights? (whole number, at least 1, Enter for 2): ")
         terminal.enter("0")
@@ -49,18 +54,18 @@ def test_questions_are_asked_one_by_one_and_can_be_changed_before_they_are_sent(
         terminal.expect("5/5 Anything else? (text, optional): ")
         terminal.enter()
         review = terminal.expect("Enter to send, or the number of an answer to change: ")
-        assert "1. What pace?: Relaxed\n" in review
-        assert "2. How many nights?: 3\n" in review
-        assert "3. With a dog?: no\n" in review
-        assert "4. Which PIN?: (not shown)\n" in review
-        assert "5. Anything else?: (no answer)\n" in review
+        assert "1. What pace? Relaxed\n" in review
+        assert "2. How many nights? 3\n" in review
+        assert "3. With a dog? no\n" in review
+        assert "4. Which PIN? (not shown)\n" in review
+        assert "5. Anything else? (no answer)\n" in review
         terminal.enter("9")
         terminal.expect("9 is not the number of an answer; choose 1-5")
         terminal.expect("Enter to send")
         terminal.enter("3")
         terminal.expect("3/5 With a dog? [y/N]: ")
         terminal.enter("y")
-        assert "3. With a dog?: yes\n" in terminal.expect("Enter to send")
+        assert "3. With a dog? yes\n" in terminal.expect("Enter to send")
         terminal.enter()
         ran = terminal.ended()
     assert (ran.code, json.loads(ran.stdout)) == (0, {"pace": "slow", "nights": 3, "dog": True})
@@ -92,7 +97,7 @@ def test_a_form_that_nobody_answers_here_is_listed_and_answered_at_once_as_json(
     sent = askback(world, "reply", run_id, stdin=json.dumps(ANSWER))
     assert (sent.code, json.loads(sent.stdout)) == (0, {"pace": "slow", "nights": 3, "dog": True})
     shown = askback(world, "show", run_id).stdout
-    assert "What pace?: Relaxed; How many nights?: 3; With a dog?: yes; Which PIN?: (not shown)" in shown
+    assert "What pace? Relaxed; How many nights? 3; With a dog? yes; Which PIN? (not shown)" in shown
     assert PIN not in shown
 
 
@@ -101,7 +106,7 @@ def test_an_answer_in_advance_is_shown_without_its_secret(tmp_path: Path) -> Non
     world = World(tmp_path)
     ran = askback(world, "run", skill(world), "--engine", "scripted", "--answer", json.dumps(ANSWER))
     assert (ran.code, json.loads(ran.stdout)) == (0, {"pace": "slow", "nights": 3, "dog": True})
-    assert "Which PIN?: (not shown)" in ran.stderr
+    assert "Which PIN? (not shown)" in ran.stderr
     assert PIN not in ran.stderr + ran.stdout
 
 

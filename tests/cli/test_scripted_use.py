@@ -68,6 +68,15 @@ def test_without_a_terminal_the_run_is_left_waiting_with_its_question_told(tmp_p
     assert (ran.code, ran.stdout) == (4, "")
     assert "  ? Which colour?\n    1) red\n    2) blue\n" in ran.stderr
     assert "askback reply" in ran.stderr
+    assert "nobody is notified" not in ran.stderr
+
+
+def test_a_run_that_is_left_waiting_says_that_nobody_is_notified(tmp_path: Path) -> None:
+    world, channels = World(tmp_path), '[{"url": "https://ntfy.example/topic", "kind": "ntfy"}]'
+    words = ("run", world.skill([ASK], [FINISH]), "--engine", "scripted", "--mode", "interactive")
+    ran = askback(world, *words, env={"ASKBACK_WEBHOOKS": channels})
+    assert ran.code == 4
+    assert "nobody is notified of this question" in ran.stderr
 
 
 def test_without_a_terminal_a_skill_that_may_do_both_does_not_ask(tmp_path: Path) -> None:
@@ -167,7 +176,7 @@ def test_a_reply_in_words_to_a_form_is_told_how_to_answer_it(tmp_path: Path, tex
     run_id = waiting_run(world, asks, [FINISH])
     ran = askback(world, "reply", run_id, text)
     assert ran.code == 2
-    assert f"this question is a form; answer it with: askback reply {run_id}\n" in ran.stderr
+    assert f"this question is a form; answer it with: askback reply {run_id}, or give a JSON object\n" in ran.stderr
     ran = askback(world, "reply", run_id, '{"nights": 3}')
     assert ran.code == 2
     assert "response.days: is required" in ran.stderr

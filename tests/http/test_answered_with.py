@@ -252,3 +252,22 @@ def test_a_question_that_an_earlier_version_closed_has_no_name() -> None:
     )
     assert question_wire.Interaction.of(asked).answered_with is None
     assert str(asked.closing) == "question 'q' is no longer pending: it was answered"
+
+
+@pytest.mark.contract("N-1")
+def test_a_command_is_recorded_with_its_user_and_nobody_can_pass_for_another(
+    server: Server, furnished: World, client: httpx.Client
+) -> None:
+    by_command = {"Askback-User": "uschi%0Amain"}
+    run_id = waiting(client)
+    assert reply_as(client, run_id, by_command).status_code == 202
+    assert closed_with(client, run_id) == {"name": "uschi main", "via": "cli"}
+    with somebody(server, furnished, "ben") as ben:
+        run_id = waiting(ben)
+        assert reply_as(ben, run_id, by_command).status_code == 202
+        assert closed_with(ben, run_id) == {"name": "ben", "via": "api"}
+
+
+def reply_as(client: httpx.Client, run_id: str, headers: dict[str, str]) -> httpx.Response:
+    answer = {"interaction_id": "colour", "response": "red"}
+    return client.post(f"/v1/runs/{run_id}/interaction/reply", json=answer, headers=headers)

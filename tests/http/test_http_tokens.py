@@ -150,6 +150,11 @@ def test_an_expired_token_is_listed_until_it_is_revoked(own_world: World) -> Non
             (_, found) = (await client.get("/v1/tokens")).json()["items"]
             assert (made.json()["expired"], found["expired"]) == (False, True)
             refused(await client.post("/v1/invitations", json={"token": "dora"}), 422, "INPUT_INVALID")
+            # Its name is free again.
+            again = await client.post("/v1/tokens", json={"name": "dora", "scopes": ["read"]})
+            assert again.status_code == 201
+            assert [each["expired"] for each in (await client.get("/v1/tokens")).json()["items"]] == [False, False]
+            refused(await client.post("/v1/tokens", json={"name": "dora", "scopes": ["read"]}), 422, "INPUT_INVALID")
             assert (await client.delete("/v1/tokens/dora")).status_code == 204
 
     run_async(scene)

@@ -412,6 +412,18 @@ def test_the_api_of_the_page_is_restricted_as_well(case: Case, browser: httpx.Cl
 
 
 @pytest.mark.contract("N-5")
+def test_links_of_others_to_the_own_question_do_not_exist(case: Case) -> None:
+    path = f"/v1/runs/{case.own}/interaction/link"
+    others = case.main.post(path, json={"recipient": "staff"}).json()["id"]
+    own = case.restricted.post(path, json={}).json()["id"]
+    assert [each["id"] for each in case.restricted.get(path + "s").json()["items"]] == [own]
+    refused(case.restricted.delete(f"{path}s/{others}"), 404, "LINK_NOT_FOUND")
+    assert case.restricted.delete(path + "s").status_code == 204
+    assert [each["id"] for each in case.main.get(path + "s").json()["items"]] == [others]
+    assert case.main.delete(path + "s").status_code == 204
+
+
+@pytest.mark.contract("N-5")
 def test_a_link_of_a_restricted_token_ends_with_it(case: Case) -> None:
     token = case.tokens.make("short", SCOPES, None, OWN)
     with calling(case.server.url, token) as client:

@@ -30,6 +30,7 @@ STATEMENTS = {
     **statements("writes"),
     **statements("deletion"),
     **statements("chats"),
+    **{f"open_questions.{name}": sql for name, sql in statements("open_questions").items()},
     **{name: outbox.statement(name) for name in statements("outbox")},
     **{
         name: sql
@@ -115,7 +116,7 @@ def test_a_scan_would_be_seen(connection: apsw.Connection) -> None:
     assert scans(plan(connection, statements("reads")["count_runs"]))
 
 
-@pytest.mark.parametrize("name", ["pending", "pending_by_deadline", "closed_questions"])
+@pytest.mark.parametrize("name", ["pending", "pending_by_deadline", "closed_questions", "open_questions.oldest"])
 def test_no_list_of_questions_sorts(connection: apsw.Connection, name: str) -> None:
     assert [step for step in plan(connection, STATEMENTS[name]) if "TEMP B-TREE" in step] == []
 

@@ -85,8 +85,9 @@ def block_problems(message: dict[str, Any]) -> Iterator[str]:
         yield "text and 1 to 50 blocks are required"
     for block in blocks:
         match block:
-            case {"type": "section", "text": text}:
+            case {"type": "section", "text": text, **more} if not more.keys() - {"accessory"}:
                 yield from _text_problems(text, 3000)
+                yield from _button_problems(list(more.values()))
             case {"type": "context", "elements": elements} if 1 <= len(elements) <= 10:
                 for text in elements:
                     yield from _text_problems(text, 3000)
@@ -94,6 +95,9 @@ def block_problems(message: dict[str, Any]) -> Iterator[str]:
                 yield from _button_problems(elements)
             case _:
                 yield f"not a valid block: {block}"
+    names = [block["accessory"]["action_id"] for block in blocks if "accessory" in block]
+    if len(set(names)) != len(names):
+        yield "an action_id is not unique"
 
 
 _CONTROL = re.compile(r"<([^<>|]*)(?:\|[^<>]*)?>")

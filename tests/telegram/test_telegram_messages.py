@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.actors import ASKBACK, Actor, Via
+from askback.core.forms import FormField
 from askback.core.interactions import Interaction, InteractionOutcome
 from askback.core.runs import Run
 from askback.telegram.choices import ButtonKey, in_chat
-from askback.telegram.messages import cut, outcome, question, units
+from askback.telegram.messages import cut, outcome, question, units, with_link_as_text
 from askback.telegram.people import Chat, People, Strangers
 from askback.telegram.texts import CHINESE, ENGLISH, Texts
 from store.lives import new_run
@@ -57,6 +58,25 @@ def test_every_question_fits_into_a_message(prompt: str, options: list[str], con
         for button in row:
             assert button["text"].strip()
             assert 1 <= len(button.get("callback_data", "x").encode()) <= 64
+
+
+def test_a_long_context_does_not_push_the_options_out() -> None:
+    options = tuple(f"option {number}: {'long ' * 20}" for number in range(1, 13))
+    made = question(run(), asked(options=options, context="Background. " * 600), Texts(), NOON, None)
+    assert all(option.strip() in made.text for option in options)
+    assert units(made.text) <= 4096
+
+
+def test_a_form_lists_its_questions_and_a_link_that_is_no_button_is_named() -> None:
+    fields = (FormField(id="guests", prompt="How many?"), FormField(id="food", prompt="What kind?"))
+    link = "http://localhost/answers/x"
+    made = question(run(), asked(kind="form", questions=fields), Texts(), NOON, link)
+    assert "1. How many?\n2. What kind?" in made.text
+    assert "Tap “Open”" in made.text
+    as_text = with_link_as_text(made, link, Texts())
+    assert "Tap “Open”" not in as_text.text
+    assert "Open its address" in as_text.text
+    assert link in as_text.text
 
 
 @given(text=TEXT, most=st.integers(1, 100))

@@ -13,12 +13,10 @@ import support.api as wire
 from askback.bootstrap import now
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from askback.skills.summary import is_secret
 
 pytestmark = pytest.mark.xdist_group("browser")
 
 SECRET = "hunter-2-hunter"
-PASSWORD = {"type": "string", "format": "password"}
 
 
 def once(site: Site) -> str:
@@ -100,21 +98,3 @@ def test_only_who_may_read_and_submit_may_run_again(site: Site, furnished_server
     assert seen == {"read": [True, False], "submit": [False, False]}
     missing = site.api.get("/new", params={"skill": "reads", "again": "nothing"}, headers={"accept": "text/html"})
     assert missing.status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("value", "schema"),
-    [
-        ("x", PASSWORD),
-        ("x", {"writeOnly": True}),
-        ("x", {"$ref": "#/$defs/a~1b"}),
-        ("x", {"anyOf": [{"type": "null"}, PASSWORD]}),
-        ({"a": {"b": "x"}}, {"properties": {"a": {"properties": {"b": PASSWORD}}}}),
-        ({"a": "x"}, {"additionalProperties": PASSWORD}),
-        (["x"], {"items": {"allOf": [{"$ref": "#/$defs/a~1b"}]}}),
-    ],
-)
-def test_a_secret_is_found_wherever_it_hides(value: object, schema: object) -> None:
-    root = {"$defs": {"a/b": PASSWORD, "round": {"$ref": "#/$defs/round"}}}
-    assert is_secret(value, schema, root)
-    assert not is_secret(value, {"type": "string", "$ref": "#/$defs/round"}, root)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import httpx
@@ -68,8 +70,51 @@ def test_of_two_answers_the_second_is_told_that_there_is_one(furnished_server: F
         expect(stranger.get_by_role("heading", name="Already answered")).to_be_visible()
         expect(stranger.locator("#answered")).to_contain_text("The answer: blue")
         expect(stranger.locator("#answered")).to_contain_text("by main, by API")
+        taken = stranger.get_by_role("alert")
+        expect(taken).to_have_text("Already answered by main, by API. Your answer was not used.")
+        expect(stranger.locator(".unsent pre")).to_have_text("red")
+        assert stranger.get_by_text("The answer was sent.").count() == 0
         client.wait(run.id)
         assert client.result(run.id).data == {"colour": "blue"}
+
+
+@pytest.mark.contract("N-1")
+def test_an_open_page_notices_that_somebody_else_has_answered(
+    furnished_server: FurnishedServer, stranger: Page
+) -> None:
+    mistakes = heard(stranger)
+    run_id, page = page_of(furnished_server, "trip-form")
+    stranger.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    stranger.goto(page)
+    stranger.get_by_label("city").fill("Porto")
+    stranger.get_by_label("days").fill("3")
+    with furnished_server.client() as client:
+        client.reply(run_id, "trip", {"city": "Lisbon"})
+    expect(stranger.get_by_role("alert")).to_have_text("Already answered by main, by API. Your answer was not used.")
+    expect(stranger.locator("#answered")).to_contain_text("Lisbon")
+    expect(stranger.locator(".unsent")).to_contain_text("You had written this; it was not sent:")
+    expect(stranger.locator(".unsent pre")).to_have_text("City: Porto\nDays: 3")
+    assert stranger.locator("form").count() == 0
+    picture(stranger, "link-taken")
+    stranger.get_by_role("button", name="Copy").click()
+    expect(stranger.get_by_role("button", name="Copied")).to_be_visible()
+    assert stranger.evaluate("navigator.clipboard.readText()") == "City: Porto\nDays: 3"
+    assert fits(stranger)
+    assert mistakes == []
+
+
+def test_a_page_that_comes_back_into_view_says_that_the_run_was_canceled(
+    furnished_server: FurnishedServer, stranger: Page
+) -> None:
+    run_id, page = page_of(furnished_server, "asking")
+    stranger.goto(page)
+    expect(stranger.get_by_role("button", name="red")).to_be_visible()
+    with furnished_server.client() as client:
+        client.cancel(run_id)
+    stranger.evaluate("window.dispatchEvent(new Event('focus'))")
+    expect(stranger.get_by_role("heading", name="This question is closed")).to_be_visible()
+    assert stranger.get_by_role("alert").count() == 0
+    assert stranger.locator("form").count() == 0
 
 
 def page_of(server: FurnishedServer, skill: str) -> tuple[str, str]:
@@ -84,6 +129,11 @@ def heard(page: Page) -> list[str]:
     mistakes: list[str] = []
     page.on("pageerror", lambda error: mistakes.append(str(error)))
     return mistakes
+
+
+def picture(page: Page, name: str) -> None:
+    if folder := os.environ.get("ASKBACK_TEST_PICTURES"):
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
 def fits(page: Page) -> bool:
@@ -200,6 +250,10 @@ def test_a_link_that_was_revoked_while_its_page_was_open_says_so(
         expect(stranger.get_by_role("alert")).to_contain_text("no longer valid")
         stranger.reload()
         expect(stranger.get_by_role("heading", name="This link does not work")).to_be_visible()
+        stranger.get_by_role("button", name="中文").click()
+        expect(stranger.get_by_role("heading", name="此链接无法使用")).to_be_visible()
+        picture(stranger, "link-invalid")
+        assert fits(stranger)
         client.cancel(run_id)
 
 

@@ -166,7 +166,9 @@ def test_a_draft_is_kept_when_somebody_else_answers_first(desk: Site) -> None:
     assert wire.reply(desk.api, run_id, "no", "words").status_code == 202
     wire.over(desk.api, run_id)
     page.goto(address)
-    expect(notice).to_contain_text("later thoughts")
+    # The page does not know which question the draft was for.
+    late = page.get_by_role("alert").filter(has_text="Somebody else has already answered")
+    expect(late).to_contain_text("later thoughts")
     page.reload()
     expect(page.locator("#state")).to_have_text("Succeeded")
     expect(page.locator("#notices")).to_be_empty()

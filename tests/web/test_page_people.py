@@ -119,7 +119,22 @@ def test_what_is_missing_is_said_before_anything_is_sent(site: Site) -> None:
     page.get_by_label("Name").fill("main")
     page.get_by_label("Sees runs").check()
     page.get_by_role("button", name="Create").click()
-    expect(page.locator("#trouble")).to_contain_text("there is already a token 'main'")
+    expect(page.locator("#name-problem")).to_contain_text("There is already a token with this name.")
+    expect(page.get_by_label("Name")).to_be_focused()
+    expect(page.get_by_label("Name")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#trouble")).to_be_hidden()
+
+
+def test_the_time_until_something_expires_is_rounded(site: Site) -> None:
+    page = site.open("/people")
+    page.get_by_label("Name").fill("quarter")
+    page.get_by_label("Valid for").select_option("90")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("#handed")).to_contain_text("stays signed in for 365 days, or until it is not used for 90 days")
+    expect(person(page, "quarter")).to_contain_text("in 3 months")
+    expect(page.locator("#invitations li", has_text="quarter")).to_contain_text("in 24 hours")
+    page.get_by_role("button", name="Withdraw the invitation for quarter").click()
+    expect(page.locator("#invitations li", has_text="quarter")).to_have_count(0)
 
 
 @pytest.mark.parametrize(("language", "title"), [("en-GB", "People and tokens"), ("zh-CN", "人员与令牌")])

@@ -91,8 +91,8 @@ def test_the_inbox_asks_all_questions_in_one_form(site: Site, desk: Client) -> N
     assert desk.result(run_id).data == RESULT
     page.goto(f"{site.url}/answered")
     said = page.locator(".answered-row").first
-    expect(said).to_contain_text("What pace?: slow · How many nights?: 3")
-    expect(said).to_contain_text("Which PIN?: (secret)")
+    expect(said).to_contain_text("What pace? Relaxed · How many nights? 3 · With a dog? No")
+    expect(said).to_contain_text("Which PIN? (secret)")
     assert PIN not in page.content()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
@@ -17,55 +17,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from askback.core.forms import FormField
-from askback.core.interactions import Interaction, Json
-from askback.core.runs import Mode, Profile, ProfileKind, Run, RunOptions, RunState, SkillRef, TurnKind, TurnOrder
+from askback.core.interactions import Json
+from askback.core.runs import Run, RunState
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.webhooks.messages import MessageStyle, message
 from askback.webhooks.messages.http_request import HttpRequest
 from askback.webhooks.messages.mail import Mail
 from askback.webhooks.messages.notice import Notice
+from support.asking import LINK, NOW, TEXTS, asking
 from support.ntfy import request_problems
 from support.slack import incoming_problems
 
-NOW = datetime(2026, 3, 1, 12, 0, 5, tzinfo=UTC)
-LINK = "https://askback.example/answers/WyJydW4iLCJxIl0." + "s" * 43
-HOSTILE = (
-    "a\r\nBcc: everybody@example.org\r\n\r\n<script>alert(1)</script>",
-    "<!channel> <@U024BE7LH> <https://evil.example|https://askback.example> & &lt;",
-    "\u202egnp.exe \x1b[31m\x00 \ud800 \u2028 line\u0085",
-    "'\"><img src=https://evil.example/pixel.png onerror=x>",
-    "=?utf-8?q?evil?= " * 20,
-    '"' * 5000,
-    "ë𝕏" * 3000,
-    "",
-)
-TEXTS = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(), max_size=300))
 OPTIONS = st.one_of(
     TEXTS,
     st.builds(lambda label, value: {"label": label, "value": value}, TEXTS, TEXTS),
     st.integers(),
     st.booleans(),
 )
-
-
-def asking(prompt: str, options: list[Json], skill: str = "tested", kind: str = "text") -> Run:
-    asked = Interaction(
-        interaction_id="q", kind=kind, prompt=prompt, attempt_number=1, asked_at=NOW, options=tuple(options)
-    )
-    return Run(
-        id="1m7gekfsksrgk77s",
-        state=RunState.WAITING_USER,
-        skill=SkillRef(id=skill, version=None, digest="d"),
-        engine="scripted",
-        mode=Mode.INTERACTIVE,
-        profile=Profile(kind=ProfileKind.RESUMABLE, reason="", session_timeout_sec=60),
-        options=RunOptions(),
-        next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
-        created_at=NOW,
-        updated_at=NOW,
-        pending_interaction=asked,
-        wait_deadline_at=NOW + timedelta(hours=2),
-    )
 
 
 def made(kind: WebhookKind, run: Run, *, link: str | None = LINK, buttons: bool = False) -> Any:

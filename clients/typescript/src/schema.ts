@@ -167,7 +167,7 @@ export interface ClosedQuestion {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
+  /** The answer. Null if it is secret; in an object, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -486,7 +486,7 @@ export interface Interaction {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
+  /** The answer. Null if it is secret; in an object, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;
@@ -687,7 +687,7 @@ export interface PendingQuestion {
   asked_at: string;
   /** How the question ended, or `pending`. */
   outcome: InteractionOutcome;
-  /** The answer. Null for a `secret` question; in a form, its secret fields are null. */
+  /** The answer. Null if it is secret; in an object, its secret fields are null. */
   response: Json;
   /** Who answered. */
   answered_by: AnsweredBy | null;

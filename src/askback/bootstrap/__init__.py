@@ -48,6 +48,9 @@ from askback.store.sqlite import SqliteStore
 from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
+from askback.webhooks.digest_ledger import DigestLedger
+from askback.webhooks.digest_times import DigestTimes
+from askback.webhooks.digests import Digests
 from askback.webhooks.mail_sender import MailServer
 from askback.webhooks.messages import MessageStyle
 from askback.work.deadlines import Deadlines
@@ -88,7 +91,8 @@ class App:
     exporter: Exporter | None
     serving: bool
     notifications: Notifications | None
-    """Only a server has it, like `retention`."""
+    """Only a server has it, like `digests` and `retention`."""
+    digests: Digests | None
     retention: Retention | None
     telegram: TelegramBot | None
     """Only a server with a bot in its settings has it."""
@@ -102,7 +106,7 @@ class App:
             worker = group.create_task(self.worker.run())
             self.vitals.worker = worker
             server_only = (self.recovery, self.vitals) if self.serving else ()
-            services = [self.deadlines, self.notifications, self.retention, self.telegram, *server_only]
+            services = [self.deadlines, self.notifications, self.digests, self.retention, self.telegram, *server_only]
             tasks = [group.create_task(each.run()) for each in services if each is not None]
             try:
                 yield
@@ -232,6 +236,7 @@ def _app(parts: _Parts) -> App:
         deletion=deletion,
         vitals=Vitals(store=store, pools=parts.pools, clock=clock),
         notifications=_notifications(parts, telegram) if serving else None,
+        digests=_digests(parts) if serving else None,
         telegram=telegram,
         retention=_retention(parts, deletion) if serving else None,
     )
@@ -350,6 +355,20 @@ def _notifications(parts: _Parts, telegram: TelegramBot | None) -> Notifications
         clock=parts.clock,
         answer_links=make_answer_links(parts.settings, parts.store, parts.workspaces, parts.clock),
         channels={} if telegram is None else {WebhookKind.TELEGRAM: telegram.channel},
+    )
+
+
+def _digests(parts: _Parts) -> Digests:
+    from askback.bootstrap.links import make_answer_links
+
+    digest = parts.settings.notifications.digest
+    return Digests(
+        store=parts.store,
+        policy=delivery_policy(parts.settings),
+        times=DigestTimes(at=digest.times, zone=digest.zone) if digest.at else None,
+        ledger=DigestLedger(parts.settings.data_dir / "digests.json"),
+        clock=parts.clock,
+        answer_links=make_answer_links(parts.settings, parts.store, parts.workspaces, parts.clock),
     )
 
 

@@ -97,7 +97,7 @@ def web_server(app: App, port: int) -> WebServer:
         audit=AuditTrail(store=app.store, clock=app.clock),
         push=make_push(app, tokens, sessions),
     )
-    pages = Pages(app.service, app.clock, partial(_health, app), app.store)
+    pages = Pages(app.service, app.clock, partial(_health, app), app.store, device=_device(settings))
     made = application(
         pages.around(api(context)),
         context,

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
@@ -28,11 +29,16 @@ _HINT = "start one with: askback serve, or name one with --url"
 class Server:
     url: str
     token: str | None
+    of_data_folder: bool = False
+    """Whether it runs on this machine, and its own token was read from the data folder or from the settings."""
 
     def async_client(self) -> AsyncClient:
+        from askback.cli.system_user import system_user
         from askback.client import AsyncClient
 
-        return AsyncClient(self.url, self.token)
+        # The server's own token has no person: the log shows who typed the command.
+        who = {"Askback-User": quote(system_user().name)} if self.of_data_folder else {}
+        return AsyncClient(self.url, self.token, headers=who)
 
 
 def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,9 +92,12 @@ def _local(settings: Settings, token: str | None) -> Server | None:
     announcement = read_announcement(settings.data_dir)
     if announcement is None:
         return None
-    if token is None and announcement.token_path is not None:
-        token = Path(announcement.token_path).read_text().strip()
-    return Server(url=announcement.url, token=token or settings.server.token)
+    if token is not None:
+        return Server(url=announcement.url, token=token)
+    own = settings.server.token
+    if announcement.token_path is not None:
+        own = Path(announcement.token_path).read_text().strip()
+    return Server(url=announcement.url, token=own, of_data_folder=True)
 
 
 @contextmanager

@@ -40,11 +40,19 @@ T = TypeVar("T")
 class AsyncClient:
     """A client of one server. Use it in an `async with` block, or close it."""
 
-    def __init__(self, url: str, token: str | None = None, *, timeout_sec: float = TIMEOUT_SEC) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_sec: float = TIMEOUT_SEC,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`headers` are sent with every request."""
         self.url = url
         self._timeout_sec = timeout_sec
         with transport_errors(url):
-            self._http = httpx.AsyncClient(**connection(url, token, timeout_sec))
+            self._http = httpx.AsyncClient(**connection(url, token, timeout_sec, headers))
 
     # Runs.
 

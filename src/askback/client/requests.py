@@ -8,7 +8,7 @@ import socket
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,11 @@ _NOT_PACKED = frozenset({"__pycache__", ".ds_store", ".git"})
 _USER = re.compile(r"//[^/?#]*@")
 
 
-def connection(url: str, token: str | None, timeout_sec: float) -> dict[str, Any]:
+def connection(
+    url: str, token: str | None, timeout_sec: float, further: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The arguments of the httpx client."""
-    headers = {"User-Agent": f"askback/{__version__}"}
+    headers = {"User-Agent": f"askback/{__version__}", **(further or {})}
     if token and token.strip():
         headers["Authorization"] = f"Bearer {_sendable(token)}"
     return {

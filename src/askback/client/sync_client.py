@@ -41,11 +41,19 @@ T = TypeVar("T")
 class Client:
     """A client of one server. Use it in a `with` block, or close it."""
 
-    def __init__(self, url: str, token: str | None = None, *, timeout_sec: float = TIMEOUT_SEC) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_sec: float = TIMEOUT_SEC,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`headers` are sent with every request."""
         self.url = url
         self._timeout_sec = timeout_sec
         with transport_errors(url):
-            self._http = httpx.Client(**connection(url, token, timeout_sec))
+            self._http = httpx.Client(**connection(url, token, timeout_sec, headers))
 
     # Runs.
 

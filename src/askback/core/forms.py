@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from askback.core.secrecy import Secrecy
+
 FORM = "form"
 """The kind of an interaction with several questions."""
 MAX_FORM_FIELDS = 20
@@ -33,7 +35,8 @@ class FormField:
 
     @property
     def secret(self) -> bool:
-        return is_secret(self.kind, self.response_schema)
+        """Whether its answer, or a part of it, must not be shown."""
+        return secrecy(self.kind, self.response_schema).any
 
 
 def option_label(option: Any) -> str:
@@ -149,18 +152,6 @@ def _same(one: Any, other: Any) -> bool:
 # Secret answers.
 
 
-def is_secret(kind: str, schema: Mapping[str, Any] | None) -> bool:
-    """Whether the whole answer must not be shown: by the question's kind, or by the schema as in JSON Schema."""
-    return kind == "secret" or _hides(schema)
-
-
-def secret_fields(schema: Mapping[str, Any] | None) -> frozenset[str]:
-    """The properties of an object schema whose values must not be shown."""
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if not isinstance(properties, Mapping):
-        return frozenset()
-    return frozenset(name for name, field in properties.items() if _hides(field))
-
-
-def _hides(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and (schema.get("format") == "password" or schema.get("writeOnly") is True)
+def secrecy(kind: str, schema: Mapping[str, Any] | None) -> Secrecy:
+    """What must not be shown of an answer: by the question's kind, or by its schema."""
+    return Secrecy(whole=True) if kind == "secret" else Secrecy.by(schema)

@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from askback.core.actors import Actor
-from askback.core.forms import FormField, heading, is_secret, secret_fields
+from askback.core.forms import FormField, heading, secrecy
 from askback.core.forms import option_label as option_label
 from askback.core.forms import option_value as option_value
+from askback.core.secrecy import Secrecy
 
 Json = Any
 """A JSON value: None, bool, int, float, str, list or dict."""
@@ -80,9 +81,14 @@ class Interaction:
     """Who closed it, and by which way. None while it is pending, and if it was closed by an earlier version."""
 
     @property
+    def secrecy(self) -> Secrecy:
+        """What must not be shown of the answer."""
+        return secrecy(self.kind, self.response_schema)
+
+    @property
     def secret(self) -> bool:
-        """Whether the answer must not appear on a screen or in an event."""
-        return is_secret(self.kind, self.response_schema)
+        """Whether the whole answer must not appear on a screen or in an event."""
+        return self.secrecy.whole
 
     @property
     def closing(self) -> Closing:
@@ -92,7 +98,7 @@ class Interaction:
     @property
     def asks_secrets(self) -> bool:
         """Whether the answer, or a part of it, is secret."""
-        return self.secret or bool(secret_fields(self.response_schema))
+        return self.secrecy.any
 
     @property
     def heading(self) -> str:
@@ -102,23 +108,12 @@ class Interaction:
     @property
     def shown_response(self) -> Json:
         """The answer with null for everything secret in it."""
-        if self.secret:
-            return None
-        hidden = self._hidden_in(self.response)
-        return {**self.response, **dict.fromkeys(hidden)} if hidden else self.response
+        return self.secrecy.shown(self.response)
 
     @property
     def secret_response(self) -> Json:
-        """What is secret in the answer: all of it, or the secret fields of a form; None if nothing is."""
-        if self.secret:
-            return self.response
-        return self._hidden_in(self.response) or None
-
-    def _hidden_in(self, response: Json) -> dict[str, Json]:
-        if not isinstance(response, Mapping):
-            return {}
-        names = secret_fields(self.response_schema)
-        return {name: value for name, value in response.items() if name in names}
+        """What is secret in the answer: all of it, or its secret fields; None if nothing is."""
+        return self.secrecy.hidden(self.response)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +171,11 @@ def bounded(question: Question) -> Question:
     schema, room = _fitting(question.response_schema, room)
     default, room = _fitting(question.default, room)
     context, room = _fitting(question.context, room)
+    is_hidden = secrecy(question.kind, schema).covers(secrecy(question.kind, question.response_schema))
     return replace(
         question,
         prompt=prompt,
+        kind=question.kind if is_hidden else "secret",
         options=tuple(options),
         questions=fields,
         response_schema=schema,

@@ -99,6 +99,8 @@ class Webhook:
     """Only runs with all of these labels."""
     name: str | None = None
     """Of its recipient, from the settings. It is not stored."""
+    digest: bool = False
+    """Whether it gets digests, from the settings as well."""
 
     @property
     def recipient(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Protocol
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
@@ -22,6 +22,7 @@ from askback.http.addresses import Addresses
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.problems import RequestCode, problem
 from askback.links import ANSWER_PAGE, ANSWERS, Link, Links
+from askback.text.formatting import one_line
 
 ENTER = "/enter"
 """Creates a browser session from a token."""
@@ -51,13 +52,27 @@ class Grant:
         return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
 
 
+MAIN = "main"
+"""The name of the server's own token."""
+USER_HEADER = "askback-user"
+_MAX_USER_CHARS = 100
+
+
 def actor_of(request: Request) -> Caller:
-    """Who sent the request, by which way, and from where."""
+    """Who sent the request, by which way, and from where.
+
+    Commands send who typed them with the server's own token, which has no person. Of other tokens the header is ignored:
+    nobody could name somebody else.
+    """
     grant: Grant = request.scope["grant"]
     address = address_of(request.scope)
     if grant.link is not None:
         return Caller(name=grant.link.holder or grant.name, via=Via.LINK, address=address)
-    return Caller(name=grant.name, via=Via.API if grant.session_id is None else Via.PAGE, address=address)
+    if grant.session_id is not None:
+        return Caller(name=grant.name, via=Via.PAGE, address=address)
+    if grant.name == MAIN and (user := unquote(request.headers.get(USER_HEADER, ""))):
+        return Caller(name=one_line(user, _MAX_USER_CHARS), via=Via.CLI, address=address)
+    return Caller(name=grant.name, via=Via.API, address=address)
 
 
 def address_of(scope: Scope) -> str | None:

@@ -189,7 +189,7 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
             created_at=each.created_at,
             expires_at=each.expires_at,
         )
-        for each in await _links(context, run_id)
+        for each in await _links(request, context, run_id)
     )
     return json_response(question_wire.LinkList(items=items))
 
@@ -205,7 +205,7 @@ async def list_links(request: Request, context: Context, *, run_id: str) -> Resp
 )
 async def revoke_links(request: Request, context: Context, *, run_id: str) -> Response:
     """Revoke every link to the pending question. Takes effect at once."""
-    return await _revoke(request, context, run_id, [each.id for each in await _links(context, run_id)])
+    return await _revoke(request, context, run_id, [each.id for each in await _links(request, context, run_id)])
 
 
 @router.add(
@@ -219,14 +219,17 @@ async def revoke_links(request: Request, context: Context, *, run_id: str) -> Re
 )
 async def revoke_link(request: Request, context: Context, *, run_id: str, link_id: str) -> Response:
     """Revoke one link to the pending question. Takes effect at once."""
-    if link_id not in [each.id for each in await _links(context, run_id)]:
+    if link_id not in [each.id for each in await _links(request, context, run_id)]:
         raise NotFound(RefusalCode.LINK_NOT_FOUND, f"the question has no link {link_id!r}")
     return await _revoke(request, context, run_id, [link_id])
 
 
-async def _links(context: Context, run_id: str) -> list[StoredLink]:
+async def _links(request: Request, context: Context, run_id: str) -> list[StoredLink]:
+    """The links that the caller may see and revoke. A token that is restricted to labels has its own alone."""
     pending = (await context.service.store.get(run_id)).pending_interaction
-    return [] if pending is None else context.links.all(run_id, pending.interaction_id)
+    found = [] if pending is None else context.links.all(run_id, pending.interaction_id)
+    grant = request.scope["grant"]
+    return [each for each in found if not grant.labels or each.token_digest == grant.token_digest]
 
 
 async def _revoke(request: Request, context: Context, run_id: str, ids: list[str]) -> Response:

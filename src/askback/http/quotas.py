@@ -14,10 +14,10 @@ from typing import Protocol
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import RefusalCode
+from askback.http.auth import MAIN as MAIN
 from askback.http.auth import Grant
 from askback.http.problems import problem, status_of
 
-MAIN = "main"
 _BURST_SEC = 10.0
 _MAX_BUCKETS = 10_000
 

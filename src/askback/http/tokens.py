@@ -92,6 +92,7 @@ class Tokens:
             raise Invalid(RefusalCode.INPUT_INVALID, message)
         text = f"askback_{secrets.token_urlsafe(32)}"
         with self._file.changing() as tokens:
+            self._drop_expired(tokens, name)
             if name == "main" or any(token.name == name for token in tokens.values()):
                 raise Invalid(
                     RefusalCode.INPUT_INVALID, f"there is already a token {name!r}; revoke it, or choose another name"
@@ -105,6 +106,12 @@ class Tokens:
                 labels=fixed,
             )
         return text
+
+    def _drop_expired(self, tokens: dict[str, Token], name: str) -> None:
+        """The name of an expired token is free again."""
+        for each in [each for each in tokens.values() if each.name == name]:
+            if each.expires_at is not None and each.expires_at <= self.clock():
+                del tokens[each.digest]
 
     def revoke(self, name: str) -> None:
         """Revoke the token with its browser sessions and links, at once."""

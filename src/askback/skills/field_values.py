@@ -28,6 +28,7 @@ _FORMATS = {
 }
 _TYPES = {"boolean": "yes or no", "integer": "whole number", "object": "JSON object", "array": "JSON list"}
 _PLURALS = {"string": "texts", "integer": "whole numbers", "number": "numbers", "object": "objects"}
+_ENDS = ("?", "!", ".", ":", "…", "？", "！", "。", "：")
 _PATH = re.compile(r"^response((?:\.[^\s.:\[]+|\[\d+\])*): ")
 
 
@@ -50,11 +51,23 @@ def has_numbers(offered: Choices) -> bool:
 
 
 def numbered(field: Schema) -> list[str]:
-    """The choices of a field with their numbers; none if it has no choices, or if these are numbers themselves."""
+    """The choices of a field with their numbers: `1) Packed: see it all`. None if these are numbers themselves."""
     offered = choices(field)
     if not has_numbers(offered):
         return []
-    return [f"{number}) {printable(title)}" for number, (_, title) in enumerate(offered, 1)]
+    about = _descriptions(field)
+    lines = (
+        printable(title) + (f": {said}" if (said := about.get(text_of(value))) else "") for value, title in offered
+    )
+    return [f"{number}) {line}" for number, line in enumerate(lines, 1)]
+
+
+def _descriptions(field: Schema) -> dict[str, str]:
+    """What is said about each choice, by its value as text."""
+    items = field.get("items") if type_of(field) == "array" else field
+    titled = (items.get("oneOf") or items.get("anyOf") or ()) if isinstance(items, Mapping) else ()
+    described = (each for each in titled if isinstance(each, Mapping) and each.get("description"))
+    return {text_of(each.get("const")): " ".join(printable(str(each["description"])).split()) for each in described}
 
 
 def describe(field: Any) -> str:
@@ -101,7 +114,17 @@ def title_of(name: str, field: Any) -> str:
 
 
 def description(field: Schema) -> str:
-    return printable(str(field.get("description") or "")).strip().removesuffix(".")
+    """For use inside a line: without a final period."""
+    return whole_description(field).removesuffix(".")
+
+
+def whole_description(field: Schema) -> str:
+    return printable(str(field.get("description") or "")).strip()
+
+
+def introduced(title: str) -> str:
+    """A title before what follows it: `Days:`, but `How many days?`."""
+    return title if title.endswith(_ENDS) else f"{title}:"
 
 
 def text_of(value: Json) -> str:
@@ -114,7 +137,8 @@ def readable(value: Json, schema: Any = None) -> str:
     if isinstance(value, Mapping):
         fields = schema.get("properties") or {}
         parts = (
-            f"{title_of(name, fields.get(name))}: {readable(each, fields.get(name))}" for name, each in value.items()
+            f"{introduced(title_of(name, fields.get(name)))} {readable(each, fields.get(name))}"
+            for name, each in value.items()
         )
         return "; ".join(parts)
     if isinstance(value, list):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from askback.core.interactions import Json
+from askback.core.json_pointer import referenced
 from askback.skills.diagnostics import Problem, short, warning
-from askback.skills.json_pointer import referenced
 
 MANIFEST = "artifact-manifest"
 FILE_TYPES = ("artifact", "file", MANIFEST)

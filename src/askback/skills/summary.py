@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from askback.skills.json_pointer import referenced
+from askback.core.secrecy import Secrecy
 from askback.text.redaction import MASK
 
 MAX_SUMMARY = 120
@@ -14,7 +14,6 @@ MAX_TEMPLATE = 200
 PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _MAX_VALUES = 3
 _MAX_VALUE = 60
-_MAX_DEPTH = 20
 _LOOKS_SECRET = re.compile(r"pass(word|phrase|code)|secret|token|api[-_ ]?key|credential", re.IGNORECASE)
 
 Schema = Mapping[str, Any]
@@ -35,44 +34,12 @@ def summarize(
 
 def secret_inputs(values: Mapping[str, Any], schema: Schema | None) -> tuple[str, ...]:
     """The names of the inputs that are secret, or contain a secret, by the schema."""
-    return tuple(name for name, value in values.items() if is_secret({name: value}, schema, schema))
+    secrecy = Secrecy.by(schema)
+    return tuple(name for name in values if secrecy.whole or name in secrecy.fields)
 
 
 def masked(values: Mapping[str, Any], secrets: tuple[str, ...]) -> dict[str, Any]:
     return {name: MASK if name in secrets else value for name, value in values.items()}
-
-
-def is_secret(value: Any, schema: Any, root: Any, depth: int = 0) -> bool:
-    """Whether the value is a secret or contains one: `"format": "password"` or `"writeOnly": true`."""
-    if depth > _MAX_DEPTH:
-        return True
-    for form in _forms(schema, root):
-        if form.get("format") == "password" or form.get("writeOnly") is True:
-            return True
-        if any(is_secret(each, part, root, depth + 1) for each, part in _parts(value, form)):
-            return True
-    return False
-
-
-def _parts(value: Any, form: Schema) -> Iterator[tuple[Any, Any]]:
-    if isinstance(value, dict):
-        fields = form.get("properties") or {}
-        yield from ((each, fields.get(name, form.get("additionalProperties"))) for name, each in value.items())
-    elif isinstance(value, list):
-        yield from ((each, form.get("items")) for each in value)
-
-
-def _forms(schema: Any, root: Any, depth: int = 0) -> Iterator[Schema]:
-    """The schema, its references, and its alternatives. What a reference to an anchor means is unknown: it is secret."""
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
-        return
-    yield schema
-    if isinstance(schema.get("$ref"), str):
-        target = referenced(root, schema["$ref"])
-        yield from _forms({"writeOnly": True} if target is None else target, root, depth + 1)
-    for word in ("allOf", "anyOf", "oneOf"):
-        for each in schema.get(word) or ():
-            yield from _forms(each, root, depth + 1)
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

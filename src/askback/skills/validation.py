@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from askback.core.forms import secret_fields
 from askback.core.interactions import Interaction, Json, option_value
 from askback.core.runs import Mode
 from askback.skills.diagnostics import MAX_UNKNOWN, format_path, short, unknown_name
@@ -151,18 +150,20 @@ def reply_problems(interaction: Interaction, response: Json) -> tuple[str, ...]:
 
 def _without_secrets(interaction: Interaction, problems: Sequence[str]) -> tuple[str, ...]:
     """A problem quotes the value that it is about. Those of secret answers only name the place."""
-    hidden = (
-        ["response"]
-        if interaction.secret
-        else [f"response.{name}" for name in secret_fields(interaction.response_schema)]
-    )
-    return tuple(_bare(problem, hidden) for problem in problems)
+    secrecy = interaction.secrecy
+    if not secrecy.any:
+        return tuple(problems)
+    # What is wrong with the whole answer quotes its secret fields, too.
+    starts = ["response: ", *(["response.", "response["] if secrecy.whole else [])]
+    for name in secrecy.fields:
+        place = format_path("response", (name,))
+        starts += [f"{place}: ", f"{place}.", f"{place}["]
+    return tuple(_bare(problem) if problem.startswith(tuple(starts)) else problem for problem in problems)
 
 
-def _bare(problem: str, hidden: Sequence[str]) -> str:
+def _bare(problem: str) -> str:
     place, _, message = problem.partition(": ")
-    is_hidden = any(place == name or place.startswith((f"{name}.", f"{name}[")) for name in hidden)
-    return f"{place}: {_SECRET_INVALID}" if is_hidden and message != _REQUIRED else problem
+    return problem if message == _REQUIRED else f"{place}: {_SECRET_INVALID}"
 
 
 def _is_offered(interaction: Interaction, response: Json) -> bool:

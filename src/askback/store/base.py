@@ -22,6 +22,7 @@ from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
 from askback.core.signals import Signal
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 from askback.store.audit_log import AuditStore
+from askback.store.open_questions import QuestionStore
 
 LabelSet = frozenset[tuple[str, str]]
 """Labels that a run must all have. Two values of one name are possible: then no run is found."""
@@ -301,7 +302,7 @@ class RunStore(Protocol):
         ...
 
 
-class Store(RunStore, AuditStore, Protocol):
+class Store(RunStore, AuditStore, QuestionStore, Protocol):
     """The whole store, with the queue, the outbox and what the worker needs."""
 
     async def check_labels(self, run_id: str, labels: LabelSet) -> None:

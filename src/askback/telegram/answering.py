@@ -72,14 +72,16 @@ class Answering:
             refused = self._for_stranger(tap.sender)
             return {"text": refused, "show_alert": True} if refused else {}
         key = ButtonKey.parse(tap.data)
-        found = None if key is None else await self._asked(key)
-        if key is None or found is None:
-            return self._notice("no_button" if key is None else "gone", alert=True)
-        offered = choices_of(found, self.texts)
-        if key.index >= len(offered):
+        if key is None:
             return self._notice("no_button", alert=True)
         if not await self._may_answer(person, key.run_id):
             return self._notice("not_yours", alert=True)
+        found = await self._asked(key)
+        if found is None:
+            return self._notice("gone", alert=True)
+        offered = choices_of(found, self.texts)
+        if key.index >= len(offered):
+            return self._notice("no_button", alert=True)
         await self._remember(tap.message, key.run_id, found)
         try:
             text = await self._reply(key.run_id, found, offered[key.index].answer, person)
@@ -130,15 +132,16 @@ class Answering:
         return None
 
     async def _replied(self, message: Written, shown: ChatMessage, person: Chat) -> None:
+        if not await self._may_answer(person, shown.run_id):
+            await self._say(message, self.texts("not_yours"))
+            return
         questions = await self._questions(shown.run_id)
         asked = next((each for each in questions if each.interaction_id == shown.interaction_id), None)
         if asked is None:
             await self._say(message, self.texts("gone"))
-        elif not await self._may_answer(person, shown.run_id):
-            await self._say(message, self.texts("not_yours"))
         elif not in_chat(asked):
             is_open = asked.outcome is InteractionOutcome.PENDING
-            await self._say(message, self.texts("open_page") if is_open else too_late(asked, self.texts))
+            await self._say(message, self.texts("not_here") if is_open else too_late(asked, self.texts))
         elif message.text is None:
             await self._ask_again(message, shown, self.texts("only_text"))
         else:
@@ -185,6 +188,7 @@ class Answering:
         return too_late(stored, self.texts)
 
     async def _may_answer(self, person: Chat, run_id: str) -> bool:
+        """Asked before anything else about a run: whom labels limit does not learn which other runs exist."""
         if not person.labels:
             return True
         try:

@@ -27,7 +27,9 @@ class Choice:
 def in_chat(asked: Interaction) -> bool:
     """Whether a message can answer it. A secret must never be in a chat; files and forms need a page."""
     is_object = (asked.response_schema or {}).get("type") == "object"
-    return not (asked.secret or asked.questions or asked.kind in _NOT_IN_CHAT or (is_object and not asked.options))
+    return not (
+        asked.asks_secrets or asked.questions or asked.kind in _NOT_IN_CHAT or (is_object and not asked.options)
+    )
 
 
 def choices_of(asked: Interaction, texts: Texts) -> Sequence[Choice]:

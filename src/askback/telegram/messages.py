@@ -72,7 +72,8 @@ def question(
 def with_link_as_text(draft: Draft, link: str, texts: Texts) -> Draft:
     """For an address that a button may not have, such as one without a domain."""
     kept = tuple(row for row in draft.keyboard if not any("url" in button for button in row))
-    text = f"{cut(draft.text, MAX_TEXT - units(link) - 100)}\n{texts('link', link=link)}"
+    told = draft.text.replace(texts("open_link"), texts("open_address"))
+    text = f"{cut(told, MAX_TEXT - units(link) - 100)}\n{texts('link', link=link)}"
     return Draft(text=text, keyboard=kept)
 
 
@@ -141,19 +142,22 @@ def _keys(run: Run, asked: Interaction, offered: Sequence[Choice]) -> list[tuple
 
 
 def _joined(title: str, asked: Interaction, offered: Sequence[Choice], texts: Texts, foot: Sequence[str]) -> str:
-    """Title, question and foot. The question is cut so that the whole has the size of a message."""
+    """Title, question and foot. The context is cut, then the rest, so that the whole has the size of a message."""
     end = "\n".join(line for line in foot if line)
-    parts = [printable(asked.heading).strip()]
-    if asked.context:
-        parts.append(printable(readable(asked.context)).strip())
-    if listed := _listed(asked, offered):
-        parts.append(listed)
-    body = "\n\n".join(part for part in parts if part)
+    heading, listed = printable(asked.heading).strip(), _listed(asked, offered)
     room = MAX_TEXT - units(title) - units(end) - len("\n\n\n")
-    if units(body) > room:
-        note = "\n" + texts("cut")
-        body = cut(body, room - units(note)) + note
+    left = room - units(heading) - units(listed) - len("\n\n\n\n")
+    context = _within(printable(readable(asked.context)).strip(), left, texts) if asked.context else ""
+    body = _within("\n\n".join(part for part in (heading, context, listed) if part), room, texts)
     return f"{title}\n{body}\n\n{end}"
+
+
+def _within(text: str, room: int, texts: Texts) -> str:
+    """The text, or its beginning with a note. Nothing if there is hardly any room."""
+    if units(text) <= room:
+        return text
+    note = "\n" + texts("cut")
+    return cut(text, room - units(note)) + note if room > 2 * units(note) else ""
 
 
 def _title(run: Run) -> str:
@@ -163,6 +167,10 @@ def _title(run: Run) -> str:
 
 def _listed(asked: Interaction, offered: Sequence[Choice]) -> str:
     """The options with their numbers, if the buttons do not show all of them in full."""
+    if asked.questions:
+        return "\n".join(
+            f"{place}. {one_line(each.prompt, _MAX_TITLE)}" for place, each in enumerate(asked.questions, 1)
+        )
     if not offered:
         return "\n".join(numbered(asked.response_schema or {})) if in_chat(asked) else ""
     details = [_description(each) for each in asked.options] or [""] * len(offered)

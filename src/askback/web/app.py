@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import AskbackError
 from askback.http.problems import status_of
+from askback.http.sessions import DEVICE, Lifetime
 from askback.links import ANSWERS
 from askback.service import Service
 from askback.store.audit_log import AuditStore
@@ -59,6 +60,8 @@ class Pages:
         clock: Callable[[], datetime],
         health: Callable[[], Awaitable[Health]],
         entries: AuditStore,
+        *,
+        device: Lifetime = DEVICE,
     ) -> None:
         self._context = PageContext(
             service=service,
@@ -67,6 +70,7 @@ class Pages:
             audit=entries,
             languages=translations.load(),
             templates=environment(),
+            device=device,
         )
 
     def wants_page(self, scope: Scope) -> bool:

@@ -16,7 +16,7 @@ from askback.process.workspace import INPUTS_DIR
 from askback.service import Service
 from askback.skills.manifest import OPTION_SCHEMAS, merge_options
 from askback.skills.package import SkillPackage
-from askback.skills.summary import Schema, is_secret
+from askback.skills.summary import Schema, secret_inputs
 from askback.web.engines import usable_first
 from askback.web.page_context import READ, SUBMIT, Page, PageContext
 from askback.web.run_actions import continuation
@@ -135,4 +135,5 @@ def _fitting(values: Mapping[str, Any], schema: Schema | None, *, every: bool = 
     fields = (schema or {}).get("properties") or {}
     if not fields and not every:
         return dict(values)
-    return {name: each for name, each in values.items() if name in fields and not is_secret(each, fields[name], schema)}
+    hidden = secret_inputs(values, schema)
+    return {name: each for name, each in values.items() if name in fields and name not in hidden}

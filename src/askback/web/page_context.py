@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.http.auth import AccessScope, Grant
+from askback.http.sessions import DEVICE, Lifetime
 from askback.service import Service
 from askback.store.audit_log import AuditStore
 from askback.text.formatting import rfc3339
@@ -45,6 +46,8 @@ class PageContext:
     audit: AuditStore
     languages: Mapping[str, Translations]
     templates: Environment
+    device: Lifetime = DEVICE
+    """How long an invited device stays signed in."""
 
     def seen_by(self, grant: Grant) -> PageContext:
         """What the caller may see. If its token is restricted to labels, other runs do not exist for any page."""

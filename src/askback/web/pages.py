@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -12,8 +11,6 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.core.actors import Via
-from askback.core.forms import secret_fields
 from askback.core.interactions import InboxOrder
 from askback.core.labels import NAME_PATTERN, read_labels
 from askback.core.runs import Run, RunState
@@ -21,11 +18,10 @@ from askback.links import AFTERWARDS
 from askback.service import Service
 from askback.store.base import InboxFilter, RunFilter, RunPage
 from askback.web import files
+from askback.web.answers import answer_text, outcome_text
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
 from askback.web.run_actions import actions_of, source_of
 from askback.web.sign_in import invalid_link_page
-from askback.web.translations import Translations
-from askback.web.who import who_text
 from askback.wire import questions as question_wire
 from askback.wire import runs as wire
 from askback.wire.base import plain
@@ -206,40 +202,6 @@ async def answered(context: PageContext, request: Request) -> Response:
         newest=_address("/answered", {"label": labels}),
         further=_address("/answered", {"cursor": page.next_cursor, "label": labels}) if page.next_cursor else None,
     )
-
-
-def outcome_text(closed: question_wire.Interaction, texts: Translations) -> str:
-    """How the question was closed; by whom, if that is a person."""
-    named = None
-    if closed.answered_with is not None and closed.answered_with.via != Via.ASKBACK:
-        named = texts.find(f"answered.outcome.{closed.outcome}.by")
-    if named is None or closed.answered_with is None:
-        return texts(f"answered.outcome.{closed.outcome}")
-    return named.replace("{who}", who_text(closed.answered_with, texts))
-
-
-def answer_text(closed: question_wire.Interaction, texts: Translations) -> str | None:
-    """The answer in words; None if there is none or if it is secret."""
-    match closed.response:
-        case None:
-            return texts("answered.secret") if closed.secret and closed.outcome == "answered" else None
-        case bool(flag):
-            return texts("form.yes" if flag else "form.no")
-        case str() | int() | float() as plain_answer:
-            return str(plain_answer)
-        case Mapping() as fields:
-            prompts = {field.id: field.prompt for field in closed.questions}
-            hidden = secret_fields(closed.response_schema)
-            shown = {
-                name: texts("answered.secret") if name in hidden else _in_words(value) for name, value in fields.items()
-            }
-            return " · ".join(f"{prompts.get(name, name)}: {value}" for name, value in shown.items())
-        case other:
-            return _in_words(other)
-
-
-def _in_words(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 _INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)), Page(path="/answered", show=answered))

@@ -10,7 +10,7 @@ from askback.web.page_context import Page, PageContext
 
 
 async def people(context: PageContext, request: Request) -> Response:
-    return context.show(request, "people.html")
+    return context.show(request, "people.html", device=context.device)
 
 
 PAGES = (Page(path="/people", show=people, scopes=(AccessScope.ADMIN,)),)

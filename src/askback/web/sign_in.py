@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.web.page_context import PageContext
+from askback.web.translations import NAMES
 
 
 def sign_in_page(context: PageContext, request: Request, status: HTTPStatus, target: str) -> Response:
@@ -31,8 +32,7 @@ def sign_in_page(context: PageContext, request: Request, status: HTTPStatus, tar
 
 def invalid_link_page(context: PageContext, request: Request, status: HTTPStatus) -> Response:
     """Does not say why the link is invalid: that would reveal whether its run exists."""
-    response = _page(context, request, "invalid_link.html", "form-action 'none'", what="answer.invalid")
-    response.status_code = status
+    response = _invalid(context, request, status, "answer.invalid")
     response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
@@ -47,9 +47,7 @@ def invitation_page(context: PageContext, request: Request, name: str, text: str
 
 def invalid_invitation_page(context: PageContext, request: Request, status: HTTPStatus) -> Response:
     """Does not say why the invitation is invalid."""
-    response = _page(context, request, "invalid_link.html", "form-action 'none'", what="invited.invalid")
-    response.status_code = status
-    return response
+    return _invalid(context, request, status, "invited.invalid")
 
 
 def to_page_host(context: PageContext, request: Request, origin: str, code: str) -> Response:
@@ -71,6 +69,14 @@ def signed_in(context: PageContext, request: Request, target: str) -> Response:
     return _page(
         context, request, "signed_in.html", "form-action 'none'", heading="frame.sign_in.signed_in", target=target
     )
+
+
+def _invalid(context: PageContext, request: Request, status: HTTPStatus, what: str) -> Response:
+    script = _source(context, "language.js")
+    policy = f"script-src 'sha256-{_digest(script)}'; form-action 'none'"
+    response = _page(context, request, "invalid_link.html", policy, what=what, script=Markup(script), languages=NAMES)
+    response.status_code = status
+    return response
 
 
 def _wrong(request: Request) -> str | None:

@@ -136,9 +136,9 @@ def question_payload(run: Run, asked: Interaction, *, shows_text: bool) -> dict[
 
 
 def _offered(asked: Interaction) -> Sequence[Any]:
-    """The first options that the page shows as buttons: a question with a form has none."""
+    """The first options that the page shows as buttons: a question with a form, or for a secret, has none."""
     has_form = asked.response_schema is not None and asked.response_schema.get("type") == "object"
-    return () if has_form else asked.options[:_MAX_ACTIONS]
+    return () if has_form or asked.asks_secrets else asked.options[:_MAX_ACTIONS]
 
 
 def _topic(run: Run, asked: Interaction) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 
 from askback.core import forms, interactions
 from askback.core.interactions import AnsweredBy, InteractionOutcome
+from askback.core.secrecy import Secrecy
 from askback.wire.base import Actor, Moment, Shape, WholeList, about, utc
 
 
@@ -69,7 +70,7 @@ class Interaction(Shape):
     attempt_number: Annotated[int, about("The turn that asked.", 1, ge=1)]
     asked_at: Annotated[Moment, about("When the question was asked.")]
     outcome: Annotated[InteractionOutcome, about("How the question ended, or `pending`.")]
-    response: Annotated[Any, about("The answer. Null for a `secret` question; in a form, its secret fields are null.")]
+    response: Annotated[Any, about("The answer. Null if it is secret; in an object, its secret fields are null.")]
     answered_by: Annotated[AnsweredBy | None, about("Who answered.")]
     answered_at: Annotated[Moment | None, about("When the question ended.")]
     answered_with: Annotated[
@@ -78,9 +79,14 @@ class Interaction(Shape):
     ]
 
     @property
+    def secrecy(self) -> Secrecy:
+        """What must not be shown of the answer."""
+        return forms.secrecy(self.kind, self.response_schema)
+
+    @property
     def secret(self) -> bool:
-        """Whether the answer must not be shown."""
-        return forms.is_secret(self.kind, self.response_schema)
+        """Whether the whole answer must not be shown."""
+        return self.secrecy.whole
 
     @property
     def heading(self) -> str:

@@ -185,7 +185,7 @@ def _check_usage(
 def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_json: bool, can_ask: bool) -> int:
     """Start or continue a run, follow it to its end, and print the result."""
     from askback.bootstrap import opened
-    from askback.cli.exit_codes import run_async
+    from askback.cli.exit_codes import WAITING, run_async
     from askback.cli.terminal.conversation import converse, print_result
     from askback.cli.terminal.live import choose
     from askback.cli.terminal.probing import probing_shown
@@ -198,6 +198,10 @@ def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_j
                 opening = f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}"
                 ending = await converse(app, run, display, answers=answers, can_ask=can_ask, opening=opening)
         print_result(ending, as_json=as_json)
+        if ending.exit_code == WAITING and (settings.webhooks or settings.telegram.token):
+            output.to_stderr(
+                "askback: nobody is notified of this question: the settings notify of runs of a server only"
+            )
         return ending.exit_code
 
     return run_async(main)

@@ -9,14 +9,17 @@ from contextlib import nullcontext
 from askback.cli import layout
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Settled, echo_off, read_line
 from askback.core.interactions import Json
+from askback.core.secrecy import Secrecy
 from askback.skills.field_values import (
     Schema,
     description,
+    introduced,
     kind_of,
     numbered,
     readable,
     title_of,
     type_of,
+    whole_description,
 )
 from askback.skills.typed_answers import as_flag, field_problems, value_of
 from askback.text.formatting import printable
@@ -44,11 +47,12 @@ async def ask_fields(
     is written.
     """
     fields: dict[str, Json] = {}
+    hides = Secrecy.by(schema)
     for name, field in schema.get("properties", {}).items():
         known = isinstance(defaults, Mapping) and name in defaults
         default = defaults[name] if known else field.get("default", _MISSING)
         is_required = name in schema.get("required", ())
-        hidden = not secret and (field.get("format") == "password" or field.get("writeOnly") is True)
+        hidden = not secret and (hides.whole or name in hides.fields)
         with echo_off() if hidden else nullcontext():
             *above, prompt = _prompt(name, field, default, is_required)
             for line in above:
@@ -97,7 +101,7 @@ def _prompt(name: str, field: Schema, default: Json, is_required: bool) -> Itera
     is_long = "\n" in about or len(prompt) > max(width - _ROOM_TO_TYPE, 2 * _ROOM_TO_TYPE) > 2 * _ROOM_TO_TYPE
     if listed or (about and is_long):
         prompt = f"    {title}{_hint('', field, default, is_required)}: "
-        yield f"    {title}: {about}" if about else f"    {title}:"
+        yield f"    {introduced(title)} {whole_description(field)}".rstrip()
     for choice in listed:
         yield f"      {choice}"
     yield prompt

@@ -7,9 +7,9 @@ from typing import Any
 
 from askback.cli.terminal.fields import Write, ask_fields
 from askback.cli.terminal.prompt import Settled, read_line
-from askback.core.forms import FormField, secret_fields
+from askback.core.forms import FormField
 from askback.core.interactions import Interaction, Json
-from askback.skills.field_values import describe, readable
+from askback.skills.field_values import describe, introduced, readable
 from askback.text.formatting import one_line, printable
 from askback.wire import questions as question_wire
 
@@ -28,11 +28,11 @@ def form_lines(questions: Sequence[FormField | question_wire.FormField]) -> Iter
 
 def said(interaction: Interaction | question_wire.Interaction, response: Json) -> str:
     """An answer as a person reads it, without its secrets."""
-    if interaction.secret:
+    hidden = interaction.secrecy
+    if hidden.whole or (hidden.fields and not isinstance(response, Mapping)):
         return NOT_SHOWN
-    hidden = secret_fields(interaction.response_schema)
-    if isinstance(response, Mapping) and hidden:
-        response = {name: NOT_SHOWN if name in hidden else value for name, value in response.items()}
+    if hidden.fields:
+        response = {name: NOT_SHOWN if name in hidden.fields else value for name, value in response.items()}
     return readable(response, interaction.response_schema)
 
 
@@ -86,4 +86,4 @@ def _review(questions: Sequence[FormField], answers: Mapping[str, Json]) -> Iter
             shown = (
                 NOT_SHOWN if field.secret else one_line(readable(answers[field.id], field.response_schema), _MAX_ANSWER)
             )
-        yield f"{number}. {one_line(field.prompt, _MAX_PROMPT)}: {printable(shown)}"
+        yield f"{number}. {introduced(one_line(field.prompt, _MAX_PROMPT))} {printable(shown)}"

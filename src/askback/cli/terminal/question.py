@@ -102,7 +102,7 @@ def how_to_answer(run_id: str, asked: Interaction | question_wire.Interaction | 
 def reply_command(run_id: str, asked: Interaction | question_wire.Interaction | None) -> str:
     """The command that answers a question. It asks for secrets, which the shell would keep, and for forms."""
     schema = (asked.response_schema if asked else None) or {}
-    asks = asked is not None and (asked.secret or schema.get("type") == "object")
+    asks = asked is not None and (asked.secrecy.any or schema.get("type") == "object")
     answer = "yes" if asked is not None and choice_of_two(asked) else "TEXT"
     return f"askback reply {printable(run_id)}" + ("" if asks else f" {answer}")
 

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 
 from askback.core.forms import MAX_FORM_FIELDS, FormField
 from askback.core.interactions import Json
-from askback.engines.answers.schemas import field_schema, identifier_of, kind_of, options_of, small, text_of
+from askback.engines.answers.schemas import (
+    field_schema,
+    hidden_kind,
+    identifier_of,
+    kind_of,
+    options_of,
+    small,
+    text_of,
+)
 
 _PLACE = "ask_user.questions"
 _ALONE = ("id", "prompt", "kind", "options", "default", "response_schema", "context")
@@ -77,7 +85,7 @@ def _field(asked: Json, at: int, read: Fields) -> FormField | None:
     return FormField(
         id=identifier_of(asked.get("id", asked.get("interaction_id"))) or f"question-{at + 1}",
         prompt=prompt,
-        kind=kind_of(asked.get("kind"), bool(options)),
+        kind=hidden_kind(kind_of(asked.get("kind"), bool(options)), wanted, schema),
         options=options,
         default=small(asked.get("default")),
         required=asked.get("required") is not False and asked.get("optional") is not True,

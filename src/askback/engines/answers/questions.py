@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from askback.core.forms import FORM
 from askback.core.interactions import Json, Question
 from askback.engines.answers.forms import Fields, read_fields
-from askback.engines.answers.schemas import identifier_of, kind_of, options_of, response_schema, small, text_of
+from askback.engines.answers.schemas import (
+    hidden_kind,
+    identifier_of,
+    kind_of,
+    options_of,
+    response_schema,
+    small,
+    text_of,
+)
 from askback.text import yaml_text
 from askback.text.json_text import Found, NotJson, loads
 
@@ -108,7 +116,7 @@ def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[str,
     question = Question(
         prompt=prompt or _around(asked, text),
         interaction_id=identifier,
-        kind=kind_of(fields.get("kind"), bool(options)),
+        kind=hidden_kind(kind_of(fields.get("kind"), bool(options)), wanted, schema),
         options=options,
         default=small(fields.get("default")),
         response_schema=schema,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from askback.core.interactions import Json
+from askback.core.secrecy import Secrecy
 
 _MAX_ID = 200
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -84,10 +85,13 @@ def flat_schema(value: Json) -> dict[str, Json] | None:
     properties = value.get("properties")
     if not isinstance(properties, Mapping) or not 0 < len(properties) <= _MAX_PROPERTIES:
         return None
-    read = {name: field_schema(schema) for name, schema in properties.items()}
+    hidden = Secrecy.by(value)
+    read = {name: _field(schema, is_secret=name in hidden.fields) for name, schema in properties.items()}
     if any(schema is None for schema in read.values()):
         return None
     flat: dict[str, Json] = {"type": "object", "properties": read}
+    if hidden.whole:
+        flat["writeOnly"] = True
     required = value.get("required")
     if isinstance(required, list):
         flat["required"] = [name for name in dict.fromkeys(map(str, required)) if name in read]
@@ -95,6 +99,10 @@ def flat_schema(value: Json) -> dict[str, Json] | None:
 
 
 def field_schema(schema: Json) -> dict[str, Json] | None:
+    return _field(schema, is_secret=Secrecy.by(schema).any)
+
+
+def _field(schema: Json, *, is_secret: bool) -> dict[str, Json] | None:
     if not isinstance(schema, Mapping):
         return None
     kind = schema.get("type", _type_of_choices(schema))
@@ -102,10 +110,25 @@ def field_schema(schema: Json) -> dict[str, Json] | None:
     if keywords is None:
         return None
     taken = {name: schema[name] for name, fits in (_COMMON | keywords).items() if name in schema and fits(schema[name])}
+    read = {"type": kind, **taken}
     if kind == "array":
         items = _items(schema.get("items"))
-        return None if items is None else {"type": kind, **taken, "items": items}
-    return {"type": kind, **taken}
+        if items is None:
+            return None
+        read["items"] = items
+    return marked_secret(read) if is_secret else read
+
+
+def marked_secret(schema: dict[str, Json]) -> dict[str, Json]:
+    """A mark at the top: the keywords that had it may be left out."""
+    if Secrecy.by(schema).whole:
+        return schema
+    return {**schema, "writeOnly": True, **({"format": "password"} if schema["type"] == "string" else {})}
+
+
+def hidden_kind(kind: str, wanted: Json, schema: dict[str, Json] | None) -> str:
+    """The kind of a question: `secret` if its schema was left out, and with it what is secret in the answer."""
+    return kind if Secrecy.by(schema).covers(Secrecy.by(wanted)) else "secret"
 
 
 def _type_of_choices(schema: Mapping[str, Json]) -> str | None:

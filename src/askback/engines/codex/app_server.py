@@ -233,14 +233,13 @@ class UserInput:
 
     asked: Questionnaire
     ids: tuple[str, ...]
-    is_secret: bool
 
     @property
     def question(self) -> Question:
         question = self.asked.question
         if len(self.ids) > 1:
             return question
-        return replace(question, interaction_id=self.ids[0] or None, kind="secret" if self.is_secret else question.kind)
+        return replace(question, interaction_id=self.ids[0] or None)
 
     def answer(self, reply: Reply | None) -> Mapping[str, Json]:
         answers = self.asked.answers(reply)
@@ -273,4 +272,4 @@ def _user_input(questions: Json) -> Mapping[str, Json] | UserInput:
     if asked is None:
         return _NO_ANSWERS
     ids = tuple(text_at(each, "id") for each in questions)
-    return UserInput(asked=asked, ids=ids, is_secret=any(each.get("isSecret") is True for each in questions))
+    return UserInput(asked=asked, ids=ids)

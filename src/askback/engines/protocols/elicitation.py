@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from askback.core.interactions import Json, Question, option_label, option_value
-from askback.engines.answers.schemas import flat_schema, options_of
+from askback.core.secrecy import Secrecy
+from askback.engines.answers.schemas import flat_schema, marked_secret, options_of
 from askback.engines.base import Reply
 from askback.engines.protocols.json_lines import object_at, text_at
 
@@ -52,7 +53,9 @@ def read_form(params: Mapping[str, Any]) -> Form | None:
     if text_at(params, "mode") not in ("", "form") or schema is None or not prompt.strip():
         return None
     fields = list(schema["properties"].values())
-    options = _options(fields[0]) if len(fields) == 1 else ()
+    # A choice has no schema that could say that it is secret.
+    is_choice = len(fields) == 1 and not Secrecy.by(schema).any
+    options = _options(fields[0]) if is_choice else ()
     if not options:
         return Form(question=Question(prompt=prompt, response_schema=schema), schema=schema)
     question = Question(prompt=prompt, kind="choice", options=options, default=fields[0].get("default"))
@@ -96,6 +99,7 @@ class Item:
     text: str
     options: tuple[Mapping[str, Json], ...]
     several: bool
+    secret: bool = False
 
     @property
     def labels(self) -> list[str]:
@@ -104,12 +108,12 @@ class Item:
     @property
     def field(self) -> dict[str, Json]:
         """The question as a form field."""
-        described: dict[str, Json] = {"title": self.header, "description": self.text}
-        if not self.options:
-            return {"type": "string", **described}
+        schema: dict[str, Json] = {"type": "string", "title": self.header, "description": self.text}
         if self.several:
-            return {"type": "array", **described, "items": {"type": "string", "enum": self.labels}}
-        return {"type": "string", **described, "enum": self.labels}
+            schema |= {"type": "array", "items": {"type": "string", "enum": self.labels}}
+        elif self.options:
+            schema["enum"] = self.labels
+        return marked_secret(schema) if self.secret else schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +125,7 @@ class Questionnaire:
         """A lone single-choice or text question is asked directly; anything else becomes a form."""
         first = self.items[0]
         if len(self.items) == 1 and not first.several:
-            kind = "choice" if first.options else "text"
+            kind = "secret" if first.secret else "choice" if first.options else "text"
             return Question(prompt=first.text, kind=kind, options=first.options)
         fields = {item.key: item.field for item in self.items}
         schema = {"type": "object", "properties": fields, "required": list(fields)}
@@ -155,7 +159,9 @@ def _item(asked: Mapping[str, Any], at: int) -> Item | None:
     )
     several = bool(options) and asked.get("multiSelect") is True
     header = text_at(asked, "header").strip() or f"Question {at}"
-    return Item(key=f"answer_{at}", header=header, text=text, options=options, several=several) if text else None
+    secret = asked.get("isSecret") is True
+    item = Item(key=f"answer_{at}", header=header, text=text, options=options, several=several, secret=secret)
+    return item if text else None
 
 
 def _answer(value: Json, item: Item) -> Answer:

@@ -20,7 +20,7 @@ from askback.core.runs import Run, RunRequest
 from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
 from askback.store.base import IdempotencyKey, StoreObserver
 from askback.store.listeners import EventListener, Listeners, RunListener
-from askback.store.sqlite import chats, outbox, reads, statistics
+from askback.store.sqlite import chats, digest_reads, outbox, reads, statistics
 from askback.store.sqlite import errors as faults
 from askback.store.sqlite.chats import MessageClosing, MessageNote
 from askback.store.sqlite.connection import open_writer, refuse_unsound
@@ -180,6 +180,8 @@ class SqliteStore:
     audit_entries = _reading(reads.audit_entries)
     is_due = _reading(outbox.is_due)
     next_delivery = _reading(outbox.next_delivery)
+    open_questions = _reading(digest_reads.open_questions)
+    server_webhooks = _reading(digest_reads.server_webhooks)
     chat_message = _reading(chats.chat_message)
     outdated_chat_messages = _reading(chats.outdated_chat_messages)
 

@@ -206,7 +206,7 @@ class Move:
         if self.run.state.final:
             # Secret answers were needed until now, to send them to the engine and to mask them in its output.
             connection.execute(sql["erase_secrets"], (number,))
-            _erase_secret_fields(connection, number)
+            _erase_secret_parts(connection, number)
             connection.execute(sql["erase_env"], (number,))
             if self.run.labels:
                 connection.execute(sql["end_labels"], (self.run.state, number))
@@ -292,10 +292,10 @@ def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None
     return None if interaction is None else rows.interaction_columns(interaction)
 
 
-def _erase_secret_fields(connection: apsw.Connection, number: int) -> None:
-    """Erase the secret fields of forms; their other answers stay."""
+def _erase_secret_parts(connection: apsw.Connection, number: int) -> None:
+    """Erase what is secret by a schema; the other fields of an answer stay."""
     sql = statements("writes")
-    for place, doc in fetch(connection, sql["partly_secret"], (number,)):
+    for place, doc in fetch(connection, sql["with_schemas"], (number,)):
         interaction = rows.load_interaction(doc)
         if interaction.secret_response is not None:
             erased = rows.dump(replace(interaction, response=interaction.shown_response))

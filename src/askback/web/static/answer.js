@@ -1,23 +1,27 @@
 // The page behind a link: one question, or how it ended.
 
-import { post, Problem, upload } from "./api.js";
+import { get, post, Problem, upload } from "./api.js";
 import { deadline } from "./deadline.js";
 import { draftOf } from "./drafts.js";
 import { make, newId } from "./elements.js";
 import { questionForm } from "./form.js";
-import { formAnswers } from "./form_answers.js";
-import { closedBy, inWords, outcomeText } from "./outcomes.js";
+import { answerAsText, formAnswers } from "./form_answers.js";
+import { closedBy, inWords, outcomeText, takenText } from "./outcomes.js";
 import { questionText } from "./question_text.js";
 import { refreshTimes, timeElement } from "./time.js";
 import { t } from "./translations.js";
 import { tree } from "./tree.js";
+import { unsent } from "./unsent.js";
 
 const GONE = 409;
+const LOOK_MS = 10_000;
 const place = document.getElementById("question");
 const title = document.getElementById("answer-title");
 const given = (id) => JSON.parse(document.getElementById(id).textContent);
 const address = `/v1${location.pathname}`;
 const files = new Map();
+let sending = false;
+let timer = null;
 
 /** A link allows no uploads: a file waits here, and is sent as the answer. */
 async function hold(file) {
@@ -39,26 +43,64 @@ function deliver(response) {
 }
 
 async function send(asked, response) {
+  sending = true;
   try {
     showClosed(await deliver(response), { mine: true });
   } catch (problem) {
     if (problem.status === 401) throw new Problem(401, problem.code, t("answer.invalid.text"));
-    if (problem.status !== GONE) throw problem;
-    // The server says how the question ended; the page shows it.
-    draftOf(asked.run_id, asked)?.drop();
-    location.reload();
-    await new Promise(() => {});
+    const closed = problem.status === GONE ? await closedNow() : null;
+    if (closed === null) throw problem;
+    const held = isHeld(response) ? files.get(response.upload_id).name : null;
+    showTaken(closed, t("answer.unused"), asked.kind === "secret" ? null : (held ?? answerAsText(asked, response)));
+  } finally {
+    sending = false;
   }
 }
 
+/** How the question ended, as the page of the link now says; null if that cannot be read. */
+async function closedNow() {
+  try {
+    const page = await fetch(location.pathname, { headers: { Accept: "text/html" }, cache: "no-store" });
+    const said = new DOMParser().parseFromString(await page.text(), "text/html").getElementById("closed");
+    return said === null ? null : JSON.parse(said.textContent);
+  } catch {
+    return null;
+  }
+}
+
+/** Whether somebody else has closed the question meanwhile. A link has no stream. */
+async function look(asked, draft) {
+  if (timer === null || sending || document.hidden) return;
+  try {
+    await get(address);
+  } catch ({ status }) {
+    // A link that is no longer valid stays so; sending says it.
+    if (status === 401) stopLooking();
+    const closed = status === GONE ? await closedNow() : null;
+    if (closed === null || sending || timer === null) return;
+    const begun = draft?.read();
+    const text = begun === undefined ? null : answerAsText(asked, begun);
+    if (text === null) showClosed(closed);
+    else showTaken(closed, t("inbox.unsent"), text);
+    draft?.drop();
+  }
+}
+
+function stopLooking() {
+  clearInterval(timer);
+  timer = null;
+}
+
 /** What was answered. Nothing of a secret: the server does not send it. */
-function answerParts(closed) {
+function answerParts(closed, mine) {
   const { kind, response, outcome } = closed;
   if (outcome !== "answered") return [make("strong", {}, outcomeText(closed))];
-  if (response === null) return [make("strong", {}, t("answer.sent"))];
-  if (typeof response === "object") return [make("strong", {}, t("answer.sent")), formAnswers(closed, response) ?? tree(response)];
+  if (response === null) return [make("strong", {}, t(mine ? "answer.sent" : "answer.secret"))];
+  if (typeof response === "object") {
+    return [make("strong", {}, t(mine ? "answer.sent" : "answer.given")), formAnswers(closed, response) ?? tree(response)];
+  }
   const file = kind === "file" ? /([^/]+)$/.exec(String(response))?.[1] : undefined;
-  return [make("strong", {}, file === undefined ? t("answer.was", { text: inWords(response) }) : t("answer.file", { name: file }))];
+  return [make("strong", {}, file === undefined ? t("answer.was", { text: inWords(response, closed) }) : t("answer.file", { name: file }))];
 }
 
 /** `by anna · 10 minutes ago` */
@@ -70,15 +112,25 @@ function byLine(closed, mine) {
   return make("p", { class: "muted small" }, ...parts);
 }
 
-/** What was answered, by whom, and when. */
-function showClosed(closed, { mine = false } = {}) {
+/** What was answered, by whom, and when. `above` is said first. */
+function showClosed(closed, { mine = false, above = [] } = {}) {
+  stopLooking();
   const answered = closed.outcome === "answered";
   title.textContent = t(mine ? "answer.answered.title" : answered ? "answer.already.title" : "answer.closed.title");
   document.title = `${title.textContent} · ${t("frame.product")}`;
-  const note = make("div", { class: "alert alert-ok closed-answer", role: "status", id: "answered" }, ...answerParts(closed), byLine(closed, mine));
-  place.replaceChildren(...questionText(closed, { heading: true }), note, make("p", { class: "muted" }, t(mine ? "answer.thanks" : "answer.done")));
+  const look = mine ? "alert alert-ok closed-answer" : "alert closed-answer";
+  const note = make("div", { class: look, role: "status", id: "answered" }, ...answerParts(closed, mine), byLine(closed, mine));
+  const end = make("p", { class: "muted" }, t(mine ? "answer.thanks" : "answer.done"));
+  place.replaceChildren(...questionText(closed, { heading: true }), ...above, note, end);
   setInterval(refreshTimes, 20_000);
   if (mine) document.getElementById("main").focus();
+}
+
+/** Somebody else was faster. What the user has entered stays readable; null if it is nothing, or secret. */
+function showTaken(closed, heading, text) {
+  const note = make("p", { class: "alert alert-warn", role: "alert", id: "taken", tabindex: "-1" }, takenText(closed));
+  showClosed(closed, { above: text === null ? [note] : [note, unsent(heading, text)] });
+  note.focus();
 }
 
 /** The place of the option that the address names: `?choose=1`. Only a tap sends it. */
@@ -91,6 +143,9 @@ function show(asked) {
   const draft = draftOf(asked.run_id, asked);
   const form = questionForm(asked, { t, onSend: (response) => send(asked, response), files: hold, draft, chosen: chosen() });
   place.append(...[...questionText(asked, { heading: true }), deadline(asked, asked), form].filter(Boolean));
+  timer = setInterval(() => look(asked, draft), LOOK_MS);
+  for (const type of ["focus", "online"]) window.addEventListener(type, () => look(asked, draft));
+  document.addEventListener("visibilitychange", () => look(asked, draft));
 }
 
 function showConnection() {

@@ -9,6 +9,7 @@ import { choicesOf, problemOf, rangeOf, typeOf } from "./checks.js";
 import { checkControl, choiceControl, jsonControl, numberControl, textControl, ticksControl } from "./controls.js";
 import { make, newId } from "./elements.js";
 import { fileControl } from "./file_field.js";
+import { afterPress } from "./presses.js";
 
 const DEEPEST = 6;
 
@@ -111,7 +112,7 @@ function leaf(schema, spot, control) {
   };
   // While the user types, a mark disappears when the problem does; new marks wait until the end.
   element.addEventListener("input", () => problem.hidden || field.show(wrong()));
-  element.addEventListener("change", () => (control.read().value === undefined ? null : field.show(wrong())));
+  element.addEventListener("change", () => afterPress(() => (control.read().value === undefined ? null : field.show(wrong()))));
   control.changed?.(() => field.show(control.read().problem ? wrong() : null));
   return field;
 }

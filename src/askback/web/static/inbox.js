@@ -15,7 +15,7 @@ import { sentText } from "./outcomes.js";
 import { offerPush } from "./push_dialog.js";
 import { QuestionCard } from "./question_card.js";
 import { ignoreMoving, SETTLE_MS } from "./settling.js";
-import { t } from "./translations.js";
+import { countText, t } from "./translations.js";
 
 const at = (id) => document.getElementById(id);
 const place = at("inbox");
@@ -291,10 +291,12 @@ function showCount() {
   at("inbox-empty").hidden = !empty || filters.any || !asked;
   at("inbox-fresh").hidden = !empty || filters.any || asked;
   at("inbox-unmatched").hidden = !empty || !filters.any;
-  place.classList.toggle("inbox-none", empty && !pane.hasChildNodes());
+  // What was just sent is still said in the list.
+  place.classList.toggle("inbox-done", empty);
+  place.classList.toggle("inbox-none", empty && !pane.hasChildNodes() && list.children.length === 0);
   at("inbox-tools").hidden = empty && !filters.any;
-  const key = filters.any ? "inbox.matching" : count === 0 ? "inbox.none" : count === 1 ? "inbox.one" : "inbox.many";
-  at("inbox-summary").textContent = t(key, { n: count });
+  const key = count === 0 ? "inbox.none" : count === 1 ? "inbox.one" : "inbox.many";
+  at("inbox-summary").textContent = filters.any ? countText("inbox.matching", count) : t(key, { n: count });
   at("tab-count").textContent = String(latest?.total ?? count);
   more.hidden = shown.next_cursor === null;
   at("inbox-shown").textContent = t("inbox.shown", { n: rows.size, total: count });

@@ -7,7 +7,7 @@ import { runLink } from "./question_card.js";
 import { SETTLE_MS } from "./settling.js";
 import { countdownElement } from "./deadline.js";
 import { timeElement } from "./time.js";
-import { t } from "./translations.js";
+import { countText, t } from "./translations.js";
 
 const ROW_MS = 8000;
 const MOST_LOOKS = 10;
@@ -23,7 +23,7 @@ export class Row {
     const prompt = make("span", { class: "row-prompt", id: newId("row") }, asked.prompt.slice(0, PROMPT_CHARACTERS));
     const about = make("span", { class: "row-about" }, make("span", {}, asked.skill));
     if (asked.summary) about.append(make("span", { class: "row-summary" }, asked.summary));
-    if (asked.questions?.length) about.append(make("span", {}, t("inbox.row.questions", { n: asked.questions.length })));
+    if (asked.questions?.length) about.append(make("span", {}, countText("inbox.row.questions", asked.questions.length)));
     about.append(timeElement(asked.asked_at));
     for (const [name, value] of Object.entries(asked.labels ?? {})) about.append(make("span", { class: "row-label" }, `${name}: ${value}`));
     this.button = make("button", { class: "row-button", type: "button" }, prompt, about);
@@ -85,7 +85,8 @@ async function sayClosed({ run_id: run, interaction_id }, elements, textOf) {
     const { items } = await get(`/v1/runs/${encodeURIComponent(run)}/interactions`);
     const closed = items.find((each) => each.interaction_id === interaction_id);
     if (closed === undefined || closed.outcome === "pending") return;
-    for (const each of elements) each.textContent = textOf(closed);
+    // An element, not a text: a button that it moves is noticed now, and not at the next click on it.
+    for (const each of elements) each.replaceChildren(make("span", {}, textOf(closed)));
   } catch {
     // The line stays as it is.
   } finally {

@@ -1,13 +1,25 @@
 // How a question ended, in words.
 
+import { choicesOf, same } from "./checks.js";
 import { known, t } from "./translations.js";
 
 const MOST_CHARACTERS = 80;
 
-/** A simple answer in words; null for a form and for a secret, which the server does not send. */
-export function inWords(response) {
+/** A simple answer in words, as its button showed it; null for a form and for a secret, which the server does not send. */
+export function inWords(response, asked = {}) {
+  const label = labelOf(response, asked);
+  if (label !== undefined) return label;
   if (typeof response === "boolean") return t(response ? "form.yes" : "form.no");
   return ["string", "number"].includes(typeof response) ? String(response) : null;
+}
+
+/** The label of the chosen option; undefined if the answer is none of the options. */
+function labelOf(response, { options, kind, response_schema: schema }) {
+  const offered = (options ?? []).filter((each) => typeof each === "object" && each !== null);
+  const chosen = offered.find((each) => same(each.value ?? each.label, response));
+  if (chosen !== undefined) return String(chosen.label ?? chosen.value);
+  if (kind === "confirm" && !options?.length && ["yes", "no"].includes(response)) return t(`form.${response}`);
+  return typeof response === "object" ? undefined : choicesOf(schema ?? {})?.find((each) => same(each.value, response))?.label;
 }
 
 /** In one line. */
@@ -22,8 +34,9 @@ export function sentText(label) {
 }
 
 /** `Time ran out; “eu-north” was chosen.` */
-export function outcomeText({ outcome, response, answered_with: by }) {
-  const words = inWords(response);
+export function outcomeText(closed) {
+  const { outcome, response, answered_with: by } = closed;
+  const words = inWords(response, closed);
   const named = outcome === "answered" && by;
   const key = named ? "inbox.row.answered.by" : `inbox.row.${outcome}`;
   const who = named ? { who: whoText(by) } : {};
@@ -36,9 +49,10 @@ export function whoText({ name, via }) {
   return t("frame.who", { who: shortened(name), way: known(key) ? t(key) : via });
 }
 
-/** Somebody else was faster; by name, if a person was. */
+/** Somebody else was faster; by name, if a person was. Or the question was closed without an answer. */
 export function takenText(closed) {
-  const by = closed === null || closed.outcome !== "answered" ? null : closedBy(closed);
+  if (closed.outcome !== "answered") return t("form.gone");
+  const by = closedBy(closed);
   return by === null ? t("inbox.taken") : t("inbox.taken.by", { who: by });
 }
 

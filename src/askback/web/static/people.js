@@ -7,12 +7,14 @@ import { timeElement } from "./time.js";
 import { t } from "./translations.js";
 
 const DAY_SEC = 86_400;
+const INVALID = 422;
 const NAME = /^[A-Za-z0-9._-]{1,100}$/;
 const LOOPBACK = /^(localhost|127\.|\[::1\]|0\.0\.0\.0)|\.localhost$/;
 const SCOPES = ["answer", "read", "submit", "admin"];
 const form = document.getElementById("add");
 const handed = document.getElementById("handed");
 const trouble = document.getElementById("trouble");
+let names = new Set();
 
 function fact(name, ...value) {
   return make("div", {}, make("dt", {}, name), make("dd", {}, ...value));
@@ -77,6 +79,7 @@ function waitingRow({ id, token, expires_at: at }) {
 
 async function show() {
   const [tokens, invitations] = await Promise.all([get("/v1/tokens"), get("/v1/invitations")]);
+  names = new Set(tokens.items.map(({ name }) => name));
   const list = document.getElementById("people");
   list.replaceChildren(...tokens.items.map(row));
   list.removeAttribute("aria-busy");
@@ -117,7 +120,7 @@ function hand(name, invitation, token = null) {
   const done = make("button", { class: "button button-small", type: "button" }, t("people.handed.done"));
   done.addEventListener("click", putAway);
   const parts = [make("h2", { id: "handed-title" }, t("people.handed", { name })), make("p", { class: "muted" }, t("people.handed.text"))];
-  parts.push(handedPart(t("people.link"), invitation.url, t("people.link.help")));
+  parts.push(handedPart(t("people.link"), invitation.url, t("people.link.help", form.dataset)));
   if (LOOPBACK.test(new URL(invitation.url).hostname)) parts.push(make("p", { class: "alert alert-warn small" }, t("people.link.local")));
   if (token !== null) parts.push(handedPart(t("people.token"), token, t("people.token.help")));
   handed.replaceChildren(...parts, make("div", { class: "row" }, done));
@@ -153,10 +156,27 @@ function labelsIn(text) {
   return pairs.includes(null) ? null : Object.fromEntries(pairs.map(([, name, value]) => [name.trim(), value.trim()]));
 }
 
+/** @returns {Promise<?object>} the token; null if the name is taken, which is said at its field */
+async function create(wanted) {
+  try {
+    return await post("/v1/tokens", wanted);
+  } catch (problem) {
+    if (problem.status === INVALID) await show();
+    if (problem.status !== INVALID || !names.has(wanted.name)) throw problem;
+    markName(t("people.name.taken"));
+    form.elements.name.focus();
+    return null;
+  }
+}
+
+function markName(message) {
+  form.elements.name.setAttribute("aria-invalid", String(message !== null));
+  return mark("name", message);
+}
+
 /** Whether the form can be sent; says what is missing. */
 function check(name, scopes, labels) {
-  const named = mark("name", NAME.test(name) ? null : t("people.name.wrong"));
-  form.elements.name.setAttribute("aria-invalid", String(!named));
+  const named = markName(NAME.test(name) ? null : t("people.name.wrong"));
   const chosen = mark("scope", scopes.length > 0 ? null : t("people.may.none"));
   const read = mark("labels", labels !== null ? null : t("people.labels.wrong"));
   if (!named) form.elements.name.focus();
@@ -173,7 +193,8 @@ form.addEventListener("submit", (event) => {
   if (!check(name, scopes, labels)) return;
   attempt(async () => {
     const days = Number(form.elements.expiry.value);
-    const made = await post("/v1/tokens", { name, scopes, labels, ...(days > 0 ? { expires_in_sec: days * DAY_SEC } : {}) });
+    const made = await create({ name, scopes, labels, ...(days > 0 ? { expires_in_sec: days * DAY_SEC } : {}) });
+    if (made === null) return;
     form.reset();
     await invite(name, made.token);
   });

@@ -5,10 +5,10 @@ import { deadline } from "./deadline.js";
 import { draftOf } from "./drafts.js";
 import { make } from "./elements.js";
 import { questionForm } from "./form.js";
-import { copyText } from "./frame.js";
 import { questionText } from "./question_text.js";
 import { timeElement } from "./time.js";
-import { t } from "./translations.js";
+import { countText, t } from "./translations.js";
+import { unsent } from "./unsent.js";
 
 const GONE = 409;
 
@@ -17,7 +17,9 @@ export function reply({ run_id: run, interaction_id }, response) {
   return post(`/v1/runs/${encodeURIComponent(run)}/interaction/reply`, { interaction_id, response });
 }
 
+/** Null if the user may not read runs. */
 export function runLink({ run_id: run }) {
+  if (document.getElementById("inbox").dataset.mayRead !== "yes") return null;
   return make("a", { class: "question-link", href: `/runs/${encodeURIComponent(run)}` }, t("inbox.run"));
 }
 
@@ -26,7 +28,7 @@ function aboutLine(asked) {
   const parts = [make("span", {}, asked.skill)];
   if (asked.summary) parts.push(make("span", { class: "run-summary" }, asked.summary));
   parts.push(make("span", {}, asked.engine), timeElement(asked.asked_at));
-  if (asked.questions?.length) parts.push(make("span", {}, t("inbox.row.questions", { n: asked.questions.length })));
+  if (asked.questions?.length) parts.push(make("span", {}, countText("inbox.row.questions", asked.questions.length)));
   if (asked.attempt_number > 1) parts.push(make("span", {}, t("inbox.turn", { n: asked.attempt_number })));
   return make("p", { class: "about-line muted small" }, ...parts);
 }
@@ -107,7 +109,7 @@ export class QuestionCard {
     button.addEventListener("click", () => this.onNext());
     if (next) note.append(button);
     this.answer.replaceChildren(note);
-    if (written !== "") this.answer.append(unsent(written));
+    if (written !== "") this.answer.append(unsent(t("inbox.unsent"), written));
     // Not its button: a user who continues to type would press it.
     if (hadFocus && alert) note.focus({ preventScroll: true });
     return said;
@@ -120,11 +122,4 @@ export class QuestionCard {
     if (on) this.answer.before(this.held);
     else this.held.remove();
   }
-}
-
-function unsent(text) {
-  const copy = make("button", { class: "button button-small", type: "button" }, t("inbox.unsent.copy"));
-  copy.addEventListener("click", () => copyText(text));
-  const title = make("p", { class: "muted small" }, t("inbox.unsent"));
-  return make("div", { class: "unsent closed" }, title, make("pre", { class: "plain" }, text), copy);
 }

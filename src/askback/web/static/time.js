@@ -17,11 +17,12 @@ const today = new Intl.DateTimeFormat(locale, { timeStyle: "short" });
 const anyDay = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "short" });
 const thisYear = new Intl.DateTimeFormat(locale, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 
-/** `3 minutes ago` */
+/** `3 minutes ago`, `in 90 days`. What has just been given 24 hours ends in 24 hours, not in 23. */
 export function ago(moment) {
   const seconds = (moment.getTime() - Date.now()) / 1000;
+  const whole = seconds > 0 ? Math.round : Math.trunc;
   for (const [unit, length] of STEPS) {
-    if (Math.abs(seconds) >= length) return relative.format(Math.trunc(seconds / length), unit);
+    if (Math.abs(seconds) >= length) return relative.format(whole(seconds / length), unit);
   }
   return t("frame.just_now");
 }

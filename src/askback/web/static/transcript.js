@@ -4,7 +4,7 @@ import { make } from "./elements.js";
 import { formAnswers, formQuestions } from "./form_answers.js";
 import { markdown } from "./markdown.js";
 import { menu, textDialog } from "./menu.js";
-import { closedBy } from "./outcomes.js";
+import { closedBy, inWords } from "./outcomes.js";
 import { questionText } from "./question_text.js";
 import { dayOf, duration, exactly, momentText, untilTime } from "./time.js";
 import { tree } from "./tree.js";
@@ -252,7 +252,7 @@ class Question {
     this.outcome.title = exactly(new Date(at));
     if (!answered) return;
     this.options?.remove();
-    const shown = response === null ? make("em", {}, t("run.secret")) : (formAnswers(this.data, response) ?? tree(response));
+    const shown = response === null ? make("em", {}, t("run.secret")) : (formAnswers(this.data, response) ?? tree(inWords(response, this.data) ?? response));
     this.outcome.before(make("div", { class: "reply" }, shown));
     this.outcome.after(this.fork);
   }

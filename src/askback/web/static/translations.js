@@ -10,6 +10,11 @@ export function t(key, values = {}) {
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
 }
 
+/** The text for a number: that of `KEY.one` if it is one. */
+export function countText(key, n) {
+  return t(n === 1 ? `${key}.one` : key, { n });
+}
+
 /** Whether there is a text for the key. */
 export function known(key) {
   return key in texts;

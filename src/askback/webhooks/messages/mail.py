@@ -33,23 +33,38 @@ class Mail:
     content: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailContent:
+    subject: str
+    plain: str
+    html: str
+    conversation: str | None = None
+    """The id of what the mail is about, for mails that belong together."""
+
+
 def mail(webhook: Webhook, notice: Notice, message_id: str, sender: str, now: datetime) -> Mail:
     """`message_id` is the same for every attempt, so that a mail server can drop a duplicate."""
+    # Mail programs show the messages of a run as one conversation.
+    conversation = f"run_{notice.run_id}" if notice.run_id else None
+    content = MailContent(subject=_subject(notice), plain=_plain(notice), html=_html(notice), conversation=conversation)
+    return composed(webhook, content, message_id, sender, now)
+
+
+def composed(webhook: Webhook, content: MailContent, message_id: str, sender: str, now: datetime) -> Mail:
     name, address = parseaddr(sender)
     domain = address.rpartition("@")[2]
     message = EmailMessage(_POLICY)
-    message["Subject"] = _subject(notice)
+    message["Subject"] = content.subject
     message["From"] = Address(display_name=name or "Askback", addr_spec=address)
     message["To"] = Address(addr_spec=webhook.address)
     message["Date"] = format_datetime(now)
     message["Message-ID"] = f"<{message_id}@{domain}>"
-    if notice.run_id:
-        # Mail programs show the messages of a run as one conversation.
-        message["References"] = f"<run_{notice.run_id}@{domain}>"
+    if content.conversation is not None:
+        message["References"] = f"<{content.conversation}@{domain}>"
     message["List-Id"] = f"Askback <askback.{domain}>"
     message["Auto-Submitted"] = "auto-generated"
-    message.set_content(_plain(notice))
-    message.add_alternative(_html(notice), subtype="html")
+    message.set_content(content.plain)
+    message.add_alternative(content.html, subtype="html")
     return Mail(sender=address, recipient=webhook.address, content=message.as_bytes())
 
 
@@ -80,23 +95,27 @@ def _html(notice: Notice) -> str:
     body = [f"<h2 style='font-size:18px'>{escape(notice.title)}</h2>"]
     body.append(f"<p style='white-space:pre-wrap'>{escape(notice.text)}</p>")
     if notice.choices:
-        body += [f"<div>{_link(each.url, each.label)}</div>" for each in notice.choices]
+        body += [f"<div>{link(each.url, each.label)}</div>" for each in notice.choices]
     elif notice.labels:
         body.append(f"<ul>{''.join(f'<li>{escape(label)}</li>' for label in notice.labels)}</ul>")
     if notice.answer_url is not None:
-        body.append(f"<div>{_link(notice.answer_url, 'Answer…')}</div>")
+        body.append(f"<div>{link(notice.answer_url, 'Answer…')}</div>")
     elif notice.run_url is not None:
-        body.append(f"<div>{_link(notice.run_url, 'Open the run')}</div>")
+        body.append(f"<div>{link(notice.run_url, 'Open the run')}</div>")
     if notice.deadline_text is not None:
         body.append(f"<p>Answer by {escape(notice.deadline_text)}</p>")
     if notice.run_id:
         alone = f"<br>{escape(_ALONE)}" if notice.answer_url else ""
         body.append(f"<p style='color:#666;font-size:12px'>Run {escape(notice.run_id)}{alone}</p>")
+    return page("".join(body))
+
+
+def page(body: str) -> str:
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'></head>"
-        f"<body style='font-family:sans-serif'>{''.join(body)}</body></html>\n"
+        f"<body style='font-family:sans-serif'>{body}</body></html>\n"
     )
 
 
-def _link(url: str, label: str) -> str:
+def link(url: str, label: str) -> str:
     return f"<a href='{escape(url)}' style='{_BUTTON}'>{escape(label)}</a>"

@@ -47,7 +47,7 @@ class Notice:
         """The notice of a change of state. `run` is the run right after the change."""
         skill = one_line(run.skill.id, _TITLE_CHARS) or "a skill"
         asked = run.pending_interaction if state is RunState.WAITING_USER else None
-        options = () if asked is None or asked.secret else asked.options
+        options = () if asked is None or asked.asks_secrets else asked.options
         return cls(
             title=f"{skill} {_happened(state)}",
             text=_text(run, state, asked),
@@ -82,7 +82,11 @@ class Notice:
 
     @property
     def deadline_text(self) -> str | None:
-        return None if self.deadline is None else f"{self.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        return None if self.deadline is None else utc_text(self.deadline)
+
+
+def utc_text(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def shortened(text: str, most: int) -> str:

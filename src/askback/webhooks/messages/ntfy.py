@@ -6,6 +6,7 @@ The limits are those of an ntfy server with default settings. A longer message b
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -23,27 +24,31 @@ _TEXT_BYTES = 1500
 _OPTIONS_BYTES = 600
 _LABEL_CHARS = 40
 _REPLY_BYTES = 300
-_REQUEST_BYTES = 8000
+REQUEST_BYTES = 8000
 """ntfy reads twice the size of a message, 4,096 bytes, as JSON."""
-_HIGH, _DEFAULT = 4, 3
+HIGH, _DEFAULT = 4, 3
 
 
 def ntfy(webhook: Webhook, notice: Notice, *, answer_buttons: bool) -> HttpRequest:
     """`answer_buttons`: buttons answer at once, with a request whose content the ntfy server sees."""
-    root, topic = _split(webhook.url)
     message: dict[str, Any] = {
-        "topic": topic,
         "title": notice.title,
         "message": _text(notice),
-        "priority": _HIGH if notice.is_question else _DEFAULT,
+        "priority": HIGH if notice.is_question else _DEFAULT,
     }
     if notice.tag is not None:
         message["tags"] = [notice.tag]
     if notice.url is not None:
         message["click"] = notice.url
     _add_actions(message, [_action(each, answer=answer_buttons) for each in notice.choices[:_MAX_ACTIONS]])
+    return published(webhook, message)
+
+
+def published(webhook: Webhook, message: Mapping[str, Any]) -> HttpRequest:
+    """The message for the topic of the webhook."""
+    root, topic = _split(webhook.url)
     authorization = {} if webhook.secret is None else {"Authorization": f"Bearer {webhook.secret}"}
-    return json_request(root, message, authorization)
+    return json_request(root, {"topic": topic, **message}, authorization)
 
 
 def _split(url: str) -> tuple[str, str]:
@@ -84,7 +89,7 @@ def _action(choice: Choice, *, answer: bool) -> dict[str, Any]:
 
 def _add_actions(message: dict[str, Any], actions: list[dict[str, Any]]) -> None:
     """As many as fit into the request."""
-    while actions and len(msgspec.json.encode({**message, "actions": actions})) > _REQUEST_BYTES:
+    while actions and len(msgspec.json.encode({**message, "actions": actions})) > REQUEST_BYTES:
         actions = actions[:-1]
     if actions:
         message["actions"] = actions

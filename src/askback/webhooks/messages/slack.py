@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from askback.core.webhooks import Webhook
 from askback.webhooks.messages.http_request import HttpRequest, json_request
-from askback.webhooks.messages.notice import Notice, shortened
+from askback.webhooks.messages.notice import Notice, shortened, utc_text
 
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _TEXT_CHARS = 500
-_SECTION_CHARS = 3000
+SECTION_CHARS = 3000
 _OPTIONS_CHARS = 1000
 _BUTTON_CHARS = 75
-_URL_CHARS = 3000
+URL_CHARS = 3000
 _MAX_BUTTONS = 5
 
 
@@ -26,23 +27,21 @@ def slack(webhook: Webhook, notice: Notice) -> HttpRequest:
 
 def _text(notice: Notice) -> str:
     """What a notification of Slack shows, and the message of services that know no blocks."""
-    text = f"*{_escaped(notice.title, _TEXT_CHARS)}*\n{_escaped(shortened(notice.text, _TEXT_CHARS), _SECTION_CHARS)}"
+    text = f"*{escaped(notice.title, _TEXT_CHARS)}*\n{escaped(shortened(notice.text, _TEXT_CHARS), SECTION_CHARS)}"
     return text if notice.url is None else f"{text}\n<{notice.url}>"
 
 
 def _blocks(notice: Notice, answer_url: str) -> list[dict[str, Any]]:
-    about = [_mrkdwn(_escaped(notice.skill, _SECTION_CHARS)), _mrkdwn(f"Run {notice.run_id}")]
+    about = [mrkdwn(escaped(notice.skill, SECTION_CHARS)), mrkdwn(f"Run {notice.run_id}")]
     if notice.deadline is not None:
-        # Shown in the time zone of the reader.
-        at = f"<!date^{int(notice.deadline.timestamp())}^{{date_short_pretty}}, {{time}}|{notice.deadline_text}>"
-        about.append(_mrkdwn(f"Answer by {at}"))
+        about.append(mrkdwn(f"Answer by {date(notice.deadline)}"))
     buttons = [
-        _button(f"choose-{place}", each.label, each.url) for place, each in enumerate(notice.choices[:_MAX_BUTTONS])
+        button(f"choose-{place}", each.label, each.url) for place, each in enumerate(notice.choices[:_MAX_BUTTONS])
     ]
-    buttons.append(_button("answer", "Answer…", answer_url))
-    fitting = [each for each in buttons if len(each["url"]) <= _URL_CHARS]
+    buttons.append(button("answer", "Answer…", answer_url))
+    fitting = [each for each in buttons if len(each["url"]) <= URL_CHARS]
     return [
-        {"type": "section", "text": _mrkdwn(_question(notice))},
+        {"type": "section", "text": mrkdwn(_question(notice))},
         {"type": "context", "elements": about},
         *([{"type": "actions", "elements": fitting}] if fitting else []),
     ]
@@ -52,22 +51,27 @@ def _question(notice: Notice) -> str:
     options = ""
     if len(notice.labels) > _MAX_BUTTONS:
         listed = "\n".join(f"• {label}" for label in notice.labels)
-        options = "\n" + _escaped(listed, _OPTIONS_CHARS)
-    title = f"*{_escaped(notice.title, _TEXT_CHARS)}*\n"
-    return title + _escaped(notice.text, _SECTION_CHARS - len(title) - len(options)) + options
+        options = "\n" + escaped(listed, _OPTIONS_CHARS)
+    title = f"*{escaped(notice.title, _TEXT_CHARS)}*\n"
+    return title + escaped(notice.text, SECTION_CHARS - len(title) - len(options)) + options
 
 
-def _button(action_id: str, label: str, url: str) -> dict[str, Any]:
+def date(at: datetime) -> str:
+    """Shown in the time zone of the reader."""
+    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}}, {{time}}|{utc_text(at)}>"
+
+
+def button(action_id: str, label: str, url: str) -> dict[str, Any]:
     text = {"type": "plain_text", "text": shortened(label, _BUTTON_CHARS), "emoji": False}
     return {"type": "button", "action_id": action_id, "text": text, "url": url}
 
 
-def _mrkdwn(text: str) -> dict[str, Any]:
+def mrkdwn(text: str) -> dict[str, Any]:
     """`verbatim`: names and addresses in the text do not become links or mentions."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
-def _escaped(text: str, most: int) -> str:
+def escaped(text: str, most: int) -> str:
     """At most `most` characters, never half of an escape sequence."""
     escaped = [_ESCAPES.get(letter, letter) for letter in text]
     if sum(map(len, escaped)) <= most:

@@ -91,10 +91,10 @@ UPDATE interactions
 SET doc = json_set(doc, '$.response', NULL)
 WHERE run = ? AND json_extract(doc, '$.kind') = 'secret'
 
--- name: partly_secret
+-- name: with_schemas
 SELECT number, doc
 FROM interactions
-WHERE run = ? AND (instr(doc, '"writeOnly":true') OR instr(doc, '"format":"password"'))
+WHERE run = ? AND json_extract(doc, '$.response_schema') IS NOT NULL
 
 -- name: set_interaction
 UPDATE interactions SET doc = :doc WHERE number = :number

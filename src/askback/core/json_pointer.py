@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import unquote
-
-from askback.core.interactions import Json
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
 
-def at_pointer(document: Json, pointer: str) -> Json:
+def at_pointer(document: Any, pointer: str) -> Any:
     """The value at a pointer such as `/$defs/name`; None if there is none. An empty pointer is the document."""
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -24,7 +23,7 @@ def at_pointer(document: Json, pointer: str) -> Json:
     return document
 
 
-def referenced(document: Json, reference: str) -> Json:
+def referenced(document: Any, reference: str) -> Any:
     """The target of a reference within the document. None if there is none, or if it is an anchor or elsewhere."""
     target, separator, fragment = reference.partition("#")
     pointer = unquote(fragment)
