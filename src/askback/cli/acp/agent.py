@@ -44,7 +44,7 @@ Connect = Callable[[], tuple[AsyncClient, Path | None]]
 
 
 async def serve(connect: Connect, choices: RunChoices) -> None:
-    """Speak the protocol on stdin and stdout until the client is gone. The runs go on."""
+    """Speak the protocol on stdin and stdout until the client is gone. The runs continue."""
     reader, writer = await stdio_streams()
     agent = AskbackAgent(connect, choices)
     try:
@@ -104,7 +104,7 @@ class AskbackAgent:
         return LoadSessionResponse()
 
     async def _open(self, session_id: str, cwd: str) -> Session:
-        """A session on the server that is there now. What it can do is told once the client knows the session."""
+        """A session on the server that is there now. The commands are sent once the client knows the session."""
         with _errors_sent():
             client, data_dir = self._connect()
             session = Session(id=session_id, cwd=cwd, client=client, data_dir=data_dir)

@@ -41,7 +41,7 @@ class Asking:
         """The questions that were answered here."""
 
     async def ask(self, run: Run) -> bool:
-        """Ask the pending question. Returns whether the run goes on, or will: False if it waits for another prompt."""
+        """Ask the pending question. Returns whether the run continues, or will: False if it waits for another prompt."""
         assert run.pending_interaction is not None
         question = stored(run.pending_interaction)
         if question.asks_secrets:
@@ -84,7 +84,7 @@ class Asking:
             check_reply(question, response)
             await self.reply(run_id, question, response)
         except (Invalid, Refused) as error:
-            # Not again by a form: a client that answers by itself would do so for ever.
+            # Not again by a form: a client that answers by itself would do so forever.
             problems = [f"{error.message}:", *(f"- {each}" for each in error.problems)]
             await self._say("\n".join([*problems, "", question_text(question)]))
             return False

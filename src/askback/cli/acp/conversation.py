@@ -48,13 +48,13 @@ class Conversation:
         self._asked_id = ""
 
     async def take(self, text: str) -> str:
-        """Carry out a prompt. Returns its stop reason. Every failure is told to the user."""
+        """Carry out a prompt. Returns its stop reason. Every failure is shown to the user."""
         try:
             return await self._take(text)
         except (AskbackError, Refused) as error:
             await self._say("\n".join([f"{error.code}: {error.message}", *(f"- {each}" for each in error.problems)]))
         except CallFailed as error:
-            await self._say(f"{error.message}. A run that has started goes on; send a message to follow it.")
+            await self._say(f"{error.message}. A run that has started continues; send a message to follow it.")
         return END_TURN
 
     async def _take(self, text: str) -> str:
@@ -113,7 +113,7 @@ class Conversation:
         return await patiently(create)
 
     async def _chosen(self, text: str) -> tuple[SkillDetails | None, str]:
-        """The skill that the text means, and the rest of the text. If there is none, the user is told."""
+        """The skill that the text means, and the rest of the text. If there is none, the user sees why."""
         skills = {skill.id: skill for skill in commands.runnable(await self._client.skills())}
         command = commands.read_command(text)
         if command is not None and command.name in skills:
@@ -134,7 +134,7 @@ class Conversation:
     # Answering.
 
     async def _answer(self, run: Run, text: str) -> bool:
-        """Send the text as the answer. Returns whether the run goes on."""
+        """Send the text as the answer. Returns whether the run continues."""
         assert run.pending_interaction is not None
         question = stored(run.pending_interaction)
         if question.asks_secrets:

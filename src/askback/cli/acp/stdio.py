@@ -1,4 +1,4 @@
-"""Messages of the protocol as lines on stdin and stdout. What is no message is refused, and the connection goes on."""
+"""Messages of the protocol as lines on stdin and stdout. What is no message is refused, and the connection stays."""
 
 from __future__ import annotations
 
